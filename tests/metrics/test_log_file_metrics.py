@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from support.core.synthetic_logs import DIALECTS, made_log
 
 from trainmaster.cli import run
 from trainmaster.metrics.log_file_metrics import read_metrics
+from trainmaster.metrics.thinned_series import MOST_POINTS
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +88,8 @@ def test_real_logs_have_as_many_points_as_a_plain_reader_finds() -> None:
         if found.other_ranks:
             continue
         keys = found.keys()
-        ours = {key: len(found.rows(key)) for key in keys}
+        wholes = {key: found.series(key).whole() for key in keys}
+        ours = {key: whole.n for key, whole in wholes.items() if whole is not None}
         plain = Counter(key for key, _ in read_plainly(path.read_bytes()))
         if ours != dict(plain):
             different[path.name] = (ours, plain)
@@ -101,6 +104,24 @@ def test_steps_that_go_back_are_kept_in_order_and_said(metrics: Metrics) -> None
     assert "go back 1 times" in answer["notes"][0]
     (at,) = metrics(log, "--at", "2")["series"]["loss"]["values"]
     assert at == 1.4
+
+
+def test_of_a_long_log_the_summary_is_exact_and_parts_are_read_exactly(metrics: Metrics) -> None:
+    losses = [3 + (step * 7919 % 1000) / 1000 for step in range(MOST_POINTS + 30_000)]
+    log = "".join(f"step={step} loss={loss}\n" for step, loss in enumerate(losses))
+    series = metrics(log, "--key", "loss", "--points", "10")["series"]["loss"]
+    last = len(losses) - 1
+    assert (series["n"], series["first"], series["last"]) == (last + 1, losses[0], losses[last])
+    assert (series["min"], series["min_step"]) == (3.0, 0)
+    assert (series["max"], series["max_step"]) == (3.999, losses.index(3.999))
+    assert len(series["steps"]) == 10 and series["steps"][-1] == last
+    gaps = [after - before for before, after in pairwise([-1, *series["steps"]])]
+    assert max(gaps) - min(gaps) < len(losses) / 100
+    part = metrics(log, "--all", "--from", "90000", "--to", "90100")["series"]["loss"]
+    assert part["values"] == losses[90_000:90_101]
+    assert metrics(log, "--at", "90000")["series"]["loss"]["values"] == [losses[90_000]]
+    every = metrics(log, "--all")
+    assert every["series"]["loss"]["n"] == last + 1 and "neighbours" in every["notes"][0]
 
 
 def test_of_several_ranks_the_first_is_read_and_the_others_are_counted(metrics: Metrics) -> None:

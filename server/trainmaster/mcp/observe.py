@@ -27,6 +27,7 @@ from trainmaster.words.answers.runs import (
 # Below the limit on calls, so that the last read of the host ends before it.
 LONGEST_WAIT_S = 40.0
 _LONGEST_CHECK_S = 38.0
+_LONGEST_SEARCH_S = 30.0  # one line may take 5 more
 
 
 async def plan_run(
@@ -116,6 +117,7 @@ async def tail_log(
         cursor=cursor or None,
         grep=grep or None,
         limit=limit,
+        within_s=_LONGEST_SEARCH_S,
     )
     return answer.model_copy(update={"lines": [_cut(line, width) for line in answer.lines]})
 

@@ -1,39 +1,68 @@
-"""Extracts the metrics from a log file of any training."""
+"""Extracts the metrics from a log file of any training, in bounded memory."""
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
+from trainmaster.metrics.thinned_series import ThinnedSeries, most_points
 from trainmaster.store.buckets import Row
 
 _FARTHEST_STEP = 2**53
+# Called with the number of bytes that were read so far.
+OnProgress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is kept of a log.
+
+    `keys`: the series; None: all. `first` to `last`, both included: the steps that are also kept
+    apart, so that a part of a long series stays exact. `times`: whether lines are searched for
+    their time.
+    """
+
+    keys: Collection[str] | None = None
+    first: int | None = None
+    last: int | None = None
+    times: bool = True
+
+    @property
+    def has_range(self) -> bool:
+        return self.first is not None or self.last is not None
+
+    def within(self, step: int) -> bool:
+        return (self.first is None or step >= self.first) and (
+            self.last is None or step <= self.last
+        )
+
+
+EVERYTHING = Wanted()
 
 
 @dataclass(slots=True)
-class _Column:
-    """The points of one key in the file's order; 24 bytes each."""
+class _Kept:
+    """One key: all its points, and those within the selected steps."""
 
-    steps: array[int] = field(default_factory=lambda: array("q"))
-    times: array[float] = field(default_factory=lambda: array("d"))
-    values: array[float] = field(default_factory=lambda: array("d"))
-
-    def rows(self) -> list[Row]:
-        times = (None if math.isnan(t) else t for t in self.times)
-        return list(zip(self.steps, times, self.values, strict=True))
+    whole: ThinnedSeries
+    part: ThinnedSeries
 
 
 @dataclass(slots=True)
 class FileMetrics:
-    """All points of one rank, the lowest that the log names, in the order of the log."""
+    """The series of one rank, the lowest that the log names, in the order of the log.
+
+    `oldest_t` and `newest_t`: Unix seconds of its points; None where no line has a time, or none
+    was wanted.
+    """
 
     most_keys: ClassVar[int] = MAX_KEYS
 
@@ -41,85 +70,151 @@ class FileMetrics:
     rank: int | None
     other_ranks: int
     size_bytes: int
-    _columns: dict[str, _Column]
+    wanted: Wanted
+    oldest_t: float | None
+    newest_t: float | None
+    _keys: set[str]
+    _kept: dict[str, _Kept]
 
     def keys(self) -> list[str]:
-        return sorted(self._columns)
+        return sorted(self._keys)
+
+    def series(self, key: str) -> ThinnedSeries:
+        """A key's points; steps may repeat, or go back where the training was restarted."""
+        kept = self._kept.get(key)
+        return ThinnedSeries() if kept is None else kept.whole
+
+    def part(self, key: str) -> ThinnedSeries:
+        """Those within the selected steps."""
+        kept = self._kept.get(key)
+        return ThinnedSeries() if kept is None else kept.part
 
     def rows(self, key: str) -> list[Row]:
-        """The key's points; steps may repeat, or go back where the training was restarted."""
-        column = self._columns.get(key)
-        return [] if column is None else column.rows()
+        return self.series(key).rows()
 
     def restarts(self, key: str) -> int:
         """How often the key's steps went back."""
-        steps = self._columns[key].steps if key in self._columns else array("q")
-        return sum(after < before for before, after in pairwise(steps))
-
-    def oldest_t(self) -> float | None:
-        """The earliest time of all points."""
-        return min(self._times(), default=None)
-
-    def newest_t(self) -> float | None:
-        """The latest time of all points."""
-        return max(self._times(), default=None)
-
-    def _times(self) -> Iterator[float]:
-        columns = self._columns.values()
-        return (t for column in columns for t in column.times if not math.isnan(t))
+        return self.series(key).restarts
 
 
-def read_metrics(path: Path) -> FileMetrics:
+def read_metrics(
+    path: Path, wanted: Wanted = EVERYTHING, on_progress: OnProgress | None = None
+) -> FileMetrics:
     """Read a log in chunks, up to its size at the time of opening. Points between junk are found.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`, also for a binary file without points.
     """
-    parser, by_rank, size = LogParser(), dict[int, dict[str, _Column]](), 0
+    parser, reader, size = LogParser(), _Reader(wanted), 0
     begin = b""
     for chunk in read_chunks(path):
         begin = begin or chunk.lstrip(b"\0")
-        _take(parser.feed(chunk), by_rank)
+        reader.take(parser.feed(chunk))
         size += len(chunk)
-    _take(parser.close(), by_rank)
-    if not by_rank:
+        if on_progress is not None:
+            on_progress(size)
+    reader.take(parser.close())
+    if not reader.ranks:
         refuse_binary(path, begin)
-    rank = min(by_rank, default=None)
-    columns = {} if rank is None else by_rank[rank]
-    return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), size, columns)
+    rank, others = min(reader.ranks, default=None), max(0, len(reader.ranks) - 1)
+    times = reader.oldest_t, reader.newest_t
+    return FileMetrics(
+        parser.coverage, rank, others, size, wanted, *times, reader.keys, reader.kept
+    )
 
 
-def _take(parsed: Parsed, by_rank: dict[int, dict[str, _Column]]) -> None:
-    """Add the points of some lines. Batches come by shape, lines of several shapes alternate."""
-    mixed: dict[tuple[int, str], list[tuple[int, int, float, float]]] = {}
-    for batch in parsed.batches:
-        places = _places(batch)
-        for key, values in zip(batch.keys, batch.columns, strict=True):
-            points = mixed.setdefault((batch.rank, key), [])
-            points += [
-                (*place, value) for place, value in zip(places, values, strict=True) if place
-            ]
-    for (rank, key), points in mixed.items():
-        column = by_rank.setdefault(rank, {}).setdefault(key, _Column())
-        for _, step, t, value in sorted(points, key=_offset):
-            column.steps.append(step)
-            column.times.append(t)
-            column.values.append(value)
+@dataclass(slots=True)
+class _Reader:
+    """Adds the points of the lowest rank so far."""
+
+    wanted: Wanted
+    ranks: set[int] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
+    kept: dict[str, _Kept] = field(default_factory=dict)
+    oldest_t: float | None = None
+    newest_t: float | None = None
+
+    def take(self, parsed: Parsed) -> None:
+        """Add the points of some lines. Batches come by shape, lines of several shapes alternate
+        within a block."""
+        for _, batches in groupby(parsed.batches, key=_block):
+            self._take_block(list(batches))
+
+    def _take_block(self, batches: Sequence[Batch]) -> None:
+        by_key: dict[str, list[_Column]] = {}
+        lowest = min([*self.ranks, *(batch.rank for batch in batches)])
+        if self.ranks and lowest < min(self.ranks):
+            self.keys, self.kept, self.oldest_t, self.newest_t = set(), {}, None, None
+        for batch in batches:
+            self.ranks.add(batch.rank)
+            if batch.rank != lowest:
+                continue
+            times = self._times(batch)
+            self.keys.update(batch.keys)
+            for key, values in zip(batch.keys, batch.columns, strict=True):
+                if self.wanted.keys is None or key in self.wanted.keys:
+                    by_key.setdefault(key, []).append(_Column(batch, times, values))
+        for key, found in by_key.items():
+            self._add(key, found)
+
+    def _add(self, key: str, found: Sequence[_Column]) -> None:
+        kept = self.kept.get(key)
+        if kept is None:
+            most = most_points(MAX_KEYS if self.wanted.keys is None else len(self.wanted.keys))
+            kept = self.kept[key] = _Kept(ThinnedSeries(most), ThinnedSeries(most))
+        for steps, times, values in _in_order(found):
+            kept.whole.add(steps, times, values)
+            if self.wanted.has_range:
+                chosen = [i for i, step in enumerate(steps) if self.wanted.within(step)]
+                columns = ([column[i] for i in chosen] for column in (steps, times, values))
+                kept.part.add(*columns)  # type: ignore[arg-type]
+
+    def _times(self, batch: Batch) -> list[float]:
+        if not self.wanted.times:
+            return [math.nan] * len(batch.steps)
+        found = [batch.time_of(row) for row in range(len(batch.steps))]
+        known = [t for t in found if t is not None]
+        if known:
+            self.oldest_t = min(known if self.oldest_t is None else [self.oldest_t, *known])
+            self.newest_t = max(known if self.newest_t is None else [self.newest_t, *known])
+        return [math.nan if t is None else t for t in found]
 
 
-def _places(batch: Batch) -> list[tuple[int, int, float] | None]:
-    """Offset, step and time of each row; None for an impossible step."""
-    return [
-        (batch.offset_of(row), int(step), _time(batch.time_of(row)))
-        if abs(step) < _FARTHEST_STEP
-        else None
-        for row, step in enumerate(batch.steps)
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One key's values in a batch, with the times of its rows."""
+
+    batch: Batch
+    times: Sequence[float]
+    values: Sequence[float]
+
+
+def _in_order(
+    found: Sequence[_Column],
+) -> Iterator[tuple[Sequence[int], Sequence[float], Sequence[float]]]:
+    """Steps, times and values of one key in one block, in the order of its lines."""
+    if len(found) == 1:
+        steps, column = found[0].batch.steps, found[0]
+        if steps and _is_possible(min(steps)) and _is_possible(max(steps)):
+            yield list(map(int, steps)), column.times, column.values
+            return
+    rows = [
+        row
+        for column in found
+        for row in zip(
+            column.batch.lines, column.batch.steps, column.times, column.values, strict=True
+        )
+        if _is_possible(row[1])
     ]
+    if rows:
+        rows.sort(key=itemgetter(0))
+        _, floats, times, values = zip(*rows, strict=True)
+        yield list(map(int, floats)), times, values
 
 
-def _time(t: float | None) -> float:
-    return math.nan if t is None else t
+def _block(batch: Batch) -> int:
+    return id(batch.block)
 
 
-def _offset(point: tuple[int, int, float, float]) -> int:
-    return point[0]
+def _is_possible(step: float) -> bool:
+    return abs(step) < _FARTHEST_STEP

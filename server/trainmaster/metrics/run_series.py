@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainer_runtime.core.protocol.lineage import Lineage
+from trainmaster.metrics.selection import moving_average
 from trainmaster.metrics.series_sql import extent, first_since, point_from, point_until
 from trainmaster.store.buckets import Bucket, Row, cut_buckets, cut_rows, joined, of_rows
 from trainmaster.store.metrics_store import MetricsStore, Series
@@ -67,6 +68,12 @@ class RunSeries:
 
     def rows(self) -> list[Row]:
         return [row for stretch in self._stretches for row in self._read(stretch)]
+
+    def every(self) -> list[Bucket]:
+        return [of_rows([row]) for row in self.rows()]
+
+    def averaged(self, weight: float) -> list[Row]:
+        return moving_average(self.rows(), weight)
 
     def whole(self) -> Bucket | None:
         """All points as one bucket; None where there are none."""

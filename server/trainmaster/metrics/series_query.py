@@ -28,6 +28,12 @@ class AnySeries(Protocol):
 
     def rows(self) -> list[Row]: ...
 
+    def every(self) -> list[Bucket]:
+        """Each point as a bucket; of a log too long for that, the finest buckets that are kept."""
+
+    def averaged(self, weight: float) -> list[Row]:
+        """The moving average in which the past has `weight`."""
+
     def cut(self, most: int) -> list[Bucket]:
         """At most `most` buckets of about as many points each."""
 
@@ -65,6 +71,12 @@ class ListedSeries:
 
     def rows(self) -> list[Row]:
         return list(self._rows)
+
+    def every(self) -> list[Bucket]:
+        return [of_rows([row]) for row in self._rows]
+
+    def averaged(self, weight: float) -> list[Row]:
+        return moving_average(self._rows, weight)
 
     def cut(self, most: int) -> list[Bucket]:
         return cut_rows(self._rows, most)
@@ -154,7 +166,7 @@ def query_series(series: AnySeries, options: SeriesOptions) -> MetricSeries:
     selection = options.selection
     part = _selected(series, options)
     if selection.ema is not None:
-        part = ListedSeries(moving_average(part.rows(), selection.ema))
+        part = ListedSeries(part.averaged(selection.ema))
     first = part.first()
     if first is None:
         return summarised(None, [])
@@ -187,7 +199,7 @@ def _reduced(series: AnySeries, options: SeriesOptions) -> tuple[list[Bucket], d
     """The buckets of the answer; where series are compared, also each one's end on the ruler by
     its last x."""
     if options.max_points is None:
-        return [of_rows([row]) for row in series.rows()], {}
+        return series.every(), {}
     if options.ruler is not None and options.end is not None:
         return _aligned(series, options.ruler, options.end, options.max_points)
     return series.cut(options.max_points), {}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from trainmaster.metrics.ranged_series import RangedSeries
 from trainmaster.metrics.run_series import run_series
-from trainmaster.metrics.selection import bad_argument
-from trainmaster.metrics.series_query import AnySeries, ListedSeries
+from trainmaster.metrics.selection import Selection, bad_argument
+from trainmaster.metrics.series_query import AnySeries
 from trainmaster.store.metrics_store import MOST_KEYS
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import LogCoverage
 
 if TYPE_CHECKING:
-    from trainmaster.metrics.log_file_metrics import FileMetrics
+    from trainmaster.metrics.log_file_metrics import FileMetrics, Wanted
 
 # Metrics that a training may report later: querying one too early is not an error.
 EXPECTED = frozenset(
@@ -105,31 +105,26 @@ class RunSource:
 
 
 class FileSource:
-    """A log file; `name`: as the caller calls it.
+    """A log file; `name`: as the caller calls it, `found`: what was read for `selection`."""
 
-    Raises:
-        UsageError: the file is not a log.
-    """
-
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, found: FileMetrics, selection: Selection) -> None:
         self.name = name
-        from trainmaster.metrics.log_file_metrics import (
-            read_metrics,  # with it comes the whole parser
-        )
-
-        self._found: FileMetrics = read_metrics(path)
+        self._found = found
+        self._selection = selection
 
     def keys(self) -> Sequence[str]:
         return self._found.keys()
 
     def series(self, key: str) -> AnySeries:
-        return ListedSeries(self._found.rows(key))
+        if not self._found.wanted.has_range:
+            return self._found.series(key)
+        return RangedSeries(self._found.series(key), self._found.part(key), self._selection)
 
     def is_by_time(self, key: str) -> bool:
         return False
 
     def end_t(self) -> float | None:
-        return self._found.newest_t()
+        return self._found.newest_t
 
     def notes(self, keys: Sequence[str]) -> list[str]:
         if not self._found.size_bytes:
@@ -140,6 +135,10 @@ class FileSource:
             notes.append(
                 f"{self.name}: steps go back {back} times; points are in order of the log."
             )
+        for key in keys:
+            whole = self._found.series(key).whole()
+            if whole is not None and self._found.series(key).is_thinned:
+                notes.append(f"{self.name}: {key} has {whole.n:,} points; neighbours are averaged.")
         if self._found.coverage.keys_left_out:
             notes.append(f"{self.name}: only its first {self._found.most_keys:,} metrics are read.")
         return notes
@@ -153,6 +152,23 @@ class FileSource:
             too_long=coverage.too_long or None,
             other_ranks=self._found.other_ranks or None,
         )
+
+
+def wanted_of_file(keys: Sequence[str], selection: Selection) -> Wanted:
+    """What has to be kept of a log to answer about these keys."""
+    from trainmaster.metrics.log_file_metrics import Wanted
+
+    first, last = selection.from_step, selection.to_step
+    if selection.at is not None:
+        last = selection.at
+    clocks = ("loss", "tokens") if selection.axis is not None else ()
+    by_time = selection.since_s is not None or selection.axis == "time"
+    return Wanted(
+        frozenset((*(keys or PRIMARY_KEYS), *clocks)),
+        first,
+        last,
+        by_time or selection.rate == "second",
+    )
 
 
 def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:

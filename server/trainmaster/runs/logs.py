@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import regex
-
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
-from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import log_file, open_log
-from trainmaster.runs.log_lines import LogLine, end_of_lines, lines_before, lines_from
+from trainmaster.runs.log_lines import end_of_lines
+from trainmaster.runs.log_search import LogSearch
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -24,10 +21,10 @@ from trainmaster.words.errors import UsageError
 
 Stream = Literal["train", "setup", "supervisor"]
 _FILES = {"train": TRAIN_LOG, "setup": SETUP_LOG}
-_CURSOR = re.compile(r"l1\.(train|setup|supervisor|file)\.(\d{1,9})(?:/(\d{1,9}))?\.(\d{1,15})")
-_LONGEST_PATTERN = 500
-_LONGEST_SEARCH_S = 5.0
-
+# `l1`: the lines from there on; `e1`: those before it.
+_CURSOR = re.compile(
+    r"(l1|e1)\.(train|setup|supervisor|file)\.(\d{1,9})(?:/(\d{1,9}))?\.(\d{1,15})"
+)
 
 # The attempt of the file (0 where there is only one), and its generation: a new one begins when the
 # file is truncated or replaced.
@@ -37,16 +34,17 @@ _FIRST_GENERATION = 1
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """The next position to read: byte `offset` of a piece of the log."""
+    """The next position to read: byte `offset` of a piece of the log; `earlier`: backwards."""
 
     stream: str
     piece: _Piece
     offset: int
+    earlier: bool = False
 
     def __str__(self) -> str:
         attempt, generation = self.piece
         named = f"{attempt}" if generation == _FIRST_GENERATION else f"{attempt}/{generation}"
-        return f"l1.{self.stream}.{named}.{self.offset}"
+        return f"{'e1' if self.earlier else 'l1'}.{self.stream}.{named}.{self.offset}"
 
 
 async def read_log(
@@ -57,19 +55,21 @@ async def read_log(
     cursor: str | None = None,
     grep: str | None = None,
     limit: int = 100,
+    within_s: float | None = None,
 ) -> LogAnswer:
     """The last `limit` lines, or up to `limit` lines after `cursor`; `more` if there are more now.
 
     Passing on each answer's cursor reads every byte once, over all attempts. `grep`: a
     regular expression that lines must contain. A last line without its end is kept for later, but
-    where a later attempt has begun.
+    where a later attempt has begun. After `within_s` seconds a search ends where it stands: onward
+    at its cursor, backwards at `earlier`.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`, `LOG_NOT_READABLE` for a
             file.
     """
-    pattern = None if grep is None else _Pattern(grep)
+    search = LogSearch(grep, within_s)
     unreachable = None
     file = log_file(workspace, run_or_file)
     if file is not None:
@@ -80,7 +80,7 @@ async def read_log(
         view = await refresh(workspace, run_or_file)
         files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
     position = None if cursor is None else _parse(cursor, stream_name)
-    answer = await asyncio.to_thread(_read, files, stream_name, position, pattern, limit)
+    answer = await asyncio.to_thread(_read, files, stream_name, position, search, limit)
     return answer.model_copy(update={"unreachable": unreachable})
 
 
@@ -88,12 +88,12 @@ def _read(
     files: dict[_Piece, Path],
     stream: str,
     position: _Position | None,
-    pattern: _Pattern | None,
+    search: LogSearch,
     limit: int,
 ) -> LogAnswer:
-    if position is None:
-        return _tail(files, stream, pattern, limit)
-    return _onward(files, position, pattern, limit)
+    if position is None or position.earlier:
+        return _tail(files, stream, position, search, limit)
+    return _onward(files, position, search, limit)
 
 
 def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[_Piece, Path]:
@@ -112,44 +112,61 @@ def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[_Piece, 
 
 
 def _tail(
-    files: dict[_Piece, Path], stream: str, pattern: _Pattern | None, limit: int
+    files: dict[_Piece, Path],
+    stream: str,
+    before: _Position | None,
+    search: LogSearch,
+    limit: int,
 ) -> LogAnswer:
-    """The last lines, read backwards block by block, piece by piece."""
+    """The last lines, or the last ones before a position, read backwards piece by piece."""
     lines: list[str] = []
-    end: _Position | None = None
+    end = None if before is None else replace(before, earlier=False)
+    stopped: _Position | None = None
     for piece in sorted(files, reverse=True):
-        found, offset = _last_lines(
-            files[piece], pattern, limit - len(lines), with_torn_end=end is not None
+        if before is not None and piece > before.piece:
+            continue
+        behind = before.offset if before is not None and piece == before.piece else None
+        found, offset, left = _last_lines(
+            files[piece], search, limit - len(lines), behind, with_torn_end=end is not None
         )
         end = end or _Position(stream, piece, offset)
         lines = found + lines
-        if len(lines) >= limit:
+        if left is not None:
+            stopped = _Position(stream, piece, left, earlier=True)
+        if len(lines) >= limit or stopped is not None:
             break
     position = end or _Position(stream, (0, _FIRST_GENERATION), 0)
-    return LogAnswer(lines=lines, cursor=str(position), more=False)
+    earlier = None if stopped is None else str(stopped)
+    return LogAnswer(lines=lines, cursor=str(position), more=False, earlier=earlier)
 
 
 def _last_lines(
-    path: Path, pattern: _Pattern | None, limit: int, *, with_torn_end: bool
-) -> tuple[list[str], int]:
-    """The last `limit` lines that match, and the offset behind the last whole line.
+    path: Path, search: LogSearch, limit: int, behind: int | None, *, with_torn_end: bool
+) -> tuple[list[str], int, int | None]:
+    """The last `limit` lines before `behind` that match, the offset behind the last whole line, and
+    where the search stopped because its time was over.
 
     `with_torn_end`: what follows the last whole line is one too.
     """
     if not path.exists():
-        return [], 0
+        return [], 0, None
     found: list[str] = []
     with open_log(path) as file:
-        end = file.seek(0, 2) if with_torn_end else end_of_lines(file)
-        for line in lines_before(file, end):
+        size = file.seek(0, 2)
+        end = size if with_torn_end else end_of_lines(file)
+        end = end if behind is None else min(behind, size)
+        for line, begin in search.before(file, end):
+            if line is not None:
+                found.append(line)
             if len(found) >= limit:
                 break
-            found += _matching(line, pattern)
-    return found[::-1], end
+            if search.is_over and begin > 0:
+                return found[::-1], end, begin
+    return found[::-1], end, None
 
 
 def _onward(
-    files: dict[_Piece, Path], position: _Position, pattern: _Pattern | None, limit: int
+    files: dict[_Piece, Path], position: _Position, search: LogSearch, limit: int
 ) -> LogAnswer:
     lines: list[str] = []
     while True:
@@ -157,11 +174,11 @@ def _onward(
         following = [piece for piece in sorted(files) if piece > position.piece]
         # Nothing is added to a piece that has a successor: its torn end is a line.
         got, offset = _next_lines(
-            path, position.offset, pattern, limit - len(lines), with_torn_end=bool(following)
+            path, position.offset, search, limit - len(lines), with_torn_end=bool(following)
         )
         lines += got
         position = replace(position, offset=offset)
-        if len(lines) >= limit or not following:
+        if len(lines) >= limit or not following or search.is_over:
             break
         position = replace(position, piece=following[0], offset=0)
     return LogAnswer(lines=lines, cursor=str(position), more=_has_more(files, position))
@@ -170,7 +187,7 @@ def _onward(
 def _next_lines(
     path: Path | None,
     offset: int,
-    pattern: _Pattern | None,
+    search: LogSearch,
     limit: int,
     *,
     with_torn_end: bool = False,
@@ -184,69 +201,35 @@ def _next_lines(
         return found, offset
     with open_log(path) as file:
         offset = 0 if offset > file.seek(0, 2) else offset
-        for line in lines_from(file, offset, with_torn_end=with_torn_end):
-            if len(found) >= limit:
+        for line, after in search.from_(file, offset, with_torn_end=with_torn_end):
+            offset = after
+            if line is not None:
+                found.append(line)
+            if len(found) >= limit or search.is_over:
                 break
-            found += _matching(line, pattern)
-            offset = line.end
     return found, offset
 
 
 def _has_more(files: dict[_Piece, Path], position: _Position) -> bool:
     path = files.get(position.piece)
-    if path is not None and path.exists() and _next_lines(path, position.offset, None, 1)[0]:
+    if (
+        path is not None
+        and path.exists()
+        and _next_lines(path, position.offset, LogSearch(None, None), 1)[0]
+    ):
         return True
     later = [files[piece] for piece in files if piece > position.piece]
     return any(path.exists() and path.stat().st_size for path in later)
 
 
-class _Pattern:
-    """A regular expression with a bound on the total time of its searches."""
-
-    def __init__(self, grep: str) -> None:
-        if len(grep) > _LONGEST_PATTERN:
-            raise _unusable(f"it is longer than {_LONGEST_PATTERN} characters")
-        try:
-            self._compiled = regex.compile(grep)
-        except regex.error as error:
-            raise _unusable(str(error)) from error
-        self._deadline = time.monotonic() + _LONGEST_SEARCH_S
-
-    def search(self, text: str) -> bool:
-        """Raises:
-        UsageError: `BAD_ARGUMENT`, the time is used up.
-        """
-        left = self._deadline - time.monotonic()
-        try:
-            if left > 0:
-                return self._compiled.search(text, timeout=left, concurrent=True) is not None
-        except TimeoutError:
-            pass
-        raise _unusable(f"it took more than {_LONGEST_SEARCH_S:.0f} s on this log")
-
-
-def _matching(line: LogLine, pattern: _Pattern | None) -> list[str]:
-    text = shown(line.text, left_out=line.left_out)
-    return [text] if pattern is None or pattern.search(text) else []
-
-
-def _unusable(why: str) -> UsageError:
-    return UsageError(
-        "BAD_ARGUMENT",
-        f"The expression can't be used: {why}.",
-        "Give a simpler regular expression, special characters escaped by a backslash.",
-        field="grep",
-    )
-
-
 def _parse(cursor: str, stream: str) -> _Position:
     found = _CURSOR.fullmatch(cursor)
-    if found is None or found.group(1) != stream:
+    if found is None or found.group(2) != stream:
         raise UsageError(
             "CURSOR_INVALID",
             f"{cursor[:80]!r} is not a cursor of this log's {stream} stream.",
             "Pass the cursor of the last answer for the same stream, or none.",
             field="cursor",
         )
-    piece = (int(found.group(2)), int(found.group(3) or _FIRST_GENERATION))
-    return _Position(found.group(1), piece, int(found.group(4)))
+    piece = (int(found.group(3)), int(found.group(4) or _FIRST_GENERATION))
+    return _Position(stream, piece, int(found.group(5)), earlier=found.group(1) == "e1")

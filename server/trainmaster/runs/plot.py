@@ -10,11 +10,12 @@ from pathlib import Path
 
 from trainer_runtime.core.files.private import share
 from trainmaster.metrics.log_file import log_file
-from trainmaster.metrics.log_file_metrics import read_metrics
+from trainmaster.metrics.log_file_metrics import Wanted
 from trainmaster.metrics.plots.curves import TELEMETRY, RunCurves, curves_of
 from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
+from trainmaster.metrics.read_file import read_file
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
@@ -115,7 +116,8 @@ async def _curves(
     """The curves of a run or a log file, and the keys of all its metrics."""
     file = log_file(workspace, name)
     if file is not None:
-        metrics = await asyncio.to_thread(read_metrics, file)
+        wanted = Wanted(frozenset((*keys, "tokens")), times=axis == "time")
+        metrics = await read_file(file, wanted)
         return curves_of_file(name, metrics, keys, axis), metrics.keys()
     view = await refresh(workspace, name)
     return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +19,9 @@ from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.rank import rank_runs
+from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.selection import EVERYTHING, Selection
-from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source
+from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source, wanted_of_file
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
@@ -108,7 +108,8 @@ async def query_metrics(
     for name in dict.fromkeys(runs):
         file = log_file(workspace, name)
         if file is not None:
-            sources.append(await asyncio.to_thread(FileSource, name, file))
+            wanted = wanted_of_file(keys, part)
+            sources.append(FileSource(name, await read_file(file, wanted), part))
         else:
             sources.append(RunSource(workspace, await refresh(workspace, name), name))
     return compare_metrics(sources, keys, None if everything else max(0, points), part)

@@ -64,6 +64,18 @@ def of_rows(rows: Sequence[Row]) -> Bucket:
     )
 
 
+def of_columns(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Bucket:
+    """The bucket of one or more points by column, in order; a time of NaN is unknown."""
+    total = sum(values)
+    last_t = None if math.isnan(times[-1]) else times[-1]
+    if not math.isfinite(total):
+        points = zip(steps, values, strict=True)
+        return _of_nonfinite_rows([(x, None, value) for x, value in points])._replace(last_t=last_t)
+    low, high, n = min(values), max(values), len(values)
+    low_x, high_x = steps[values.index(low)], steps[values.index(high)]
+    return Bucket(n, n, steps[0], steps[-1], last_t, values[-1], total, low, low_x, high, high_x)
+
+
 def joined(buckets: Sequence[Bucket]) -> Bucket:
     """One or more neighbouring buckets as one."""
     if len(buckets) == 1:

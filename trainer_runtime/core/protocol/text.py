@@ -36,6 +36,10 @@ def shown(line: bytes, *, left_out: int = 0) -> str:
     What a progress bar wrote over itself is left out: of the parts between carriage returns, the
     last that is not empty counts. `left_out`: bytes of the line that were not read.
     """
+    if len(line) <= LONGEST_LINE and not left_out and line.isascii():
+        text = line.decode("ascii")
+        if text.isprintable():
+            return text if text.strip() else ""
     if len(line) > _LONGEST_READ_BYTES:
         part = last_part(line)
         line, left_out = part[:_LONGEST_READ_BYTES], left_out + len(part[_LONGEST_READ_BYTES:])

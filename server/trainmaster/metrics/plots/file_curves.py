@@ -25,7 +25,7 @@ def curves_of_file(
     place = _placing(name, found, axis)
     series: dict[str, Points] = {}
     for key in keys:
-        live = _live(found.rows(key))
+        live = _live(found.series(key).extremes())
         points = [(at, row[2]) for row in live if (at := place(row)) is not None]
         if points:
             series[key] = points
@@ -37,7 +37,7 @@ def _placing(name: str, found: FileMetrics, axis: Axis) -> Callable[[Row], float
     if axis == "step" or not found.keys():
         return lambda row: row[0]
     if axis == "time":
-        began = found.oldest_t()
+        began = found.oldest_t
         if began is None:
             raise _missing_axis(f"The lines of {name} carry no times.")
         return lambda row: None if row[1] is None else (row[1] - began) / 60.0

@@ -73,7 +73,7 @@ class LogSeries:
     def _watched(self, batch: Batch) -> _Columns:
         """The columns that a detector reads."""
         return [
-            (key, column)
+            (key, list(column))
             for key, column in zip(batch.keys, batch.columns, strict=True)
             if key in self._detectors.keys and self._is_first(key, batch.rank)
         ]

@@ -256,6 +256,9 @@ class LogAnswer(WholeAnswer):
     lines: list[str]
     cursor: str
     more: bool
+    earlier: str | None = Field(
+        default=None, description="the search ran out of time; as cursor, continues further back"
+    )
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 

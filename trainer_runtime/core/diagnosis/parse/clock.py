@@ -149,7 +149,7 @@ class Clock:
         clock = rows.like.clock
         if end - at < _RUN or "loss" not in rows.keys:
             return False
-        if not _all_differ([column[at - 1 : end] for column in rows.columns]):
+        if not _all_differ([list(column[at - 1 : end]) for column in rows.columns]):
             return False
         epochs = rows.columns[rows.keys.index("epoch")][at:end] if "epoch" in rows.keys else ()
         last = rank.steps.get(clock, 0.0)

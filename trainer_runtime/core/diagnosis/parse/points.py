@@ -76,7 +76,11 @@ class Reading:
 
 @dataclass(slots=True)
 class Batch:
-    """Rows of one shape: `columns[k][i]` is the value of `keys[k]` at `steps[i]`."""
+    """Rows of one shape: `columns[k][i]` is the value of `keys[k]` at `steps[i]`.
+
+    `lines[i]` is the line of row i within the block that was read at once; batches of the same
+    block follow each other and have the same `block`.
+    """
 
     keys: tuple[str, ...]
     columns: list[Sequence[float]]
@@ -84,6 +88,8 @@ class Batch:
     rank: int
     segment: int
     inferred: bool
+    block: object
+    lines: Sequence[int]
     offset_of: Callable[[int], int]
     time_of: Callable[[int], float | None]
 
@@ -91,9 +97,10 @@ class Batch:
         return len(self.keys) * len(self.steps)
 
     def points(self) -> Iterator[Point]:
+        columns = [list(column) for column in self.columns]
         for row, step in enumerate(self.steps):
             offset, t = self.offset_of(row), self.time_of(row)
-            for key, column in zip(self.keys, self.columns, strict=True):
+            for key, column in zip(self.keys, columns, strict=True):
                 yield Point(
                     key, int(step), t, column[row], self.rank, self.segment, offset, self.inferred
                 )

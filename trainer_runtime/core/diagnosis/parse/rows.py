@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from operator import lt
 
-from trainer_runtime.core.diagnosis.parse.points import Batch, Reading
+from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
-from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn
 
 _LARGEST_STEP = 2.0**53
 
@@ -125,6 +125,8 @@ class Rows:
                 self.rank,
                 part.segment,
                 part.steps is not None,
+                block,
+                index,
                 lambda row, index=index: block.start_of(index[row]),  # type: ignore[misc]
                 lambda row, index=index: time_of(block.lines[index[row]]),  # type: ignore[misc]
             )
@@ -163,7 +165,11 @@ def rows_of_template(
     if not count:
         return [], all_lines
     marks = {name: column.of(tokens, width, count) for name, column in template.marks.items()}
-    columns = [column.of(tokens, width, count) for column in template.columns.values()]
+    columns: list[Sequence[float]] = [
+        TokenColumn(column, tokens, width, 0, count) for column in template.columns.values()
+    ]
+    if template.like.source is not StepFrom.LINE or "rank" in marks:
+        columns = [list(column) for column in columns]  # every row is needed to find its step
     steps, laps = marks.get("step"), marks.get("laps")
     if steps is not None and laps is not None:
         steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
@@ -171,7 +177,7 @@ def rows_of_template(
     if steps is not None and (steps[-1] if rises else max(steps)) > _LARGEST_STEP:
         return [], all_lines
     keys, micros = tuple(template.columns), marks.get("micro")
-    made = Rows(template.like, keys, list(columns), index, steps, micros, 0, False)
+    made = Rows(template.like, keys, columns, index, steps, micros, 0, False)
     if "rank" in marks:
         return list(_by_rank(made, marks["rank"])), singly
     made.rank = template.like.rank or 0

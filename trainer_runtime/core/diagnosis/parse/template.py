@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from trainer_runtime.core.diagnosis.parse.points import Reading
 
@@ -21,12 +23,60 @@ class Column:
 
     def of(self, tokens: list[bytes], width: int, rows: int) -> list[float]:
         """The column's values, given the `width` tokens of each of the rows."""
+        return self.part(tokens, width, slice(0, rows))
+
+    def part(self, tokens: list[bytes], width: int, rows: slice) -> list[float]:
+        """Its values in some neighbouring rows."""
         if self.index is None:
-            return [self.value] * rows
-        values = list(map(float, tokens[self.index :: width]))
+            return [self.value] * (rows.stop - rows.start)
+        begin, end = self.index + rows.start * width, rows.stop * width
+        values = list(map(float, tokens[begin:end:width]))
         if self.scale != 1.0:
             return [value * self.scale for value in values]
         return values
+
+
+class TokenColumn(Sequence[float]):
+    """A column in rows `first` to before `end`, converted where it is read: most readers of a log
+    need a few of its columns."""
+
+    __slots__ = ("_column", "_end", "_first", "_tokens", "_values", "_width")
+
+    def __init__(
+        self, column: Column, tokens: list[bytes], width: int, first: int, end: int
+    ) -> None:
+        self._column, self._tokens, self._width = column, tokens, width
+        self._first, self._end = first, end
+        self._values: list[float] | None = None
+
+    def values(self) -> list[float]:
+        if self._values is None:
+            rows = slice(self._first, self._end)
+            self._values = self._column.part(self._tokens, self._width, rows)
+        return self._values
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values())
+
+    @overload
+    def __getitem__(self, at: int) -> float: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[float]: ...
+
+    def __getitem__(self, at: int | slice) -> float | Sequence[float]:
+        if self._values is not None:
+            return self._values[at]
+        if isinstance(at, int):
+            row = range(self._first, self._end)[at]
+            return self._column.part(self._tokens, self._width, slice(row, row + 1))[0]
+        rows = range(self._first, self._end)[at]
+        if rows.step != 1:
+            return self.values()[at]
+        return TokenColumn(self._column, self._tokens, self._width, rows.start, rows.stop)
 
 
 @dataclass(slots=True, eq=False)

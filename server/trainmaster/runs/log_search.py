@@ -1,0 +1,207 @@
+"""Searches the lines of a log for an expression, in time proportional to the file's size.
+
+An expression of plain words is found in the bytes of whole blocks; only lines that have one, or in
+which something invisible may stand between its letters, are inspected as they would be shown.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import regex
+
+from trainer_runtime.core.protocol.text import LONGEST_LINE, shown
+from trainmaster.runs.log_lines import LogLine, lines_before, lines_from
+from trainmaster.words.errors import UsageError
+
+_BLOCK_BYTES = 1 << 20
+_SMALL_BLOCK_BYTES = 1 << 16  # where every line counts
+_LONGEST_PATTERN = 500
+_LONGEST_SEARCH_S = 5.0  # in one line
+# Where none of these occurs, the expression is found as it stands.
+_SPECIAL = frozenset("\\.^$*+?{}[]()")
+# What `shown` adds to a long line.
+_ADDED = frozenset("… (0123456789morecharts)")
+# The characters that `shown` removes, and the first bytes of others.
+_REMOVED = bytes((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
+_MAY_BE_REMOVED = b"\xc2\xcd\xd8\xe1\xe3\xef\xf0\xf3\xf4"
+_OTHERS = bytes(byte for byte in range(256) if byte not in _REMOVED + _MAY_BE_REMOVED)
+_HIDES = re.compile(
+    b"[%s]|\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])" % re.escape(_REMOVED + _MAY_BE_REMOVED)
+)
+_MAY_HIDE = (b"\xe2\x80", b"\xe2\x81")
+
+
+class LogSearch:
+    """An expression, and the time by which searching stops: seconds from now, None: never.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, the expression can't be used.
+    """
+
+    def __init__(self, grep: str | None, within_s: float | None) -> None:
+        self._compiled: regex.Pattern[str] | None = None
+        self._words: list[bytes] | None = None
+        if grep is not None:
+            self._compiled = _compiled(grep)
+            self._words = _words(grep)
+        self._may_be_added = any(_ADDED.issuperset(word.decode()) for word in self._words or ())
+        self._block_bytes = _SMALL_BLOCK_BYTES if self._words is None else _BLOCK_BYTES
+        self._deadline = None if within_s is None else time.monotonic() + within_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is used up."""
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def shown(self, line: LogLine) -> str | None:
+        """The line as it is shown, if it matches.
+
+        Raises:
+            UsageError: `BAD_ARGUMENT`, searching this line takes too long.
+        """
+        text = shown(line.text, left_out=line.left_out)
+        if self._compiled is None:
+            return text
+        try:
+            found = self._compiled.search(text, timeout=_LONGEST_SEARCH_S, concurrent=True)
+        except TimeoutError:
+            raise _unusable(f"it took more than {_LONGEST_SEARCH_S:.0f} s on one line") from None
+        return None if found is None else text
+
+    def from_(
+        self, file: BinaryIO, offset: int, *, with_torn_end: bool
+    ) -> Iterator[tuple[str | None, int]]:
+        """The lines that match from `offset` on, each with the offset behind it; None in place of a
+        line for a place up to which nothing more was found."""
+        at = offset
+        while block := _read(file, at, self._block_bytes):
+            end = block.rfind(b"\n") + 1
+            if end:
+                for line in self._candidates(block[:end], at):
+                    yield self.shown(line), line.end
+                at += end
+                yield None, at
+                continue
+            long_line = next(lines_from(file, at, with_torn_end=with_torn_end), None)
+            if long_line is None:
+                return
+            at = long_line.end
+            yield self.shown(long_line), at
+
+    def before(self, file: BinaryIO, end: int) -> Iterator[tuple[str | None, int]]:
+        """The lines that match before `end`, the last one first, each with an offset before which
+        the search continues; None in place of a line where nothing was found from there on."""
+        behind = end
+        while behind > 0:
+            begin = max(0, behind - self._block_bytes)
+            block = _read(file, begin, behind - begin)
+            cut = block.find(b"\n") + 1 if begin else 0
+            if begin and cut in (0, len(block)):  # the line is longer than the block
+                line = next(lines_before(file, behind))
+                behind = _begin_of_line(file, behind)
+                yield self.shown(line), behind
+                continue
+            for line in reversed(list(self._candidates(block[cut:], begin + cut))):
+                yield self.shown(line), line.end - len(line.text) - 1
+            behind = begin + cut
+            yield None, behind
+
+    def _candidates(self, block: bytes, offset: int) -> Iterator[LogLine]:
+        """The lines of a block that may match, in order."""
+        if self._words is None or (self._may_be_added and _has_long_lines(block)):
+            start = offset
+            for text in block.removesuffix(b"\n").split(b"\n"):
+                yield LogLine(text, start + len(text) + 1)
+                start += len(text) + 1
+            return
+        after = 0
+        for place in _places(block, self._words):
+            if place < after:
+                continue
+            begin = block.rfind(b"\n", 0, place) + 1
+            end = block.find(b"\n", place)
+            end = len(block) if end < 0 else end
+            yield LogLine(block[begin:end], offset + end + 1)
+            after = end + 1
+
+
+def _places(block: bytes, words: list[bytes]) -> Iterator[int]:
+    """Rising places, one or more in each line that may contain one of the words."""
+    finders: list[Callable[[int], int]] = [
+        lambda at, word=word: block.find(word, at)  # type: ignore[misc]
+        for word in words
+    ]
+    if (not block.isascii() and any(sign in block for sign in _MAY_HIDE)) or block.translate(
+        None, _OTHERS
+    ):
+        finders.append(lambda at: _start(_HIDES.search(block, at)))
+    found = [finder(0) for finder in finders]
+    while (place := min((at for at in found if at >= 0), default=-1)) >= 0:
+        yield place
+        end = block.find(b"\n", place)
+        if end < 0:
+            return
+        found = [
+            finder(end + 1) if 0 <= at <= end else at
+            for finder, at in zip(finders, found, strict=True)
+        ]
+
+
+def _has_long_lines(block: bytes) -> bool:
+    return max(map(len, block.split(b"\n"))) > LONGEST_LINE
+
+
+def _start(match: re.Match[bytes] | None) -> int:
+    return -1 if match is None else match.start()
+
+
+def _words(grep: str) -> list[bytes] | None:
+    """The words of which a matching line must contain one; None where that is not known."""
+    words = grep.split("|")
+    if not all(words) or not _SPECIAL.isdisjoint(grep):
+        return None
+    if any("\r" in word or "\n" in word for word in words):
+        return None
+    try:
+        return [word.encode() for word in words]
+    except UnicodeEncodeError:
+        return None
+
+
+def _compiled(grep: str) -> regex.Pattern[str]:
+    if len(grep) > _LONGEST_PATTERN:
+        raise _unusable(f"it is longer than {_LONGEST_PATTERN} characters")
+    try:
+        return regex.compile(grep)
+    except regex.error as error:
+        raise _unusable(str(error)) from error
+
+
+def _unusable(why: str) -> UsageError:
+    return UsageError(
+        "BAD_ARGUMENT",
+        f"The expression can't be used: {why}.",
+        "Give a simpler regular expression, special characters escaped by a backslash.",
+        field="grep",
+    )
+
+
+def _begin_of_line(file: BinaryIO, end: int) -> int:
+    """Where the line begins of which `end` is the end, behind its line feed."""
+    at = end - 1
+    while at > 0:
+        size = min(_BLOCK_BYTES, at)
+        found = _read(file, at - size, size).rfind(b"\n")
+        if found >= 0:
+            return at - size + found + 1
+        at -= size
+    return 0
+
+
+def _read(file: BinaryIO, offset: int, size: int) -> bytes:
+    file.seek(offset)
+    return file.read(size)
