@@ -299,17 +299,6 @@ def test_people_get_the_same_in_words_without_a_terminals_escapes(
         assert "{" not in printed
 
 
-def test_services_are_imported_only_by_the_commands_that_need_them() -> None:
-    script = (
-        "import sys; from trainmaster.cli import run; run(['--help']);"
-        "heavy = {'mcp', 'jinja2', 'rich', 'sqlite3',"
-        " 'trainmaster.runs.launch', 'trainmaster.runs.status'};"
-        "print('imported:', sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "imported: []"
-
-
 def test_ctrl_c_exits_with_130_and_says_that_the_training_continues(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1\n")

@@ -1,7 +1,7 @@
 """The command line: one small file per group of commands.
 
-Services are imported inside the commands, so that `trainmaster --help` and a refused command line
-come at once.
+A command line imports the module of its command alone, and services are imported inside the
+commands: `--help`, `status` and a refused command line come at once.
 """
 
 from __future__ import annotations
@@ -15,97 +15,12 @@ from collections.abc import Sequence
 import typer
 
 from trainer_runtime.core.files.private import make_private
-from trainmaster.cli.acting import acts
-from trainmaster.cli.commands import (
-    action_log,
-    adopt,
-    alerts,
-    approve,
-    attach,
-    diagnose,
-    fetch,
-    hosts,
-    inspect,
-    keeper,
-    lifecycle,
-    logs,
-    maintenance,
-    mcp,
-    offers,
-    plan,
-    plot,
-    rent,
-    status,
-    trust,
-)
-from trainmaster.cli.commands.demo import demo_command
+from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
-
-app = typer.Typer(
-    name="trainmaster",
-    help="Plan, launch, watch and recover LLM trainings that outlive this session.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-ACTING = (
-    plan.launch,
-    attach.attach,
-    adopt.adopt,
-    lifecycle.stop,
-    lifecycle.resume,
-    fetch.fetch,
-    lifecycle.clean,
-    rent.provision,
-    rent.release,
-    approve.approve,
-    trust.trust,
-    maintenance.tick,
-    maintenance.replay,
-)
-for command in (
-    plan.plan,
-    plan.launch,
-    attach.attach,
-    adopt.adopt,
-    status.runs,
-    status.status,
-    logs.logs,
-    status.metrics,
-    plot.plot,
-    status.wait,
-    inspect.inspect,
-    diagnose.diagnose,
-    lifecycle.stop,
-    lifecycle.resume,
-    lifecycle.checkpoints,
-    fetch.fetch,
-    offers.offers,
-    lifecycle.clean,
-    rent.provision,
-    rent.release,
-    rent.costs,
-    approve.approve,
-    trust.trust,
-    maintenance.doctor,
-    maintenance.tick,
-    maintenance.replay,
-    action_log.log,
-    mcp.mcp,
-):
-    app.command()(acts(command.__name__)(command) if command in ACTING else command)
-app.command("demo")(demo_command)
-app.command("tick-part", hidden=True)(maintenance.tick_part)
-app.command("transfer", hidden=True)(maintenance.transfer)
-app.command("provision-worker", hidden=True)(maintenance.provision_worker)
-app.add_typer(hosts.hosts, name="hosts")
-app.add_typer(alerts.alerts, name="alerts")
-app.add_typer(keeper.keeper, name="keeper")
-app.command("send-alerts", hidden=True)(alerts.send_alerts)
 
 
 def main() -> None:
@@ -114,14 +29,14 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str], commands: typer.Typer = app) -> int:
+def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
     """Run one command line; its exit code: 0, 1 for an error, 2 for bad usage, 130 for Ctrl-C."""
     _write_utf8()
     as_json = "--json" in arguments
     try:
         try:
             _refuse_undecodable(arguments)
-            code = _run(commands, list(arguments) or ["--help"])
+            code = _run(commands or commands_for(arguments), list(arguments) or ["--help"])
         except TrainmasterError as error:
             emit_error(error, as_json)
             code = 2 if error.code == "BAD_ARGUMENT" else 1

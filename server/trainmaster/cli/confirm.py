@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +47,8 @@ def declined() -> SpendError:
 
 async def _says_yes(text: str) -> bool:
     """By the loop, so that Ctrl-C and connections are heard while somebody thinks."""
+    import asyncio
+
     print(f"{printable(text)} Go ahead? [y/N]: ", end="", file=sys.stderr, flush=True)
     loop, typed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), typed.set)

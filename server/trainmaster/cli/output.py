@@ -14,8 +14,7 @@ from trainmaster.words.errors import TrainmasterError
 if TYPE_CHECKING:
     from trainmaster.cli.views.views import Block, Grid
     from trainmaster.words.answers.base import Answer
-from trainmaster.words.answers.base import ON_COMMAND_LINE
-from trainmaster.words.answers.runs import LogAnswer
+    from trainmaster.words.answers.runs import LogAnswer
 
 _LONGEST_CELL = 8000
 
@@ -23,6 +22,8 @@ _LONGEST_CELL = 8000
 def emit(answer: Answer, as_json: bool) -> None:
     """Print an answer: with `as_json` exactly its JSON, else what people see of it."""
     if as_json:
+        from trainmaster.words.answers.base import ON_COMMAND_LINE
+
         print(answer.model_dump_json(context=ON_COMMAND_LINE), flush=True)
         return
     from trainmaster.cli.views.views import view

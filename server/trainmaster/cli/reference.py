@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from trainmaster.cli import app
+from trainmaster.cli.command_table import commands_for
 from trainmaster.words.errors import CODES
 
 _INTRODUCTION = """\
@@ -48,7 +48,7 @@ def reference() -> str:
 def every_command() -> dict[str, Any]:
     """All commands by the words that call them, those below another (`hosts add`) too."""
     found: dict[str, Any] = {}
-    waiting = [("", get_command(app))]
+    waiting = [("", get_command(commands_for()))]
     while waiting:
         words, command = waiting.pop(0)
         if words and not command.hidden:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -32,6 +30,9 @@ def ask(
 
     Raises: TrainmasterError, whatever the service raises.
     """
+
+    import asyncio
+    import logging
 
     # It warns of each write to a broken connection; the consequence is raised as an error.
     logging.getLogger("asyncio").setLevel(logging.ERROR)

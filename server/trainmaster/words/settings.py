@@ -25,7 +25,6 @@ from pydantic.fields import FieldInfo
 from trainmaster.words.errors import SpecError, StateError
 from trainmaster.words.paths import Home
 from trainmaster.words.secret_names import ACCEPTED, name_problem
-from trainmaster.words.yaml12 import load_yaml
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -57,7 +56,7 @@ def _address(url: str) -> str:
 class Group(BaseModel):
     """A mapping of the settings: unknown keys are refused and nothing is converted silently."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class SecretsSettings(Group):
@@ -253,6 +252,8 @@ def read_settings(home: Home) -> Settings:
         return Settings()
     except (OSError, ValueError) as error:
         raise _unreadable(home, f"can't be read: {error}", "Make it readable UTF-8.") from error
+    from trainmaster.words.yaml12 import load_yaml  # heavy, and most homes have no settings
+
     try:
         document = load_yaml(text)
     except SpecError as error:

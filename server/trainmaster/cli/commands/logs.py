@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
@@ -91,6 +90,8 @@ async def _until_the_end(
 async def _pause(workspace: Workspace, run_or_file: str) -> bool:
     """Let some time pass; whether the run has ended by then."""
     if Path(run_or_file).is_file():
+        import asyncio
+
         await asyncio.sleep(_REREAD_AFTER_S)
         return False
     from trainmaster.runs.wait import wait_for_event

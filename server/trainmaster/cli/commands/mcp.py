@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Annotated
 
@@ -22,6 +21,8 @@ def mcp(
     _as_json: AsJson = False,
 ) -> None:
     """Serve the MCP tools on stdin and stdout. Maintains the home's runs while it lives."""
+    import asyncio
+
     from trainmaster.mcp import serve_stdio
 
     served = serve_stdio(os.environ, read_only=read_only, toolsets=split_commas(toolsets))

@@ -56,7 +56,8 @@ class Answer(BaseModel):
     `documents`: fields whose text has several lines. `sampled`: its lists are columns of samples.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    # An answer's validator is built when it is first made: a command makes one kind of many.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     keep_null: ClassVar[frozenset[str]] = frozenset()
     documents: ClassVar[frozenset[str]] = frozenset()
     sampled: ClassVar[bool] = False

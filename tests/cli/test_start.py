@@ -1,0 +1,71 @@
+"""What a command imports before it answers: that, and not its seconds, is held here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.runs.running_run import run_async, small_spec
+
+from trainmaster.cli.command_table import LISTED
+from trainmaster.runs.launch import launch
+from trainmaster.runs.maintain import until_closed
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import Workspace
+
+_IMPORTED = """\
+import io, sys
+from contextlib import redirect_stdout
+from trainmaster.cli import run
+with redirect_stdout(io.StringIO()):
+    assert run(sys.argv[1:]) == 0
+print(*sys.modules)
+"""
+# Of other packages, with all that they import.
+_LIBRARIES = frozenset({"asyncio", "pydantic", "sqlite3", "yaml", "httpx", "jinja2", "mcp", "rich"})
+_HEAVY = frozenset({"asyncssh", "kaggle", "matplotlib", "paramiko", "regex", "ssl", *_LIBRARIES})
+
+
+def imported(home: Path, *arguments: str) -> set[str]:
+    """The modules that a process of its own has imported by the end of a command."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTED, *arguments],
+        env={**os.environ, "TRAINMASTER_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.fixture
+def completed(workspace: Workspace, tmp_path: Path) -> str:
+    async def work() -> str:
+        run = (await launch(workspace, small_spec(tmp_path, host="debug"))).run_id
+        await wait_for_event(workspace, run, until=("end",), timeout_s=240)
+        await until_closed(workspace, run, 60)
+        return run
+
+    return run_async(work)
+
+
+def test_help_imports_the_commands_and_no_service(tmp_path: Path) -> None:
+    modules = imported(tmp_path, "--help")
+    assert modules & _HEAVY == set()
+    rooms = {name.split(".")[1] for name in modules if name.startswith("trainmaster.")}
+    assert rooms == {"cli", "metrics", "words"}  # `metrics.plots.sketch` draws with letters alone
+    assert {f"trainmaster.cli.commands.{one.module}" for one in LISTED} <= modules
+
+
+def test_status_imports_no_other_command_and_nothing_that_acts_or_plans(
+    workspace: Workspace, completed: str
+) -> None:
+    modules = imported(workspace.home.root, "status", completed, "--json")
+    assert modules & _HEAVY == {"asyncio", "pydantic", "sqlite3", "ssl"}
+    commands = {name for name in modules if name.startswith("trainmaster.cli.commands.")}
+    assert commands == {"trainmaster.cli.commands.status"}
+    rooms = {name.split(".")[1] for name in modules if name.startswith("trainmaster.")}
+    assert rooms & {"keeper", "machines", "mcp", "plan", "transfers"} == set()
