@@ -1,24 +1,19 @@
-"""What many runs cost: a tick with open ones, and `runs`, `status` and `tick` with ended ones.
+"""What many runs cost: a tick with open ones; commands and tools with ended ones, beside few.
 
-Prints seconds, processor seconds, and the ratio to a home with few runs; nothing here passes or
-fails. `list_runs` and `get_run` are asked over MCP's stdio, the others by the command line.
+`list_runs` and `get_run` are asked over MCP's stdio, the others by the command line.
 
-    python tests/benchmarks/bench_many_runs.py [--open 50,200,400] [--closed 10,1000,5000]
+    python tests/benchmarks/bench_many_runs.py [--turns 3] [--open 50] [--closed 1000]
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -26,95 +21,67 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from many_runs import home_of
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.result import Goal, at_most, of_peers_time
+from support.benchmarks.turns import Sample, command_processor_seconds, command_seconds
 
-from trainmaster.words.paths import Home
-
-_CALLS = 20
+_CALLS, _FEW = 20, 10
 _TRAINMASTER = [sys.executable, "-m", "trainmaster"]
-_COMMANDS = {
-    "tick": ["tick"],
-    "runs": ["runs"],
-    "runs --state failed": ["runs", "--state", "failed"],
-    "status": ["status", "small"],
-    "--help": ["--help"],
+_FLAT = of_peers_time(1.5)
+_COMMANDS: dict[str, tuple[list[str], Goal]] = {
+    "runs": (["runs"], _FLAT),
+    "runs --state failed": (["runs", "--state", "failed"], _FLAT),
+    "tick": (["tick"], _FLAT),
+    "status": (["status", "small"], at_most(0.15)),
+    "--help": (["--help"], at_most(0.15)),
 }
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What a command took; `processor_s` of it and all that it started."""
-
-    seconds: float
-    processor_s: float
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--open", default="50,200,400", dest="opened")
-    parser.add_argument("--closed", default="10,1000,5000")
-    arguments = parser.parse_args()
-    for count in map(int, filter(None, arguments.opened.split(","))):
-        within(1, count, compare_ticks)
-    first: dict[str, float] = {}
-    for count in map(int, filter(None, arguments.closed.split(","))):
-        within(count, 0, lambda home, count=count: compare_answers(home, count, first))
-
-
-def within(closed: int, opened: int, work: Callable[[Home], None]) -> None:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        home_of(Path(folder, "home"), closed, opened) as home,
-    ):
-        work(home)
-
-
-def compare_ticks(home: Home) -> None:
-    count = len(os.listdir(home.local_root / "runs"))
-    spent = [command(home, "tick", "--json") for _ in range(3)]
-    times = ", ".join(f"{one.seconds:.1f} s (CPU {one.processor_s:.1f} s)" for one in spent)
-    print(f"tick, {count} open runs: {times}", flush=True)
+def measure(bench: Benchmark) -> None:
+    opened, closed = int(bench.sizes["open"]), int(bench.sizes["closed"])
+    with tempfile.TemporaryDirectory() as folder, home_of(Path(folder, "home"), 1, opened) as home:
+        name = f"tick of {opened} open runs"
+        tick = command_seconds([*_TRAINMASTER, "tick", "--json"], of(home.root))
+        bench.compare(name, "s", ours=tick, turns=min(3, bench.turns))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        few = stack.enter_context(home_of(Path(folder, "few"), _FEW, 0)).root
+        many = stack.enter_context(home_of(Path(folder, "many"), closed, 0)).root
+        for name, (arguments, goal) in _COMMANDS.items():
+            bench.compare(
+                f"{name}, {closed:,} ended runs",
+                "s of processor",
+                ours=processor(many, arguments),
+                peer=(f"{_FEW} runs", processor(few, arguments)),
+                goal=goal,
+            )
+        for tool, given in (("list_runs", {}), ("get_run", {"run_id": "small"})):
+            bench.compare(
+                f"{tool}, {closed:,} ended runs",
+                "ms",
+                ours=answered(many, tool, given),
+                peer=(f"{_FEW} runs", answered(few, tool, given)),
+                goal=_FLAT,
+                turns=min(3, bench.turns),
+            )
 
 
-def compare_answers(home: Home, count: int, first: dict[str, float]) -> None:
-    command(home, "tick")
-    for name, arguments in _COMMANDS.items():
-        spent = min((command(home, *arguments) for _ in range(3)), key=lambda one: one.processor_s)
-        times = f"{spent.seconds:.2f} s, CPU {spent.processor_s:.2f} s"
-        report(f"{name}, {count} ended runs", times, spent.processor_s, first, name)
-    for name, given in (("list_runs", {}), ("get_run", {"run_id": "small"})):
-        taken = asyncio.run(call_s(home, name, given))
-        report(f"{name}, {count} ended runs", f"{taken * 1e3:.1f} ms", taken, first, name)
+def of(home: Path) -> dict[str, str]:
+    return {"TRAINMASTER_HOME": str(home)}
 
 
-def report(what: str, words: str, value: float, first: dict[str, float], key: str) -> None:
-    ratio = value / first.setdefault(key, value)
-    print(f"{what}: {words} ({ratio:.2f} x the fewest)", flush=True)
+def processor(home: Path, arguments: list[str]) -> Sample:
+    return command_processor_seconds([*_TRAINMASTER, *arguments], of(home))
 
 
-def command(home: Home, *arguments: str) -> Spent:
-    before, began = processor_s(), time.perf_counter()
-    subprocess.run(
-        [*_TRAINMASTER, *arguments],
-        env={**os.environ, "TRAINMASTER_HOME": str(home.root)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    return Spent(time.perf_counter() - began, processor_s() - before)
+def answered(home: Path, tool: str, arguments: dict[str, str]) -> Sample:
+    """The median milliseconds of a call to a server of its own."""
+    return lambda: 1e3 * asyncio.run(call_s(home, tool, arguments))
 
 
-def processor_s() -> float:
-    """Of all processes that this one has waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-async def call_s(home: Home, tool: str, arguments: dict[str, str]) -> float:
-    """The median seconds of a call to a server of its own."""
+async def call_s(home: Path, tool: str, arguments: dict[str, str]) -> float:
     server = StdioServerParameters(
-        command=_TRAINMASTER[0],
-        args=[*_TRAINMASTER[1:], "mcp"],
-        env={**os.environ, "TRAINMASTER_HOME": str(home.root)},
+        command=_TRAINMASTER[0], args=[*_TRAINMASTER[1:], "mcp"], env={**os.environ, **of(home)}
     )
     taken = []
     async with Client(stdio_client(server)) as client:
@@ -127,4 +94,4 @@ async def call_s(home: Home, tool: str, arguments: dict[str, str]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(measure, open=Size(50, full=400), closed=Size(1000, full=5000))

@@ -75,8 +75,15 @@ class Launch:
         """Seconds until the time that the first step's event bears."""
         started = time.time()
         command = [sys.executable, "-m", "trainmaster", "launch", str(self._spec), "--json"]
+        # Elsewhere than in a checkout, whose packages would come first.
+        self._home.mkdir(parents=True, exist_ok=True)
         answer = subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, check=False
+            command,
+            env=self._environment,
+            cwd=self._home,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if answer.returncode != 0:
             raise RuntimeError(answer.stdout + answer.stderr)

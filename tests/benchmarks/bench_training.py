@@ -8,7 +8,6 @@ it is, with one line of bf16 autocast, and each of them compiled; it needs TRAIN
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
@@ -18,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.nanogpt import VARIABLE, nanogpt_folder
 from support.benchmarks.result import Goal, times_as_fast
 from support.benchmarks.trainings import (
-    NANOGPT_VARIABLE,
     LaunchedRun,
     NanoGPT,
     Training,
@@ -45,8 +44,8 @@ _WARM_STEPS = 25  # by default the first save is at step 20
 def measure(bench: Benchmark) -> None:
     sizes = (_SMALL, _LARGE) if bench.sizes["large"] else (_SMALL,)
     for size in sizes:
-        if NANOGPT_VARIABLE not in os.environ:
-            bench.not_run(str(size), f"{NANOGPT_VARIABLE} names no checkout of nanoGPT")
+        if nanogpt_folder() is None:
+            bench.not_run(f"a step of {size}", f"{VARIABLE} names no checkout of nanoGPT")
             continue
         with tempfile.TemporaryDirectory() as folder:
             compare(bench, size, Path(folder))

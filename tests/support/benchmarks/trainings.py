@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from support.benchmarks.nanogpt import nanogpt_folder
 from support.runs.running_run import kill_processes, processes_of
 
 from trainer_runtime.box.files.layout import RunFolder
 
-NANOGPT_VARIABLE = "TRAINMASTER_NANOGPT"  # a checkout of nanoGPT
 REPOSITORY = Path(__file__).parents[3]
 _VOCABULARY = 320
 _SETTLING_STEPS = 2  # of each turn: the first one contains the pause
@@ -113,7 +113,7 @@ class NanoGPT(AbstractContextManager["NanoGPT"]):
         with self._output.open("w") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-u", *program, *given],
-                cwd=os.environ[NANOGPT_VARIABLE],
+                cwd=nanogpt_folder(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
