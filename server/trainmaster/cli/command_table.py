@@ -74,6 +74,7 @@ LISTED = (
     Listed("demo", "demo_command", name="demo"),
     Listed("maintenance", "tick_part", name="tick-part", hidden=True),
     Listed("maintenance", "transfer", hidden=True),
+    Listed("maintenance", "read_log", name="read-log", hidden=True),
     Listed("maintenance", "provision_worker", name="provision-worker", hidden=True),
     Listed("hosts", "hosts", is_group=True),
     Listed("alerts", "alerts", is_group=True),

@@ -28,6 +28,7 @@ from trainmaster.words.answers.runs import (
 LONGEST_WAIT_S = 40.0
 _LONGEST_CHECK_S = 38.0
 _LONGEST_SEARCH_S = 30.0  # one line may take 5 more
+_LONGEST_READ_S = 38.0
 
 
 async def plan_run(
@@ -173,7 +174,12 @@ async def query_metrics(
         axis=x or None,
     )
     return await query.query_metrics(
-        workspace_of(context), run_id, keys=key, points=points, part=part
+        workspace_of(context),
+        run_id,
+        keys=key,
+        points=points,
+        part=part,
+        within_s=_LONGEST_READ_S / max(1, len(run_id)),
     )
 
 

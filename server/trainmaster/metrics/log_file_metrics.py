@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
@@ -34,6 +34,16 @@ class Wanted:
     first: int | None = None
     last: int | None = None
     times: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for `from_dict`."""
+        keys = None if self.keys is None else sorted(self.keys)
+        return {"keys": keys, "first": self.first, "last": self.last, "times": self.times}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Wanted:
+        keys = None if data["keys"] is None else frozenset(data["keys"])
+        return cls(keys, data["first"], data["last"], data["times"])
 
     @property
     def has_range(self) -> bool:
@@ -75,6 +85,40 @@ class FileMetrics:
     newest_t: float | None
     _keys: set[str]
     _kept: dict[str, _Kept]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for `from_dict`."""
+        return {
+            "coverage": self.coverage.to_dict(),
+            "rank": self.rank,
+            "other_ranks": self.other_ranks,
+            "size_bytes": self.size_bytes,
+            "wanted": self.wanted.to_dict(),
+            "times": [self.oldest_t, self.newest_t],
+            "keys": self.keys(),
+            "kept": {
+                key: [kept.whole.to_dict(), kept.part.to_dict()] for key, kept in self._kept.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> FileMetrics:
+        oldest_t, newest_t = data["times"]
+        kept = {
+            key: _Kept(ThinnedSeries.from_dict(whole), ThinnedSeries.from_dict(part))
+            for key, (whole, part) in data["kept"].items()
+        }
+        return cls(
+            Coverage.from_dict(data["coverage"]),
+            data["rank"],
+            data["other_ranks"],
+            data["size_bytes"],
+            Wanted.from_dict(data["wanted"]),
+            oldest_t,
+            newest_t,
+            set(data["keys"]),
+            kept,
+        )
 
     def keys(self) -> list[str]:
         return sorted(self._keys)

@@ -117,7 +117,7 @@ async def _curves(
     file = log_file(workspace, name)
     if file is not None:
         wanted = Wanted(frozenset((*keys, "tokens")), times=axis == "time")
-        metrics = await read_file(file, wanted)
+        metrics = await read_file(workspace.home, file, wanted)
         return curves_of_file(name, metrics, keys, axis), metrics.keys()
     view = await refresh(workspace, name)
     return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id)

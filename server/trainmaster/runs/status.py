@@ -19,7 +19,6 @@ from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.rank import rank_runs
-from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.selection import EVERYTHING, Selection
 from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source, wanted_of_file
 from trainmaster.runs.cost import cost_of
@@ -89,19 +88,23 @@ async def query_metrics(
     points: int = DEFAULT_POINTS,
     everything: bool = False,
     part: Selection = EVERYTHING,
+    within_s: float | None = None,
 ) -> MetricsAnswer:
     """Series of one or several runs, one value per step, the newest attempt's; or of log files,
     every point in order. Without any: the run with the best value.
 
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
-    `everything` gives every step's own.
+    `everything` gives every step's own. At most `within_s` seconds are waited for each long file.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
         UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, or an invalid range;
             `LOG_NOT_READABLE` for a file.
+        StateError: `LOG_BEING_READ` for a long file.
     """
+    from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
+
     if not runs:
         return rank_runs(workspace, keys or ("val_loss", "loss"), limit=points or MOST_RANKED)
     sources: list[Source] = []
@@ -109,7 +112,8 @@ async def query_metrics(
         file = log_file(workspace, name)
         if file is not None:
             wanted = wanted_of_file(keys, part)
-            sources.append(FileSource(name, await read_file(file, wanted), part))
+            found = await read_file(workspace.home, file, wanted, within_s=within_s)
+            sources.append(FileSource(name, found, part))
         else:
             sources.append(RunSource(workspace, await refresh(workspace, name), name))
     return compare_metrics(sources, keys, None if everything else max(0, points), part)

@@ -86,6 +86,7 @@ CODES: dict[str, Code] = {
     "CURSOR_INVALID": Code("The cursor was not issued by Trainmaster for this run."),
     "IDEMPOTENCY_CONFLICT": Code("The idempotency key was used before, for another request."),
     "LOG_NOT_READABLE": Code("A log file can't be read."),
+    "LOG_BEING_READ": Code("Reading a long log file takes more time; it continues."),
     "HOST_UNKNOWN": Code("No host of this name is known."),
     "HOST_EXISTS": Code("A host of this name is known already."),
     "HOST_UNREACHABLE": Code("The host can't be reached.", Reach.NO_ANSWER),

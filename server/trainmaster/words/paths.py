@@ -117,6 +117,10 @@ class Home:
         """The result of the last check of a host."""
         return self.root / "hosts" / host / "checked.json"
 
+    def reading(self, name: str, what: str) -> Path:
+        """A file of the reading of a long log; see `metrics.read_file`."""
+        return self.root / "readings" / f"{name}.{what}"
+
     def transfer_lock(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.lock"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,6 +65,20 @@ def replay(
     from trainmaster.sync import rebuild as service
 
     show(ask(lambda workspace: service.replay(workspace, run)), as_json)
+
+
+def read_log(
+    name: Annotated[str, typer.Argument(help="The reading's name.")],
+    lock_descriptor: Annotated[
+        int | None, typer.Option("--lock-descriptor", help="Its lock, which it holds to its end.")
+    ] = None,
+) -> None:
+    """Read a long log for `metrics`. Started by itself where that takes long."""
+    from trainmaster.metrics.read_file import read_requested
+    from trainmaster.words.paths import find_home
+
+    del lock_descriptor
+    read_requested(find_home(os.environ), name)
 
 
 def transfer(
