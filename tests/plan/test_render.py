@@ -104,7 +104,7 @@ def test_a_template_that_asks_for_what_it_is_not_given_fails(planned: Plan, tmp_
     (tmp_path / "launch" / "train.sh").touch()
     (tmp_path / "nanogpt" / "train.py.j2").write_text("{{ run_name }}")
     with pytest.raises(UndefinedError, match="run_name"):
-        render(planned, _RUN_ID, Assets(tmp_path, find_assets().runtime))
+        render(planned, _RUN_ID, Assets(tmp_path, tmp_path, find_assets().runtime))
 
 
 # In place of the runtime, to print how it is called.

@@ -70,6 +70,7 @@ LISTED = (
     Listed("maintenance", "tick", acts=True),
     Listed("maintenance", "replay", acts=True),
     Listed("action_log", "log"),
+    Listed("install", "install", acts=True),
     Listed("mcp", "mcp"),
     Listed("demo", "demo_command", name="demo"),
     Listed("maintenance", "tick_part", name="tick-part", hidden=True),

@@ -1,4 +1,4 @@
-"""Finds the files that ship with Trainmaster: templates, and the runtime of hosts."""
+"""Finds the files that ship with Trainmaster: templates, skills, and the runtime of hosts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ _CHECKOUT = _PACKAGE.parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """Folders that bundles are made from. `runtime` is the `trainer_runtime` package."""
+    """Folders that bundles are made from, and the skills for agents. `runtime` is the
+    `trainer_runtime` package."""
 
     templates: Path
+    skills: Path
     runtime: Path
 
 
@@ -28,7 +30,7 @@ def find_assets() -> Assets:
         InternalError: they are at neither place; the installation is broken.
     """
     runtime = Path(trainer_runtime.__file__).resolve().parent
-    return Assets(templates=_folder("templates"), runtime=runtime)
+    return Assets(templates=_folder("templates"), skills=_folder("skills"), runtime=runtime)
 
 
 def _folder(name: str) -> Path:

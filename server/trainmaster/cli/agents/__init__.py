@@ -1,0 +1,1 @@
+"""Connects the programs of coding agents to the MCP server and gives them the skills."""

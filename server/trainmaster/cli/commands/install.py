@@ -1,0 +1,60 @@
+"""`install`: connects the program of a coding agent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson
+
+
+def install(
+    client: Annotated[
+        str,
+        typer.Argument(metavar="CLIENT", help="claude-code, codex, cursor, vscode or gemini."),
+    ],
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--project",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="For that project alone, instead of for all of yours.",
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only tools that change nothing.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add the MCP server and the skills to a coding agent's configuration."""
+    import json
+
+    from trainmaster.cli.agents.installation import carry_out, own_server, plan_installation
+    from trainmaster.cli.views import install as install_views  # noqa: F401 (registers the view)
+    from trainmaster.words.answers.install import InstallAnswer
+
+    server = own_server(["--read-only"] if read_only else [], os.environ)
+    plan = plan_installation(client, server, project=project, user_home=Path.home())
+    changed = plan.changes
+    if changed and not dry_run:
+        carry_out(plan)
+    emit(
+        InstallAnswer(
+            client=plan.client.title,
+            config=str(plan.config),
+            entry=json.dumps(plan.client.entry(server)),
+            skills=sorted({str(path.parent) for path in plan.skills}) or None,
+            changed=changed,
+            written=changed and not dry_run,
+        ),
+        as_json,
+    )
