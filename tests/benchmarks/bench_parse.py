@@ -1,11 +1,14 @@
 """The log parser beside one regular expression per line, and beside `json.loads`, on one core.
 
 python tests/benchmarks/bench_parse.py [--turns 5] [--megabytes 4]
+
+Real logs are those in the folder of `TRAINMASTER_LOGS`: each by itself, repeated to the same size.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -16,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.result import at_least, times_as_fast
 from support.benchmarks.turns import rate
+from support.core.synthetic_bars import BARS, made_bars
 from support.core.synthetic_logs import DIALECTS, made_log, noise, reordered_json
 
 from trainer_runtime.core.diagnosis.parse import LogParser
@@ -32,6 +36,11 @@ def measure(bench: Benchmark) -> None:
     for dialect in DIALECTS:
         log = of_size(lambda lines, d=dialect: made_log(d, lines), size)
         compare(bench, dialect, log, goal_mb_s=100)
+    for path in _real_logs():
+        log = path.read_bytes()
+        compare(bench, path.name, log * max(1, size // len(log)), goal_mb_s=100)
+    for kind in BARS:
+        compare(bench, f"bars: {kind}", of_size(lambda n, k=kind: made_bars(k, n), size), 100)
     compare(bench, "noise", of_size(noise, size), goal_mb_s=300)
     log = of_size(reordered_json, size)
     lines, megabytes = log.splitlines(), len(log) / 1e6
@@ -42,6 +51,11 @@ def measure(bench: Benchmark) -> None:
         peer=("json.loads", rate(lambda: [json.loads(line) for line in lines], megabytes)),
         goal=times_as_fast(1),
     )
+
+
+def _real_logs() -> list[Path]:
+    folder = os.environ.get("TRAINMASTER_LOGS")
+    return sorted(path for path in Path(folder).glob("*/*") if path.is_file()) if folder else []
 
 
 def of_size(make: Callable[[int], bytes], size: int) -> bytes:
@@ -64,7 +78,8 @@ def parse(log: bytes) -> int:
     """Every step and value as a float, batch by batch, as ingesting takes them."""
     parser, count = LogParser(), 0
     for start in range(0, len(log), _CHUNK_BYTES):
-        count += len(parser.feed(log[start : start + _CHUNK_BYTES]))
+        for batch in parser.feed(log[start : start + _CHUNK_BYTES]).batches:
+            count += sum(len(list(column)) for column in batch.columns)
     return count + len(parser.close())
 
 

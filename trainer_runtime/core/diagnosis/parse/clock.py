@@ -110,9 +110,10 @@ class Clock:
         at = first
         while at < end:
             last = rank.steps.get(clock, -1.0)
-            if rows.increasing and steps[at] > last:
-                rows.accept(at, end, rank.segment)
-                at = end
+            if steps[at] > last:
+                until = rows.rises_until(at, end)
+                rows.accept(at, until, rank.segment)
+                at = until
             else:
                 step = steps[at]
                 if not (step == rank.step and _repeats(rank.last_row(), rows, at, step)):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
     STEP,
@@ -17,6 +19,11 @@ from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, increases
 
 _KINDS = 256  # sets of keys in one block; lines with further ones are read singly
+
+# A number that no log contains: together with it, lines are decoded in one call, and none can end
+# within another.
+_MARK = random.SystemRandom().getrandbits(62)
+_BETWEEN = b",%d," % _MARK
 
 
 @dataclass(slots=True)
@@ -34,30 +41,50 @@ def rows_of_objects(block: Block, index: Sequence[int]) -> tuple[list[Rows], lis
     lines = block.lines
     singly: list[int] = []
     kinds: dict[frozenset[str], _Kind] = {}
-    for i in index:
-        try:
-            text = lines[i].decode()
-            record, end = scan(text, 0)
-        except (ValueError, StopIteration, RecursionError):
-            singly.append(i)
-            continue
-        if end != len(text) or type(record) is not dict or "kind" in record or "rank" in record:
+    by_order: dict[tuple[str, ...], _Kind] = {}
+    records = _decoded([lines[i] for i in index])
+    for i, record in zip(index, records, strict=True):
+        if type(record) is not dict or "kind" in record or "rank" in record:
             singly.append(i)
             continue
         values: dict[str, float] = {}
         collect(record, "", values, 0)
-        kind = kinds.get(frozenset(values))
+        order = tuple(values)
+        kind = by_order.get(order) or kinds.get(frozenset(order))
         if kind is None:
             if STEP not in values or len(values) < 2 or len(kinds) >= _KINDS:
                 singly.append(i)
                 continue
             names = tuple(name for name in values if name != STEP)
             kind = _Kind(names, itemgetter(STEP, *names), [], [])
-            kinds[frozenset(values)] = kind
+            kinds[frozenset(order)] = kind
+        by_order[order] = kind
         kind.rows.append(kind.row_of(values))
         kind.index.append(i)
     found = [rows for kind in kinds.values() if (rows := _rows(kind, singly)) is not None]
     return found, singly
+
+
+def _decoded(lines: Sequence[bytes]) -> Iterable[Any]:
+    """The value of each line; None where it is not one JSON document."""
+    try:
+        text = (b"[%s]" % _BETWEEN.join(lines)).decode()
+        values, end = scan(text, 0)
+    except (ValueError, StopIteration, RecursionError):
+        return map(_document, lines)
+    marks = values[1::2]
+    if end != len(text) or len(values) != 2 * len(lines) - 1 or marks.count(_MARK) < len(marks):
+        return map(_document, lines)
+    return values[::2]  # type: ignore[no-any-return]
+
+
+def _document(line: bytes) -> Any:
+    try:
+        text = line.decode()
+        value, end = scan(text, 0)
+    except (ValueError, StopIteration, RecursionError):
+        return None
+    return value if end == len(text) else None
 
 
 def _rows(kind: _Kind, singly: list[int]) -> Rows | None:

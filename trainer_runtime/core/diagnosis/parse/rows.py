@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
-from operator import lt
+from itertools import accumulate, compress, count, islice
+from operator import ge, lt
 
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
@@ -78,23 +78,37 @@ class Rows:
     increasing: bool
     accepted: list[Accepted] = field(default_factory=list)
     event_step: float | None = None  # the step of its events
+    breaks: list[int] | None = None  # rows whose step does not rise, once they are needed
 
     def row(self, i: int) -> tuple[float, ...]:
         return tuple(column[i] for column in self.columns)
 
+    def rises_until(self, row: int, end: int) -> int:
+        """The end of the rows from `row` to before `end` each of which has a higher step than the
+        one before it."""
+        if self.increasing:
+            return end
+        if self.breaks is None:
+            steps = self.steps or []
+            falls = map(ge, steps, islice(steps, 1, None))
+            self.breaks = list(compress(count(1), falls))
+        at = bisect_left(self.breaks, row + 1)
+        return min(end, self.breaks[at]) if at < len(self.breaks) else end
+
     def before(self, line: int) -> Rows | None:
         """The rows of the lines above `line`; None if there are none."""
-        count = bisect_left(self.index, line)
-        if count == len(self.index):
+        kept = bisect_left(self.index, line)
+        if kept == len(self.index):
             return self
-        if not count:
+        if not kept:
             return None
         return replace(
             self,
-            columns=[column[:count] for column in self.columns],
-            index=self.index[:count],
-            steps=self.steps and self.steps[:count],
-            micros=self.micros and self.micros[:count],
+            columns=[column[:kept] for column in self.columns],
+            index=self.index[:kept],
+            steps=self.steps and self.steps[:kept],
+            breaks=None,
+            micros=self.micros and self.micros[:kept],
         )
 
     def accept(self, first: int, end: int, segment: int, steps: list[float] | None = None) -> None:

@@ -23,7 +23,7 @@ _MAX_TEMPLATES_PER_OUTLINE = 8
 _FIRST_CREDIT = 12.0
 _MAX_CREDIT = 50.0
 _CREDIT_PER_ROW = 1 / 2000
-_CREDIT_PER_OBJECT = 1 / 1000
+_CREDIT_PER_OBJECT = 1 / 5000
 _CREDIT_PER_LINE = 1 / 100  # read singly
 _LONGEST_NOISE = 400
 _MAX_SHAPES = 20_000
@@ -38,6 +38,8 @@ _NEEDLES_WITHOUT = tuple({needle.translate(None, _HEX) for needle in (*NEEDLES, 
 _FORM = b"0123456789.,+-eE #" + bytes(range(0x80, 0xC0)) + b"\xe2"
 
 _OFTEN = 2  # an outline that occurs this often is worth learning
+_OBJECT_BLOCKS = 15  # after a block of objects of no fixed shape, until shapes are tried again
+_OFTEN_OBJECTS = 64  # an object's, since objects are read fast without a template
 _RARER = 8  # and again each time it occurred this many times as often
 _COST_OF_NOISE = 0.1
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
@@ -65,8 +67,8 @@ class Sorted:
 class _Outline:
     """How often an outline occurred that no template reads, and when to learn it."""
 
+    due: int
     count: int = 0
-    due: int = _OFTEN
 
 
 class Shapes:
@@ -82,6 +84,7 @@ class Shapes:
         self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
         self._dense = True  # many lines are metrics
         self._varied = False  # and of many shapes
+        self._objects = 0  # blocks in which no line of a fixed shape is expected, only objects
 
     def sort(self, block: Block) -> Sorted:
         """The lines of a block by how they are handled."""
@@ -91,6 +94,10 @@ class Shapes:
             return self._with_credit(_sorted(self._handlings_of(block, candidates), candidates))
         if self._varied and (template := self._template_of_all(block)) is not None:
             return self._with_credit(Sorted({template: range(len(block.lines))}))
+        if self._objects and _are_objects(block):
+            self._objects -= 1
+            everything = list(range(len(block.lines)))
+            return self._with_credit(Sorted({}, objects=everything, noise=None))
         shapes = block.data.translate(ZEROS).split(b"\n")
         shapes.pop()
         handlings = list(map(self._by_shape.get, shapes))
@@ -98,6 +105,7 @@ class Shapes:
             self._settle(block, shapes, handlings)
         found = _sorted(handlings)
         self._dense = len(found.noise or ()) * 4 < len(handlings) * 3
+        self._objects = _OBJECT_BLOCKS if len(found.objects) * 4 > len(handlings) * 3 else 0
         return self._with_credit(found)
 
     def _with_credit(self, found: Sorted) -> Sorted:
@@ -113,7 +121,7 @@ class Shapes:
         if outlines.count(outlines[0]) < len(outlines):
             return None
         for template in self._templates.get(outlines[0], ()):
-            if len(template.lines.findall(block.data)) == len(outlines):
+            if template.reads_all(block.data, len(outlines)):
                 return template
         return None
 
@@ -135,13 +143,14 @@ class Shapes:
         for outline, alike in _by_outline(block, new).items():
             text = b"\n".join([lines[i] for i in alike])
             for template in self._templates.get(outline, ()):
-                if len(template.lines.findall(text)) == len(alike):
+                if template.reads_all(text, len(alike)):
                     for i in alike:
                         handlings[i] = template
                     break
         for i in new:
             if handlings[i] is None:
-                handlings[i] = self._handling_of(lines[i], shapes[i])
+                is_object = self._credit <= 0 and lines[i].startswith(b'{"')
+                handlings[i] = OBJECT if is_object else self._handling_of(lines[i], shapes[i])
 
     def read(self, line: bytes) -> list[Reading]:
         """The readings of a single line. If the template of its shape failed, learn another."""
@@ -166,7 +175,7 @@ class Shapes:
         for i, text in [(i, text) for i, text in enumerate(reduced) if text not in noise]:
             if text in noise:
                 continue
-            if text.startswith(b'{"') or any(needle in text for needle in _NEEDLES_WITHOUT):
+            if text.startswith(b'{"') or any(map(text.__contains__, _NEEDLES_WITHOUT)):
                 found.append(i)
                 continue
             if len(self._noise) >= _MAX_SHAPES:
@@ -214,7 +223,10 @@ class Shapes:
         """Count lines of an outline that no template reads; whether to learn it now."""
         if len(self._outlines) >= _MAX_OUTLINES:
             self._outlines.clear()
-        known = self._outlines.setdefault(outline, _Outline())
+        known = self._outlines.get(outline)
+        if known is None:
+            due = _OFTEN_OBJECTS if outline.startswith(b'{"') else _OFTEN
+            known = self._outlines[outline] = _Outline(due)
         known.count += times
         if known.count < known.due or self._credit <= 0:
             return False
@@ -250,6 +262,11 @@ class Shapes:
             self._by_shape_bytes = len(shape)
         self._by_shape[shape] = handling
         return handling
+
+
+def _are_objects(block: Block) -> bool:
+    begins = block.data.count(b'\n{"') + block.data.startswith(b'{"')
+    return begins == len(block.lines)
 
 
 def _by_outline(block: Block, lines: Sequence[int]) -> dict[bytes, list[int]]:

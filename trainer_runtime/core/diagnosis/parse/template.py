@@ -84,19 +84,26 @@ class Template:
     """One kind of line.
 
     `like` is the reading that it was learnt from. `shape` matches the shapes of all lines that it
-    reads, `lines` the lines themselves, many at once. `table` and `delete` turn a line into its
-    `width` tokens; those in `fixed` must be the same in every line.
+    reads, `lines_pattern` the lines themselves, many at once. `table` and `delete` turn a line into
+    its `width` tokens; those in `fixed` must be the same in every line.
     """
 
     like: Reading
     shape: re.Pattern[bytes]
-    lines: re.Pattern[bytes]
+    lines_pattern: bytes
     table: bytes
     delete: bytes
     width: int
     columns: dict[str, Column]
     marks: dict[str, Column]
     fixed: list[tuple[int, bytes]]
+    _lines: re.Pattern[bytes] | None = None
+
+    def reads_all(self, text: bytes, rows: int) -> bool:
+        """Whether it reads each of the `rows` lines."""
+        if self._lines is None:
+            self._lines = re.compile(self.lines_pattern, re.MULTILINE)
+        return len(self._lines.findall(text)) == rows
 
     def tokens(self, text: bytes, rows: int) -> tuple[list[bytes], list[int]] | None:
         """The tokens of the lines of this shape among `rows`, and the rows that are not of it,

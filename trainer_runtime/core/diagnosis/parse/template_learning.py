@@ -86,7 +86,7 @@ def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     shape = re.compile(tokens.pattern(forms, spaces_vary, b"0"))
     if not shape.fullmatch(line.translate(ZEROS)):
         return None
-    lines = re.compile(b"^" + tokens.pattern(forms, spaces_vary, rb"\d") + b"$", re.MULTILINE)
+    lines = b"^" + tokens.pattern(forms, spaces_vary, rb"\d") + b"$"
     width = len(tokens.texts)
     return Template(
         reading, shape, lines, tokens.table, tokens.delete, width, columns, marks, fixed

@@ -72,12 +72,13 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
 def collect(record: dict[str, Any], prefix: str, values: dict[str, float], depth: int) -> None:
     """Add the numbers of an object, also nested ones, to `values` by metric key; the first of a key
     counts. The step has the key `STEP`; integers stay integers."""
+    keys = _keys_below.get(prefix, _NO_KEYS)
     for name, value in record.items():
         kind = type(value)
         if kind is float or kind is int:
-            key = _keys.get(prefix + name, _UNKNOWN)
+            key = keys.get(name, _UNKNOWN)
             if key is _UNKNOWN:
-                key = _key(prefix + name)
+                key = _key(prefix, name)
             if key is not None and key not in values:
                 values[key] = value
         elif kind is dict:
@@ -103,12 +104,15 @@ def as_float(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-_keys: dict[str, str | None] = {}
+_NO_KEYS: dict[str, str | None] = {}
+_keys: dict[str, str | None] = {}  # by name with its path
+_keys_below: dict[str, dict[str, str | None]] = {}  # the same by path and name
 
 
-def _key(name: str) -> str | None:
+def _key(prefix: str, own_name: str) -> str | None:
     """The metric key of a name with its path, cached; under a path the last word counts if it is a
     canonical name."""
+    name = prefix + own_name
     path, _, last = name.rpartition("/")
     lower = last.lower()
     if lower in STEP_NAMES:
@@ -122,6 +126,7 @@ def _key(name: str) -> str | None:
             key = f"val_{known}" if path.lower().startswith(("eval", "val", "test")) else known
     if len(_keys) < _MAX_NAMES and len(name) <= _LONGEST_NAME:
         _keys[name] = key
+        _keys_below.setdefault(prefix, {})[own_name] = key
     return key
 
 
