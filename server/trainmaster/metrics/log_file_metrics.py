@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,6 +18,7 @@ from trainmaster.metrics.thinned_series import ThinnedSeries, most_points
 from trainmaster.store.buckets import Row
 
 _FARTHEST_STEP = 2**53
+_UNKNOWN_TIME = array("d", [math.nan])
 # Called with the number of bytes that were read so far.
 OnProgress = Callable[[int], None]
 
@@ -213,9 +215,9 @@ class _Reader:
                 columns = ([column[i] for i in chosen] for column in (steps, times, values))
                 kept.part.add(*columns)  # type: ignore[arg-type]
 
-    def _times(self, batch: Batch) -> list[float]:
+    def _times(self, batch: Batch) -> Sequence[float]:
         if not self.wanted.times:
-            return [math.nan] * len(batch.steps)
+            return _UNKNOWN_TIME * len(batch.steps)
         found = [batch.time_of(row) for row in range(len(batch.steps))]
         known = [t for t in found if t is not None]
         if known:
@@ -240,7 +242,7 @@ def _in_order(
     if len(found) == 1:
         steps, column = found[0].batch.steps, found[0]
         if steps and _is_possible(min(steps)) and _is_possible(max(steps)):
-            yield list(map(int, steps)), column.times, column.values
+            yield array("q", map(int, steps)), column.times, column.values
             return
     rows = [
         row

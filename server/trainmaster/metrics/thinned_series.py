@@ -6,6 +6,7 @@ import base64
 import math
 from array import array
 from collections.abc import Sequence
+from itertools import islice
 from operator import lt
 from typing import Any
 
@@ -57,11 +58,11 @@ class ThinnedSeries:
         """Add points: their steps, Unix seconds (NaN where unknown) and values."""
         if not steps:
             return
-        self.restarts += sum(map(lt, steps, [self._newest, *steps[:-1]]))
+        self.restarts += (steps[0] < self._newest) + sum(map(lt, islice(steps, 1, None), steps))
         self._newest = steps[-1]
-        self._steps.extend(steps)
-        self._times.extend(times)
-        self._values.extend(values)
+        self._steps.extend(array("q", steps))  # faster than one by one
+        self._times.extend(array("d", times))
+        self._values.extend(array("d", values))
         if self._first is None:
             self._first = self._row(0)
         if len(self._steps) > self._most:
