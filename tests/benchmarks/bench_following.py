@@ -201,7 +201,7 @@ async def copy(watch: Watch) -> None:
 
 async def serve(watch: Watch) -> None:
     """As `trainmaster wait` does: into the database too."""
-    async with following(watch.workspace, HOST):
+    async with following(watch.workspace, HOST, watch.runs[0].run_id):
         while True:
             watch.poll()
             await asyncio.sleep(0.05)

@@ -86,6 +86,46 @@ def until(workspace: FollowedWorkspace, met: Callable[[], bool]) -> None:
     run_async(work)
 
 
+def test_lines_of_other_runs_than_the_awaited_one_are_ingested_once_anybody_asks(
+    workspace: FollowedWorkspace, run: FakeRun, home: Path, host: PartingHost
+) -> None:
+    other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
+    for one in (run, other):
+        one.emit(EVENTS, [started(), metric(1)], first_t=FIRST_T)
+
+    async def work() -> None:
+        async with following(workspace, HOST, run.run_id):
+            await seen(lambda: other.steps() == run.steps() == [1])
+            for one in (other, run):
+                one.emit(EVENTS, [metric(2)], first_t=FIRST_T + 9)
+            await seen(lambda: run.steps() == [1, 2])
+            read_t = last_pass(workspace.home, HOST).t
+            other.emit(EVENTS, [metric(3)], first_t=FIRST_T + 10)
+            await catch_up(workspace, HOST)
+            assert other.steps() == [1, 2, 3]
+            assert last_pass(workspace.home, HOST).t > read_t
+            other.emit(EVENTS, [metric(4)], first_t=FIRST_T + 11)
+            await seen(lambda: other.steps() == [1, 2, 3, 4])  # though nobody asks
+
+    run_async(work)
+
+
+def test_what_a_follower_left_in_the_mirror_is_ingested_by_the_next(
+    workspace: FollowedWorkspace, run: FakeRun, home: Path
+) -> None:
+    other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
+
+    async def work() -> None:
+        async with following(workspace, HOST, run.run_id):
+            await seen(lambda: last_pass(workspace.home, HOST).t > 0)
+            other.emit(EVENTS, [started(), metric(1), metric(2)], first_t=FIRST_T)
+            await seen(lambda: other.mirrored(EVENTS) == other.path(EVENTS).read_bytes())
+
+    run_async(work)
+    refresh(workspace)
+    assert other.steps() == [1, 2]
+
+
 def test_a_truncated_log_is_put_aside_and_the_new_one_mirrored(
     workspace: FollowedWorkspace, run: FakeRun
 ) -> None:

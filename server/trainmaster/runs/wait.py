@@ -74,7 +74,7 @@ async def wait_for_event(
     await catch_up(workspace, host, min(READ_WITHIN_S, max(timeout_s, _LEAST_READ_S)))
     position = _parse(cursor) if cursor else _newest(load_view(workspace, run_id))
     watch = _Watch(workspace, run_id, until, position, on_progress)
-    async with following(workspace, host) as follower:
+    async with following(workspace, host, run_id) as follower:
         while (answer := await watch.evaluate()) is None:
             if follower.done():
                 await follower  # raises its error

@@ -229,10 +229,16 @@ class MirrorWriter:
         if self._used_bytes + more_bytes > self._limit_bytes or self._files > MOST_FILES:
             limit = f"{self._limit_bytes / (1 << 30):.3g} GiB, {MOST_FILES} files"
             raise UnusableDataError(f"its mirror has reached its quota ({limit})", MIRROR_QUOTA)
-        os.makedirs(self.mirror.root, exist_ok=True)
-        if not leaves_margin(self.mirror.root, more_bytes):
+        if not self._leaves_margin(more_bytes):
             raise OSError(errno.ENOSPC, "the disk has only its margin left")
         self._used_bytes += more_bytes if grows else 0
+
+    def _leaves_margin(self, more_bytes: int) -> bool:
+        try:
+            return leaves_margin(self.mirror.root, more_bytes)
+        except FileNotFoundError:
+            os.makedirs(self.mirror.root, exist_ok=True)
+            return leaves_margin(self.mirror.root, more_bytes)
 
     def _names(self, in_run: tuple[str, ...], in_attempt: tuple[str, ...]) -> Iterator[str]:
         yield from in_run

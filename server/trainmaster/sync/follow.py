@@ -11,7 +11,7 @@ import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -20,10 +20,10 @@ from trainer_runtime.core.files.durable import try_lock
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
-from trainmaster.store.masking import Mask, mask_of
 from trainmaster.store.quota import run_limit_bytes
 from trainmaster.store.refusals import Quarantine
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
+from trainmaster.sync.mask_of_run import MaskOfRun
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StorageError
 from trainmaster.words.paths import Home
@@ -37,16 +37,24 @@ _CLIENT_STARTS_S = 6.0
 _RECENTLY_S = 60.0
 _LOCK_WAIT_S = 30.0
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+# How long lines of runs that nobody waits for may lie in the mirror alone.
+_INGEST_EVERY_S = 5.0
 
 
 @asynccontextmanager
-async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Task[None]]:
+async def following(
+    workspace: Workspace, host: str, awaited: str | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """Inside, the host is followed: by this process, or by the one that holds the lock.
+
+    `awaited`: the run whose news are in the database at once. Those of the host's other runs are
+    in the mirror at once, and in the database a little later, or as soon as anybody asks for them
+    by `catch_up`. None: all of them at once.
 
     A host that is unreachable, or whose data is refused, is retried until the end. The task yielded
     ends only where the home itself can't be used, which the caller should check for.
     """
-    task = asyncio.create_task(_follow(workspace, host))
+    task = asyncio.create_task(_follow(workspace, host, awaited))
     try:
         yield task
     finally:
@@ -74,6 +82,7 @@ async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S
             return
         if last_pass(workspace.home, host).t >= asked:
             return
+        _ask(workspace.home, host, asked)
         await asyncio.sleep(0.02)
 
 
@@ -127,6 +136,22 @@ def record_unreachable(workspace: Workspace, host: str, error: HostError) -> Non
     _Passes(workspace, host).failed(error)
 
 
+def _ask(home: Home, host: str, t: float) -> None:
+    """Ask the process that follows the host to ingest everything that it copies after `t`."""
+    path = home.follower_asked(host)
+    with suppress(OSError):  # else its next regular time has to do
+        if _asked_t(home, host) < t:
+            path.touch()
+            os.utime(path, (t, t))
+
+
+def _asked_t(home: Home, host: str) -> float:
+    try:
+        return os.stat(home.follower_asked(host)).st_mtime
+    except OSError:
+        return 0.0
+
+
 async def _wait_for_lock(home: Home, host: str) -> int:
     deadline = time.monotonic() + _LOCK_WAIT_S
     while (lock := try_lock(home.follower_lock(host))) is None:
@@ -141,14 +166,14 @@ async def _wait_for_lock(home: Home, host: str) -> int:
     return lock
 
 
-async def _follow(workspace: Workspace, host: str) -> None:
+async def _follow(workspace: Workspace, host: str, awaited: str | None) -> None:
     pause_s = _SHORTEST_PAUSE_S
     while True:
         lock = try_lock(workspace.home.follower_lock(host))
         if lock is None:
             await asyncio.sleep(POLL_S)
             continue
-        passes = _Passes(workspace, host)
+        passes = _Passes(workspace, host, awaited)
         try:
             async with workspace.backend(host).follower() as follower:
                 while True:
@@ -183,12 +208,19 @@ async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
 
 
 class _Passes:
-    """Passes over the open runs of one host, by the process that holds its lock."""
+    """Passes over the open runs of one host, by the process that holds its lock.
 
-    def __init__(self, workspace: Workspace, host: str) -> None:
+    Each pass copies; which ones ingest all that was copied, `awaited` says; see `following`.
+    """
+
+    def __init__(self, workspace: Workspace, host: str, awaited: str | None = None) -> None:
         self._workspace = workspace
         self._host = host
+        self._awaited = awaited
         self._ingest = Ingest(workspace.metrics)
+        # What was copied and is not ingested yet, and when the last pass began that left nothing.
+        self._copied: dict[tuple[str, int], MirrorGrowth] = {}
+        self._ingested_t = 0.0
         self._followed: dict[tuple[str, int], Followed] = {}
         # By placement, the newest request answered by a host that has nothing more to write.
         self._answered: dict[tuple[str, int], int | None] = {}
@@ -198,12 +230,13 @@ class _Passes:
         self._limit_bytes = run_limit_bytes(workspace.home)
 
     async def make(self, follower: Follower) -> bool:
-        """Copy and ingest what is new of all open runs; True if there is more right now.
+        """Copy what is new of all open runs, and ingest it; True if there is more right now.
 
         Raises:
             HostError: the host can't be reached; what came before that is ingested.
         """
         self._started = time.time() if self._started is None else self._started
+        takes_all = self._takes_all()
         held = self._workspace.metrics.refusals.quarantined()
         open_runs = [
             run
@@ -218,13 +251,18 @@ class _Passes:
                 MirrorGrowth(run_id, number, self._followed[run_id, number].mirror, None)
                 for run_id, number, _ in open_runs
             )
+            self._copied.clear()
             raise
         self._quarantine(open_runs, news)
-        ended = self._take_in(open_runs, wanted, news)
+        self._note_copied(open_runs, wanted, news)
+        self._take_in(takes_all=takes_all)
+        ended = self._close(open_runs, wanted, news)
         self._passes += 1
         self._skew_s = news.skew_s
         if not news.more:  # else something that existed when this began is still unread
-            self._note(self._started, None)
+            if takes_all:
+                self._note(self._started, None)
+                self._ingested_t = self._started
             self._started = None
         return news.more or ended
 
@@ -257,7 +295,7 @@ class _Passes:
         over = answered is not None and answered >= newest_request
         if known is None or known.over != over:
             mirror = known.mirror if known else self._workspace.mirror.of(run_id, number)
-            mask = known.mask if known else _SecretsOf(self._workspace.home, run_id)
+            mask = known.mask if known else MaskOfRun(self._workspace.home, run_id)
             known = Followed(mirror, mask, over, self._limit_bytes)
             self._followed[run_id, number] = known
         return known
@@ -271,32 +309,54 @@ class _Passes:
                     found = Quarantine(*news.refused[run_id], time.time())
                     self._workspace.metrics.refusals.quarantine(run_id, number, found)
 
-    def _take_in(
+    def _takes_all(self) -> bool:
+        """Whether this pass ingests everything that was copied."""
+        if self._awaited is None or time.time() - self._ingested_t >= _INGEST_EVERY_S:
+            return True
+        return _asked_t(self._workspace.home, self._host) > self._ingested_t
+
+    def _note_copied(
+        self,
+        open_runs: Sequence[tuple[str, int, int]],
+        wanted: dict[str, Followed],
+        news: News,
+    ) -> None:
+        for run_id, number, _ in open_runs:
+            placement = (run_id, number)
+            names: Collection[str] | None = news.changed.get(run_id)
+            known = self._copied.get(placement)
+            if placement not in self._answered:
+                names = None  # an earlier process may not have read it
+            elif names is None:
+                continue
+            elif known is not None:
+                names = None if known.names is None else {*known.names, *names}
+            self._copied[placement] = MirrorGrowth(run_id, number, wanted[run_id].mirror, names)
+
+    def _take_in(self, *, takes_all: bool) -> None:
+        """Ingest what was copied: of all runs, or of the awaited one."""
+        grown = [one for one in self._copied.values() if takes_all or one.run_id == self._awaited]
+        self._ingest.take_in(grown)
+        for one in grown:
+            placement = (one.run_id, one.placement)
+            self._answered[placement] = self._ingest.closed(*placement)
+            del self._copied[placement]
+
+    def _close(
         self,
         open_runs: Sequence[tuple[str, int, int]],
         wanted: dict[str, Followed],
         news: News,
     ) -> bool:
-        """Ingest what the pass has brought; close the runs whose hosts have nothing more to write.
+        """Close the runs whose hosts have nothing more to write, once everything is ingested.
 
         True where a run turns out to be over: it can be closed after one more pass.
         """
-        grown = []
-        for run_id, number, _ in open_runs:
-            names = news.changed.get(run_id)
-            if (run_id, number) not in self._answered:
-                names = None  # an earlier process may not have read it
-            elif names is None:
-                continue
-            grown.append(MirrorGrowth(run_id, number, wanted[run_id].mirror, names))
-        self._ingest.take_in(grown)
-        for one in grown:
-            placement = (one.run_id, one.placement)
-            self._answered[placement] = self._ingest.closed(*placement)
         for run_id, number, _ in open_runs:
             answered = self._answered.get((run_id, number))
             is_kept = run_id in news.failed or run_id in news.refused
-            is_read = run_id not in news.changed and not is_kept and not news.more
+            is_copied = run_id not in news.changed and not is_kept and not news.more
+            is_read = is_copied and (run_id, number) not in self._copied
             if wanted[run_id].over and is_read and answered is not None:
                 self._workspace.control.close_run(run_id, answered)
         return any(
@@ -318,31 +378,3 @@ class _Passes:
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps(row))
             os.replace(temporary, path)
-
-
-class _SecretsOf:
-    """A run's mask from its current secrets; the last known mask once they were removed."""
-
-    def __init__(self, home: Home, run_id: str) -> None:
-        self._home = home
-        self._run_id = run_id
-        self._path = str(home.secrets(run_id))
-        self._seen: tuple[int, int, int] | None = None
-        self._mask: Mask | None = None
-
-    def __call__(self) -> Mask | None:
-        """Raises:
-        OSError: the values can't be read, so nothing may be kept of the run.
-        """
-        try:
-            status = os.stat(self._path)
-        except FileNotFoundError:
-            return self._mask
-        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if seen != self._seen:
-            try:
-                self._mask = mask_of(self._home, self._run_id)
-            except ValueError as error:
-                raise OSError(f"{self._path} can't be read: {error}") from error
-            self._seen = seen
-        return self._mask

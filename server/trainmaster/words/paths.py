@@ -71,6 +71,10 @@ class Home:
     def follower_lock(self, host: str) -> Path:
         return self.root / "followers" / f"{host}.lock"
 
+    def follower_asked(self, host: str) -> Path:
+        """An empty file; its mtime is when a process last asked the host's follower for news."""
+        return self.root / "followers" / f"{host}.asked"
+
     def follower_pass(self, host: str) -> Path:
         """The result of the newest pass over a host's runs; see `follow.last_pass`."""
         return self.root / "followers" / f"{host}.pass"

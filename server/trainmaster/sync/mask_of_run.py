@@ -1,0 +1,36 @@
+"""What masks a run's secrets, as they are known at that moment."""
+
+from __future__ import annotations
+
+import os
+
+from trainmaster.store.masking import Mask, mask_of
+from trainmaster.words.paths import Home
+
+
+class MaskOfRun:
+    """A run's mask from its current secrets; the last known mask once they were removed."""
+
+    def __init__(self, home: Home, run_id: str) -> None:
+        self._home = home
+        self._run_id = run_id
+        self._path = str(home.secrets(run_id))
+        self._seen: tuple[int, int, int] | None = None
+        self._mask: Mask | None = None
+
+    def __call__(self) -> Mask | None:
+        """Raises:
+        OSError: the values can't be read, so nothing may be kept of the run.
+        """
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return self._mask
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if seen != self._seen:
+            try:
+                self._mask = mask_of(self._home, self._run_id)
+            except ValueError as error:
+                raise OSError(f"{self._path} can't be read: {error}") from error
+            self._seen = seen
+        return self._mask
