@@ -1,7 +1,14 @@
-"""The supervisor killed between any two lines of its journal, and another one started."""
+"""The supervisor killed between any two lines of its journal, and another one started.
+
+What the killed one left as a snapshot is any that it could have written by then, or none.
+`TRAINMASTER_FAULT_SEED` chooses which.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +22,9 @@ from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 
 pytestmark = pytest.mark.slow
 
+SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
+
+SNAPSHOTS = "snapshots"
 WARNING = ("warning", {"code": "nan_loss", "step": 47, "message": "NaN"})
 LIVES: dict[int, Life] = {
     1: Life((started(), metric(1), *kept(20), metric(30)), Exit(None, 9)),
@@ -27,9 +37,9 @@ LIVES: dict[int, Life] = {
 
 def a_life_with_everything(folder: Path) -> Box:
     """Killed, ended by the guard, crashed, stopped, resumed, completed."""
-    box = Box(folder / "small-abc234", LIVES)
+    box = Box(folder / "small-abc234", LIVES, snapshot_every=1)
     box.set_up()
-    brought_to_the_end(box)
+    brought_to_the_end(box, folder / SNAPSHOTS)
     return box
 
 
@@ -68,15 +78,18 @@ def found_in(box: Box) -> set[tuple[str, bool]]:
     return set(closed.items())
 
 
-def killed_after(finished: Box, lines: int, folder: Path, *, start_was_made: bool) -> Box:
+def killed_after(
+    finished: Box, lines: int, folder: Path, made: random.Random, *, start_was_made: bool
+) -> Box:
     """The host as a kill right after that many lines leaves it.
 
     A trainer that was about to be started may have been (`start_was_made`), or not.
     """
-    box = Box(folder / "small-abc234", LIVES)
+    box = Box(folder / "small-abc234", LIVES, snapshot_every=made.choice((1, 7, 5000)))
     shutil.copytree(finished.root, box.root, symlinks=True)
     kept_lines = finished.run.journal.read_bytes().splitlines(keepends=True)[:lines]
     box.run.journal.write_bytes(b"".join(kept_lines))
+    leave_a_snapshot(box, finished.root.parent / SNAPSHOTS, made)
     events = box.journal()
     prepared = {event["attempt"] for event in events if event["kind"] == "prepared"}
     running = {event["attempt"] for event in events if event["kind"] == "attempt_running"}
@@ -89,6 +102,19 @@ def killed_after(finished: Box, lines: int, folder: Path, *, start_was_made: boo
     box.now = finished.now
     ask_what_was_asked_then(box, events)
     return box
+
+
+def leave_a_snapshot(box: Box, snapshots: Path, made: random.Random) -> None:
+    """One that was written before the journal had come this far, or none."""
+    lines_end = box.run.journal.stat().st_size
+    earlier = [
+        path
+        for path in sorted(snapshots.iterdir())
+        if json.loads(path.read_bytes())["files"]["supervisor.jsonl"][0] <= lines_end
+    ]
+    box.run.snapshot.unlink()
+    if earlier and made.random() < 0.9:
+        shutil.copy(made.choice(earlier[-8:]), box.run.snapshot)
 
 
 def ask_what_was_asked_then(box: Box, events: list[dict[str, Any]]) -> None:
@@ -105,10 +131,16 @@ def resume(box: Box) -> None:
     box.ask("running", 3, why="resume", set={"optimizer.lr": 0.5})
 
 
-def brought_to_the_end(box: Box) -> None:
-    """Stop the fourth attempt once it runs, resume once the run has stopped, see it complete."""
+def brought_to_the_end(box: Box, snapshots: Path | None = None) -> None:
+    """Stop the fourth attempt once it runs, resume once the run has stopped, see it complete.
+
+    `snapshots`: where to put each that is written.
+    """
     supervisor = box.supervisor()
-    for _ in range(3000):
+    for tick in range(3000):
+        if snapshots is not None and box.run.snapshot.exists():
+            snapshots.mkdir(exist_ok=True)
+            shutil.copy(box.run.snapshot, snapshots / f"{tick:04d}.json")
         record = box.record()
         newest = record.current
         if newest and newest.number == 4 and newest.state is AttemptState.RUNNING:
@@ -127,9 +159,12 @@ def brought_to_the_end(box: Box) -> None:
 def test_a_new_supervisor_comes_to_the_same_end_and_starts_nothing_twice(
     finished: Box, tmp_path: Path, start_was_made: bool, half: int
 ) -> None:
+    print(f"TRAINMASTER_FAULT_SEED={SEED}")
+    made = random.Random(SEED)
     count = len(finished.run.journal.read_bytes().splitlines())
     for lines in range(half, count + 1, 2):
-        box = killed_after(finished, lines, tmp_path / str(lines), start_was_made=start_was_made)
+        folder = tmp_path / str(lines)
+        box = killed_after(finished, lines, folder, made, start_was_made=start_was_made)
         before = list(box.started)
         brought_to_the_end(box)
         assert recorded_by(box) == recorded_by(finished), f"killed after {lines} lines"

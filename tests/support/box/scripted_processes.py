@@ -12,6 +12,7 @@ from support.core.journal_records import EventBody, lines
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.processes import Observation
+from trainer_runtime.box.supervise.history import SNAPSHOT_EVERY
 from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.core.policy.recovery import Exit
@@ -55,7 +56,8 @@ class Box:
     """The machine: outlives its supervisors. `requests`: all of them, in order.
 
     `can_hear` is False while hold has no trainer yet that could hear a signal. `verdict` is what
-    the stacks of a stalled trainer show.
+    the stacks of a stalled trainer show. `snapshot_every`: after how many events a supervisor keeps
+    what it has folded.
     """
 
     root: Path
@@ -66,6 +68,7 @@ class Box:
     requests: list[tuple[str, int]] = field(default_factory=list)
     can_hear: bool = True
     verdict: Finding | None = None
+    snapshot_every: int = SNAPSHOT_EVERY
 
     @property
     def run(self) -> RunFolder:
@@ -90,6 +93,7 @@ class Box:
             telemetry,
             window=False,
             inspect=lambda run, attempt, step: self.verdict,
+            snapshot_every=self.snapshot_every,
         )
 
     def tick(self, supervisor: Supervisor, until: str) -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from trainer_runtime.box.alerts.pieces import Pieces
 from trainer_runtime.box.alerts.post import LONGEST_S
@@ -44,8 +45,16 @@ Emit = Callable[[str, Mapping[str, object]], None]
 class Alerting:
     """One run's alerts. `poll` never waits: a message is posted by a child, one at a time."""
 
-    def __init__(self, run: RunFolder, clock: Callable[[], float], emit: Emit) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        clock: Callable[[], float],
+        emit: Emit,
+        memory: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`memory`: what `to_dict` returned; the history before it is not read again."""
         self._run = run
+        self._memory = memory or {}
         self._clock = clock
         self._emit = emit
         self._seen: tuple[int, int, int] | None = None
@@ -81,6 +90,16 @@ class Alerting:
             self._give_up(record, now)
         return not record.alerts.unsent and not (self._pieces and self._pieces.more)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was evaluated so far, as JSON values: of which order, and up to where."""
+        if self._pieces is None:
+            return {}
+        return {
+            "seen": self._seen,
+            "watchers": [watcher.to_dict() for watcher in self._watchers],
+            "offsets": self._pieces.offsets,
+        }
+
     def forget(self, record: Record) -> None:
         """Remove the addresses of an ended run, unless they belong to a newer request."""
         order = _read_order(self._run)
@@ -92,7 +111,8 @@ class Alerting:
         self._child = None
 
     def _read_changed_order(self) -> None:
-        """Read the alert order if it has changed; the history is then read again from its start."""
+        """Read the alert order if it has changed; the history is then read again from its start,
+        or from where this very order was evaluated to."""
         try:
             status = os.stat(self._run.alerts)
         except FileNotFoundError:
@@ -102,9 +122,16 @@ class Alerting:
             return
         self._seen = seen
         self._order = _read_order(self._run) or AlertOrder()
-        self._watchers = [Watcher(alert) for alert in self._order.alerts]
+        memory, self._memory = self._memory, {}
+        if memory.get("seen") != list(seen) or len(memory["watchers"]) != len(self._order.alerts):
+            memory = {}
+        kept = memory.get("watchers") or [None] * len(self._order.alerts)
+        self._watchers = [
+            Watcher(alert, one) for alert, one in zip(self._order.alerts, kept, strict=True)
+        ]
         keys = {watcher.key for watcher in self._watchers if watcher.key is not None}
-        self._pieces = Pieces(self._run, keys) if self._watchers else None
+        pieces = Pieces(self._run, keys, memory.get("offsets"))
+        self._pieces = pieces if self._watchers else None
 
     def _onsets(
         self, pieces: Pieces, record: Record, progress: Mapping[int, Progress], now: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
@@ -16,12 +16,16 @@ _KINDS = (b'"kind":"warning"',)
 class Pieces:
     """The events of a run from its beginning, each once.
 
-    `keys`: the metrics that are watched; metric lines without any of them are skipped.
+    `keys`: the metrics that are watched; metric lines without any of them are skipped. `offsets`:
+    how many bytes of the journal ("0") and of attempts' events were read before.
     """
 
-    def __init__(self, run: RunFolder, keys: Collection[str]) -> None:
+    def __init__(
+        self, run: RunFolder, keys: Collection[str], offsets: Mapping[str, int] | None = None
+    ) -> None:
         self._run = run
-        self._journal = _Tail(run.journal)
+        self._begin = {int(number): offset for number, offset in (offsets or {}).items()}
+        self._journal = _Tail(run.journal, self._begin.get(0, 0))
         self._attempts: dict[int, _Tail] = {}
         self._wanted = (*_KINDS, *(f'"{key}":'.encode() for key in keys))
 
@@ -31,12 +35,19 @@ class Pieces:
             yield from _event(0, line)
         for number in sorted(attempts):
             if number not in self._attempts:
-                self._attempts[number] = _Tail(self._run.attempt(number).events)
+                begin = self._begin.get(number, 0)
+                self._attempts[number] = _Tail(self._run.attempt(number).events, begin)
             for line in self._attempts[number].read():
                 if any(word in line for word in self._wanted):
                     yield from _event(number, line)
             if self._attempts[number].more:
                 return  # an attempt is read to its end before the next one
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """How many bytes of each file were read so far, for `__init__`."""
+        tails = {0: self._journal, **self._attempts}
+        return {str(number): tail.offset for number, tail in tails.items()}
 
     @property
     def more(self) -> bool:
@@ -45,22 +56,22 @@ class Pieces:
 
 
 class _Tail:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, offset: int) -> None:
         self._path = path
-        self._offset = 0
+        self.offset = offset
         self.more = False
 
     def read(self) -> list[bytes]:
         try:
             with self._path.open("rb") as file:
-                file.seek(self._offset)
+                file.seek(self.offset)
                 data = file.read(_MOST_BYTES)
         except FileNotFoundError:
             return []
         self.more = len(data) == _MOST_BYTES
         lines, used = complete_lines(data)
         # A longer line is not one of our events.
-        self._offset += used or (len(data) if self.more else 0)
+        self.offset += used or (len(data) if self.more else 0)
         return lines
 
 

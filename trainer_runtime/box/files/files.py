@@ -67,6 +67,11 @@ class AppendedLog:
         self._next_seq += 1
         return line
 
+    @property
+    def size(self) -> int:
+        """The file's length in bytes."""
+        return os.fstat(self._descriptor).st_size
+
     def sync(self) -> None:
         os.fsync(self._descriptor)
 
@@ -80,25 +85,19 @@ _PIECE_BYTES = 1 << 20
 class LineReader:
     """Reads what was appended to a file since the last time, whole lines only."""
 
-    def __init__(self, path: Path, end: int | None = None) -> None:
-        """`end`: the byte that `stream` stops at, None for the file's own."""
+    def __init__(self, path: Path, begin: int = 0, end: int | None = None) -> None:
+        """`begin`, `end`: the bytes of the file that are read; `end` None: as far as it goes."""
         self._path = path
-        self._offset = 0
+        self._offset = begin
         self._end = sys.maxsize if end is None else end
 
-    def read(self) -> list[bytes]:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        lines, used = complete_lines(data)
-        self._offset += used
-        return lines
+    @property
+    def offset(self) -> int:
+        """How many bytes were read: the lines up to there were given."""
+        return self._offset
 
-    def stream(self) -> Iterator[bytes]:
-        """The same, line by line, holding a piece of the file at a time."""
+    def read(self) -> Iterator[bytes]:
+        """The new lines, without their ends; holds a piece of the file at a time."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -107,7 +106,8 @@ class LineReader:
             file.seek(self._offset)
             rest = b""
             while piece := file.read(min(_PIECE_BYTES, self._end - self._offset - len(rest))):
-                lines, used = complete_lines(rest + piece)
-                rest = (rest + piece)[used:]
+                data = rest + piece
+                lines, used = complete_lines(data)
+                rest = data[used:]
                 self._offset += used
                 yield from lines

@@ -45,6 +45,11 @@ class RunFolder:
         return self.root / "supervisor.jsonl"
 
     @property
+    def snapshot(self) -> Path:
+        """What the supervisor has folded; it reads on from there when it is started again."""
+        return self.root / "supervisor_snapshot.json"
+
+    @property
     def state(self) -> Path:
         return self.root / "state.json"
 

@@ -22,8 +22,13 @@ class AttemptEvents:
     def follow(self, number: int, started_at_step: int | None = None) -> None:
         """Add an attempt, though it may have reported nothing yet."""
         if number not in self.progress:
-            self.progress[number] = Progress(number, started_at_step)
-            self.readers[number] = LineReader(self._run.attempt(number).events)
+            self.follow_from(Progress(number, started_at_step), 0)
+
+    def follow_from(self, progress: Progress, offset: int) -> None:
+        """Add an attempt whose events up to the byte `offset` made its `progress`."""
+        number = progress.attempt
+        self.progress[number] = progress
+        self.readers[number] = LineReader(self._run.attempt(number).events, offset)
 
     def read(self, number: int) -> None:
         """Take in what is new of an attempt."""

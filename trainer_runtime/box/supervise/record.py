@@ -14,11 +14,18 @@ from trainer_runtime.core.protocol.states import PlacementState
 class Journal:
     """Every write goes to the disk first and into the record from the very line written."""
 
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float],
+        record: Record | None = None,
+        offset: int = 0,
+    ) -> None:
+        """`record`: what the bytes up to `offset` add up to; None: an empty one."""
         self._clock = clock
         self._heard: Callable[[Event], None] = _nobody
-        self.record = Record()
-        for line in LineReader(path).read():
+        self.record = record or Record()
+        for line in LineReader(path, offset).read():
             self._fold(line)
         self._log = AppendedLog(path, self.record.last_seq + 1)
 
@@ -40,6 +47,11 @@ class Journal:
     def listen(self, heard: Callable[[Event], None]) -> None:
         """Pass every event written from now on to a listener, as it is in the file."""
         self._heard = heard
+
+    @property
+    def size(self) -> int:
+        """The file's length in bytes: all of it is in the record."""
+        return self._log.size
 
     def close(self) -> None:
         self._log.close()

@@ -1,4 +1,4 @@
-"""Replays a run's files from their beginning, so that a new supervisor knows its history."""
+"""Replays a run's files, so that a new supervisor knows its history."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ JOURNAL = 0
 
 
 def replayed(
-    journal: LineReader, attempts: Mapping[int, LineReader]
+    journal: LineReader, attempts: Mapping[int, LineReader], living_attempt: int | None = None
 ) -> Iterator[tuple[int, Event]]:
     """Every event with its attempt's number, `JOURNAL` for the journal's own, as they came.
 
     By time, but that an attempt's events stand between its start and its end whatever the clock did
-    meanwhile. The readers stand where they end afterwards.
+    meanwhile. The readers stand where they end afterwards. `living_attempt`: the one that was
+    alive where the readers begin.
     """
     streams = {number: _Events(number, reader) for number, reader in attempts.items()}
-    living: _Events | None = None
+    living = None if living_attempt is None else streams.get(living_attempt)
     for event in _decoded(journal):
         if living is not None:
             over = event.kind == "attempt_ended"
@@ -51,7 +52,7 @@ class _Events:
 
 
 def _decoded(reader: LineReader) -> Iterator[Event]:
-    for line in reader.stream():
+    for line in reader.read():
         try:
             yield decode(line)
         except ProtocolError:

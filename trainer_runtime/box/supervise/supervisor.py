@@ -1,8 +1,8 @@
 """The supervisor: brings a run to where `desired.json` wants it, attempt by attempt.
 
 Stateless over the run's files. One per run by `flock`; anyone may start another at any time, which
-folds the journal, finds what still runs and resumes from there. `tick` is one check and at most one
-act; nobody need be connected.
+folds the run's history, finds what still runs and resumes from there. `tick` is one check and at
+most one act; nobody need be connected.
 """
 
 from __future__ import annotations
@@ -12,31 +12,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainer_runtime.box.alerts.outbox import Alerting
 from trainer_runtime.box.checkpoints.mirror import CheckpointMirror
 from trainer_runtime.box.checkpoints.pin import PinnedCheckpoints
-from trainer_runtime.box.environment.cgroup_limits import host_memory_gib
 from trainer_runtime.box.files.configs import newest_config
-from trainer_runtime.box.files.files import LineReader, read_fields
+from trainer_runtime.box.files.files import read_fields
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import remove_secrets
 from trainer_runtime.box.lease.deadlines import Deadlines
 from trainer_runtime.box.processes.processes import Processes
 from trainer_runtime.box.supervise import attempts
-from trainer_runtime.box.supervise.attempt_events import AttemptEvents
+from trainer_runtime.box.supervise.history import SNAPSHOT_EVERY, open_history
 from trainer_runtime.box.supervise.publish import Publisher
-from trainer_runtime.box.supervise.record import Journal
-from trainer_runtime.box.supervise.replay import JOURNAL, replayed
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
-from trainer_runtime.box.watch.watcher import Watch
 from trainer_runtime.core.policy.heartbeat import HEARTBEAT_S
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
 from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
-from trainer_runtime.core.protocol.lines import Event
 from trainer_runtime.core.protocol.states import (
     ENDED_PLACEMENTS,
     AttemptState,
@@ -57,29 +51,30 @@ class Supervisor:
         *,
         window: bool = True,
         inspect: Inspect = no_verdict,
+        snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         self._run = run
         self._processes = processes
         self._clock = clock
         self._telemetry = telemetry
-        self._journal = Journal(run.journal, clock)
+        self._history = history = open_history(run, clock, snapshot_every)
+        self._journal, self._events, self._watch = history.journal, history.events, history.watch
+        self._progress = history.events.progress
         self._config = newest_config(run, self._journal.record)
         self._configured_attempt: int | None = None
         self._publisher = Publisher(run, clock, window=window)
         record = self._journal.record
         self._mirror = CheckpointMirror(run, clock, self._journal.write, record.mirrored_step)
-        self._alerts = Alerting(run, clock, self._journal.write)
+        self._alerts = history.alerts
         self._prepared_attempt: int | None = None
         self._heartbeat_due = 0.0
-        self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
-        self._events = AttemptEvents(run, self._watch.feed_event)
-        self._progress = self._events.progress
         self._stalls = StallInspector(run, self._watch, inspect)
         self._pinned = PinnedCheckpoints(run)
         self._deadlines = Deadlines(run)
         self._heard_t = record.heartbeat_t
         self._unseen = record.current.number if record.current else None
-        self._recall()
+        self._recall_t = clock() + HEARTBEAT_S
+        history.recall(self._beat_meanwhile)
         self._journal.write("started", {"pid": os.getpid()})
         for attempt in self._journal.record.attempts:
             if attempt.state is AttemptState.RUNNING:
@@ -92,6 +87,7 @@ class Supervisor:
         self._alerts.poll(self._journal.record, self._progress)
         self._beat()
         self._publish()
+        self._history.keep()
         return False
 
     def _act(self, record: Record, desired: Desired) -> bool:
@@ -153,9 +149,8 @@ class Supervisor:
     def close(self) -> None:
         self._telemetry.close()
         self._mirror.close()
-        self._alerts.close()
         self._publisher.close()
-        self._journal.close()
+        self._history.close()
 
     def _desired(self) -> Desired:
         fields = read_fields(self._run.desired)
@@ -356,30 +351,6 @@ class Supervisor:
             fields["generation"] = generation
         self._journal.write("state", fields)
 
-    def _recall(self) -> None:
-        """Replay the files' events of the time before, and from then on what is written.
-
-        A million steps take some twenty seconds: the heart beats meanwhile.
-        """
-        for attempt in self._journal.record.attempts:
-            # An attempt that left nothing, as its machine was lost, is known by the journal alone.
-            self._events.follow(attempt.number, attempt.started_at_step)
-        meanwhile: list[Event] = []
-        self._journal.listen(meanwhile.append)
-        beat_t = self._clock() + HEARTBEAT_S
-        before = LineReader(self._run.journal, end=self._run.journal.stat().st_size)
-        for number, event in replayed(before, self._events.readers):
-            if number != JOURNAL:
-                self._events.take(number, event)
-            else:
-                self._watch.feed_event(number, event)
-            if self._clock() >= beat_t:
-                self._beat()
-                beat_t = self._heartbeat_due
-        for event in meanwhile:
-            self._watch.feed_event(JOURNAL, event)
-        self._journal.listen(lambda event: self._watch.feed_event(JOURNAL, event))
-
     def _mirror_checkpoints(self, *, last: bool = False) -> bool:
         """True where no checkpoint waits for a second copy."""
         return self._mirror.poll(
@@ -393,6 +364,12 @@ class Supervisor:
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + HEARTBEAT_S
             self._journal.write("sample", {"values": self._telemetry.sample(now)})
+
+    def _beat_meanwhile(self) -> None:
+        """Beat while the history is read, once that takes as long as a heartbeat."""
+        if self._clock() >= self._recall_t:
+            self._beat()
+            self._recall_t = self._heartbeat_due
 
     def _publish(self, *, final: bool = False) -> None:
         self._publisher.publish(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal_lines import (
@@ -42,6 +44,16 @@ class _Recorded:
     writes: int = 1
     is_open: bool = True
 
+    def to_dict(self) -> dict[str, Any]:
+        """For `of`, without deep copies."""
+        body = {name: getattr(self, name) for name in self.__slots__}
+        return {**body, "finding": self.finding.to_dict()}
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> _Recorded:
+        finding = Finding.of(Fields(body["finding"], "finding"))
+        return cls(**{**body, "finding": finding})
+
 
 @dataclass(slots=True)
 class _Budget:
@@ -57,6 +69,22 @@ class FindingThrottle:
         self._write = write
         self._recorded: dict[str, _Recorded] = {}
         self._budgets: dict[tuple[int, str, bool], _Budget] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was heard so far, as JSON values for `restore`."""
+        return {
+            "recorded": [entry.to_dict() for entry in self._recorded.values()],
+            "budgets": [[*key, asdict(budget)] for key, budget in self._budgets.items()],
+        }
+
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        """Take in what `to_dict` returned, instead of the journal's events until then."""
+        recorded = [_Recorded.of(body) for body in memory["recorded"]]
+        self._recorded = {entry.finding.id: entry for entry in recorded}
+        self._budgets = {
+            (attempt, code, critical): _Budget(**body)
+            for attempt, code, critical, body in memory["budgets"]
+        }
 
     def open_ids(self, attempt: int) -> dict[str, str]:
         """The ids under which an attempt's open codes were recorded."""

@@ -1,14 +1,16 @@
 """Detects failures of a run and records them: from series, log, kernel and exit code.
 
 Detection happens once, on the host; the client reads it from the journal. Stateless over the run's
-files like the supervisor that owns it: whatever of them is fed from the beginning leads to the same
-findings under the same ids, and what the journal holds already is not recorded again.
+files like the supervisor that owns it: whatever of them is fed from the beginning, or from where
+`to_dict` was asked for, leads to the same findings under the same ids, and what the journal holds
+already is not recorded again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
@@ -76,7 +78,35 @@ class Watch:
         self._asked: str | None = None
         self._log: GrowingLog
         self._due_t = 0.0
+        self._configured: int | None = None
         self._begin(0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the events so far add up to, as JSON values for `restore`.
+
+        Not in it: the log, which is read again, and the verdict on a stall, which is given again.
+        """
+        return {
+            "attempt": self._attempt,
+            "asked": self._asked,
+            "ended": self._ended,
+            "configured": self._configured,
+            "detectors": self._detectors.to_dict(),
+            "throttle": self._throttle.to_dict(),
+        }
+
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        """Continue from what `to_dict` returned.
+
+        Raises:
+            ValueError, KeyError, TypeError: another version has written it.
+        """
+        self._begin(memory["attempt"])
+        self._asked, self._ended = memory["asked"], memory["ended"]
+        self._detectors = Detectors.from_dict(memory["detectors"], self._detectors.settings)
+        self._throttle.restore(memory["throttle"])
+        if memory["configured"] is not None:
+            self._configure(memory["configured"])
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -166,6 +196,7 @@ class Watch:
     def _configure(self, attempt: int) -> None:
         """Detect and propose by the attempt's own configuration from now on."""
         config = read_json(self._run.attempt(attempt).config)
+        self._configured = attempt
         if config is None or config == self._detectors.settings.config:
             return
         gpu_memory_gib = number((config.get("compute") or {}).get("gpu_memory_gib"))

@@ -1,0 +1,166 @@
+"""A run of many steps: what its supervisor's revival costs, and what its files occupy.
+
+Makes a run's folder as a training of so many steps over three months leaves it, then starts the
+real supervisor on it: twice, each time killed once it lives, so that the second finds the snapshot
+of the first. Prints seconds from the start of the process to its first line, the peak of its
+memory, and the sizes; nothing here passes or fails.
+
+    python tests/benchmarks/bench_long_run.py [--steps 5000000] [--folder DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.box.scripted_processes import CONFIG
+
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.protocol.lines import encode
+
+REPOSITORY = Path(__file__).parents[2]
+MONTHS_S = 90 * 86400.0
+BEGAN_T = 1_760_000_000.0
+GPUS = 8
+_SAMPLE_S = 10.0
+_DEADLINE_S = 900.0
+Body = tuple[float, str, dict[str, object]]  # time, kind, fields
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--folder", type=Path, help="where to keep the run; made where missing")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        run = RunFolder((arguments.folder or Path(temporary)) / "runs" / "long-abc234")
+        if not run.root.exists():
+            make(run, arguments.steps)
+        sizes = {path.name: path.stat().st_size for path in (run.journal, run.attempt(1).events)}
+        for name, size in sizes.items():
+            print(f"{name:20}{size / 2**20:9.1f} MiB")
+        for what in ("first", "again"):
+            taken_s, peak_mib = revive(run)
+            print(f"revival, {what:11}{taken_s:9.2f} s {peak_mib:9.0f} MiB of memory at most")
+
+
+def make(run: RunFolder, steps: int) -> None:
+    """The folder of a run that has trained for so many steps, and whose processes are gone."""
+    run.attempt(1).root.mkdir(parents=True)
+    config = {**CONFIG, "run_id": run.root.name, "steps": 2 * steps}
+    for path in (run.config, run.attempt(1).config):
+        path.write_text(json.dumps(config))
+    run.desired.write_text(json.dumps({"state": "stopped", "generation": 2, "grace_s": 600.0}))
+    duration_s = min(MONTHS_S, steps * 2.0)
+    write(run.attempt(1).events, metrics(steps, duration_s / steps))
+    write(run.journal, journal(duration_s))
+
+
+def write(path: Path, bodies: Iterator[Body]) -> None:
+    with path.open("wb") as file:
+        for seq, body in enumerate(bodies):
+            file.write(encode(seq, *body))
+
+
+def metrics(steps: int, step_s: float) -> Iterator[Body]:
+    """What our own loop reports of each step, and a checkpoint now and then."""
+    made, every = Random(5), max(1, steps // 2000)
+    yield BEGAN_T, "started", {"step": 0, "target_step": 2 * steps, "resumed_from": None}
+    for step in range(1, steps + 1):
+        t, took_s = BEGAN_T + step * step_s, step_s * made.uniform(0.95, 1.05)
+        values = {
+            "loss": 2.0 + 8.0 / (1.0 + step * 1e-4) * made.uniform(0.98, 1.02),
+            "lr": 3e-4 * (1.0 - step / (2 * steps)),
+            "grad_norm": made.uniform(0.4, 0.6),
+            "clip_fraction": 0.0,
+            "tokens": step * 8192,
+            "tokens_per_s": 8192 / took_s,
+            "mfu": made.uniform(0.4, 0.42),
+            "step_time_s": took_s,
+            "data_time_share": made.uniform(0.0, 0.01),
+        }
+        yield t, "metric", {"step": step, "values": values}
+        if step % every == 0:
+            path = f"checkpoints/step-{step:08d}"
+            saved = {"step": step, "path": path, "size_bytes": 1 << 30, "metrics": {}}
+            yield t, "checkpoint", {"action": "saved", **saved}
+            yield t, "checkpoint", {"action": "verified", "step": step}
+            if step > 3 * every:
+                yield t, "checkpoint", {"action": "pruned", "step": step - 3 * every}
+
+
+def journal(duration_s: float) -> Iterator[Body]:
+    """Of a host with eight GPUs, a sample every ten seconds."""
+    made = Random(6)
+    plan = {"why": "launch", "mode": "latest", "candidates": [], "set": {}, "skip": None}
+    yield BEGAN_T - 9, "started", {"pid": 1}
+    yield BEGAN_T - 8, "attempt_starting", {"attempt": 1, "generation": 1, **plan}
+    yield BEGAN_T - 2, "attempt_running", {"attempt": 1}
+    yield BEGAN_T - 2, "state", {"state": "running", "reason": None, "detail": None}
+    for number in range(int(duration_s / _SAMPLE_S)):
+        values: dict[str, object] = {
+            "host_mem_gib": round(made.uniform(60, 62), 3),
+            "disk_free_gib": round(900 - number * 1e-4, 3),
+            "cpu_util": round(made.uniform(10, 20), 1),
+            "net_mib_s": round(made.uniform(0, 1), 3),
+        }
+        for gpu in range(GPUS):
+            values[f"gpu_util/{gpu}"] = float(made.randrange(95, 100))
+            values[f"gpu_mem_gib/{gpu}"] = round(made.uniform(70, 70.1), 3)
+            values[f"gpu_power_w/{gpu}"] = round(made.uniform(600, 690), 2)
+            values[f"gpu_temp_c/{gpu}"] = float(made.randrange(60, 66))
+            values[f"gpu_clock_mhz/{gpu}"] = 1980.0
+            values[f"gpu_throttle/{gpu}"] = 0.0
+        yield BEGAN_T + number * _SAMPLE_S, "sample", {"values": values}
+
+
+def revive(run: RunFolder) -> tuple[float, float]:
+    """Seconds from a supervisor's start to its first line, and its peak memory (MiB) by then.
+
+    It is killed after its first ticks, before the run has ended.
+    """
+    size, began = run.journal.stat().st_size, time.monotonic()
+    command = [sys.executable, "-m", "trainer_runtime", "supervise", "."]
+    environment = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(command, cwd=run.root, env=environment) as supervisor:
+        try:
+            while b'"kind":"started"' not in (new := since(run, size)):
+                if supervisor.poll() is not None or time.monotonic() > began + _DEADLINE_S:
+                    raise SystemExit(f"no supervisor came up: {new[-500:]!r}")
+                time.sleep(0.005)
+            taken_s, peak_mib = time.monotonic() - began, peak_of(supervisor.pid)
+            wait_for_snapshot(run)
+        finally:
+            supervisor.kill()
+    return taken_s, peak_mib
+
+
+def since(run: RunFolder, size: int) -> bytes:
+    with run.journal.open("rb") as file:
+        file.seek(size)
+        return file.read()
+
+
+def peak_of(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def wait_for_snapshot(run: RunFolder) -> None:
+    """For some seconds: an older runtime writes none."""
+    deadline = time.monotonic() + 5.0
+    while not (run.root / "supervisor_snapshot.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    main()

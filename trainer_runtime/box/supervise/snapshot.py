@@ -1,0 +1,82 @@
+"""Keeps what a supervisor has folded, so that the next one reads only what came later.
+
+Derived from the run's files and never needed: one that is damaged, of another version, or does not
+fit to the files is ignored, and everything is read from its beginning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trainer_runtime
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_value
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
+from trainer_runtime.core.protocol.lines import ODD_FIELDS
+
+# Changes whenever the folded state means something else.
+_FORMAT = f"1 of {trainer_runtime.__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Folded state by part, as JSON values, and how many bytes of each file are in it.
+
+    `offsets`: by the file's name in the run's folder.
+    """
+
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_snapshot(run: RunFolder) -> Snapshot | None:
+    """The newest snapshot; None where none fits to the run's files."""
+    try:
+        body = decode_value(
+            read_regular(run.snapshot, MAX_DOCUMENT_BYTES),
+            run.snapshot.name,
+            max_bytes=MAX_DOCUMENT_BYTES,
+        )
+        if not isinstance(body, dict) or body.get("format") != _FORMAT:
+            return None
+        ends = body["files"]
+        if all(_tail(run.root / name, offset) == tail for name, (offset, tail) in ends.items()):
+            return Snapshot(body["parts"], {name: offset for name, (offset, _) in ends.items()})
+    except (OSError, *ODD_FIELDS):
+        pass
+    return None
+
+
+def write_snapshot(run: RunFolder, snapshot: Snapshot) -> None:
+    """Replace the snapshot; the older one stays where the state has no JSON.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    files = {name: [at, _tail(run.root / name, at)] for name, at in snapshot.offsets.items()}
+    body = {"format": _FORMAT, "files": files, "parts": snapshot.parts}
+    try:
+        text = json.dumps(body, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # a metric that is infinite: it will change
+        return
+    write_atomic(run.snapshot, text.encode())
+
+
+def _tail(path: Path, offset: int) -> str | None:
+    """The bytes before `offset`, by which a file is recognised; None where it has fewer."""
+    if offset == 0:
+        return ""
+    begin = max(0, offset - TAIL_BYTES)
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            tail = file.read(offset - begin)
+    except FileNotFoundError:
+        return None
+    return tail.decode("latin-1") if len(tail) == offset - begin else None
