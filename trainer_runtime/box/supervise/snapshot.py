@@ -7,6 +7,7 @@ fit to the files is ignored, and everything is read from its beginning.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 import trainer_runtime
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_value
-from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
@@ -56,6 +56,8 @@ def read_snapshot(run: RunFolder) -> Snapshot | None:
 def write_snapshot(run: RunFolder, snapshot: Snapshot) -> None:
     """Replace the snapshot; the older one stays where the state has no JSON.
 
+    Not fsynced: one that a power cut tears is ignored.
+
     Raises:
         OSError: it can't be written.
     """
@@ -65,7 +67,11 @@ def write_snapshot(run: RunFolder, snapshot: Snapshot) -> None:
         text = json.dumps(body, allow_nan=False, separators=(",", ":"))
     except ValueError:  # a metric that is infinite: it will change
         return
-    write_atomic(run.snapshot, text.encode())
+    temporary = run.snapshot.with_name(f".{run.snapshot.name}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    os.replace(temporary, run.snapshot)
 
 
 def _tail(path: Path, offset: int) -> str | None:
