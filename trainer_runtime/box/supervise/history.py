@@ -18,7 +18,7 @@ from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import AttemptState
 
-# Events. The next supervisor reads at most so many from before: a tenth of a second.
+# Events: the maximum of what the next supervisor reads from before, a tenth of a second.
 SNAPSHOT_EVERY = 5000
 
 
