@@ -29,7 +29,7 @@ from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.core.protocol.progress import Progress
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror, PlacementMirror
-from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.ingest import Ingest, MirrorGrowth, ingest_placement
 
 REPOSITORY = Path(__file__).parents[2]
 RUN = "small-abc234"
@@ -38,13 +38,14 @@ ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 _INGESTING = """
 import sys
 from pathlib import Path
-from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 store, mirror = MetricsStore(Path(sys.argv[1])), Mirror(Path(sys.argv[2])).of(sys.argv[3], 1)
+ingest = Ingest(store, int(sys.argv[4]))
 print("ready", flush=True)
 while True:
-    ingest_placement(store, mirror, sys.argv[3], 1)
+    ingest.take_in([MirrorGrowth(sys.argv[3], 1, mirror, None)])
 """
 
 FIRST = b"".join(
@@ -188,6 +189,17 @@ def test_a_second_read_finds_nothing_new(store: MetricsStore, mirror: PlacementM
     assert contents(store) == before
 
 
+@pytest.mark.parametrize("portion_bytes", [250, 300, 1000])
+def test_a_file_that_is_taken_in_by_portions_gives_the_same(
+    store: MetricsStore, mirror: PlacementMirror, tmp_path: Path, portion_bytes: int
+) -> None:
+    take_in(store, mirror, FILES)
+    other = MetricsStore(tmp_path / "portions.db")
+    Ingest(other, portion_bytes).take_in([MirrorGrowth(RUN, 1, mirror, None)])
+    assert contents(other) == contents(store)
+    other.close()
+
+
 def test_a_line_is_taken_in_once_it_is_whole(store: MetricsStore, mirror: PlacementMirror) -> None:
     name = "attempts/1/events.jsonl"
     line = lines((metric(1, 2.5),))[0]
@@ -260,7 +272,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
     portion = 1500 + 40 * (round_number % 10)
     for first in range(0, len(all_lines), portion):
         child = subprocess.Popen(
-            [sys.executable, "-c", _INGESTING, str(path), str(tmp_path / "mirror"), RUN],
+            [sys.executable, "-c", _INGESTING, str(path), str(tmp_path / "mirror"), RUN, "4096"],
             env={**os.environ, "PYTHONPATH": f"{REPOSITORY}/server:{REPOSITORY}"},
             stdout=subprocess.PIPE,
         )

@@ -63,16 +63,16 @@ MAX_FOLD_CHARACTERS = 8 << 20
 _WAL_PAGES = 4096
 _LONGEST_KEY = 200
 _FARTHEST_X = 2**53
+# The fields of a Point: a plain tuple is created in a fifth of the time, for every number that a
+# run reports.
+PointFields = tuple[str, int, float | None, float]
 _Place = tuple[str, int, int, int]  # run, placement, attempt, segment
 _Rows = list[StoredRow]
 _MOST_ROWS = 10_000
 
 
 class Point(NamedTuple):
-    """One value of one key. `t`: Unix seconds, None if unknown.
-
-    A tuple, since one is created for every number that a run reports.
-    """
+    """One value of one key. `t`: Unix seconds, None if unknown."""
 
     key: str
     x: int
@@ -169,7 +169,12 @@ class MetricsStore:
         return moved.rowcount == 1
 
     def add_points(
-        self, run_id: str, placement: int, attempt: int, segment: int, points: Iterable[Point]
+        self,
+        run_id: str,
+        placement: int,
+        attempt: int,
+        segment: int,
+        points: Iterable[PointFields],
     ) -> None:
         """Add points in any order; a point replaces an earlier one at the same `x`.
 

@@ -84,6 +84,8 @@ class Rollup:
         head = self._heads.get(sid)
         if head is None:
             head = self._heads[sid] = self._load(sid)
+            if head.beyond == len(rows) and _rises_from(_end(head.whole), rows):
+                head.tail = list(rows)  # all that is beyond: not read again
         else:
             head.beyond += len(rows)
             if head.tail is not None and _rises_from(head.end, rows):

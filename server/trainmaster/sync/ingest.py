@@ -20,11 +20,13 @@ from trainer_runtime.core.protocol.lines import (
 )
 from trainer_runtime.core.protocol.progress import Progress
 from trainmaster.store.database import is_of_the_database
-from trainmaster.store.metrics_store import MetricsStore, Point, StoredEvent
+from trainmaster.store.metrics_store import MetricsStore, PointFields, StoredEvent
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.refusals import HOST_DATA_REFUSED, Quarantine, UnusableDataError
 
 _CHUNK_BYTES = 8 << 20
+# Of one file and transaction: the maximum that is read again after a kill and holds up others.
+_PORTION_BYTES = 4 * _CHUNK_BYTES
 _LONGER_THAN_A_CHUNK = f"is longer than {_CHUNK_BYTES} bytes"
 # Of one file: a few odd lines are left out, a file of them is not worth reading.
 MOST_REFUSED_LINES = 100
@@ -49,16 +51,18 @@ class Ingest:
     """Ingests what mirrors have grown by, many placements in one transaction.
 
     Caches folds: a cached fold is used while the database's offset equals its own, so no other
-    process has ingested since. The caller holds the host's follower lock.
+    process has ingested since. The caller holds the host's follower lock. `portion_bytes`: of one
+    file, the maximum that is ingested in a transaction.
     """
 
-    def __init__(self, store: MetricsStore) -> None:
+    def __init__(self, store: MetricsStore, portion_bytes: int = _PORTION_BYTES) -> None:
         self._store = store
+        self._portion_bytes = portion_bytes
         self._sources: dict[tuple[str, int], dict[str, _Source]] = {}
 
     def take_in(self, grown: Iterable[MirrorGrowth]) -> None:
-        """Ingest what is new. A mirror that can't be read is retried later; a placement whose
-        files can't be folded is quarantined, and no other one with it.
+        """Ingest what is new, a portion at a time. A mirror that can't be read is retried later; a
+        placement whose files can't be folded is quarantined, and no other one with it.
 
         Raises:
             StorageError, sqlite3.Error: the database can't be used.
@@ -66,29 +70,30 @@ class Ingest:
         held = self._store.refusals.quarantined()
         free = [one for one in grown if (one.run_id, one.placement) not in held]
         try:
-            self._together(free)
+            while free:
+                free = self._together(free)
         except Exception as error:
             if is_of_the_database(error):
                 raise
             for one in free:
                 self._alone(one)
 
-    def _together(self, grown: Iterable[MirrorGrowth]) -> None:
-        """In one transaction: everything, or nothing."""
+    def _together(self, grown: Iterable[MirrorGrowth]) -> list[MirrorGrowth]:
+        """A portion of each in one transaction: everything, or nothing; those that have more."""
         try:
             due = [(one, found) for one in grown if (found := self._due(one))]
             if not due:
-                return
+                return []
             with self._store.writing():
-                for one, sources in due:
-                    self._placement(one, sources)
+                return [one for one, sources in due if self._placement(one, sources)]
         except BaseException:
             self._sources.clear()  # they hold what was not committed
             raise
 
     def _alone(self, grown: MirrorGrowth) -> None:
         try:
-            self._together([grown])
+            while self._together([grown]):
+                pass
         except Exception as error:
             if is_of_the_database(error):
                 raise
@@ -124,13 +129,17 @@ class Ingest:
             if sizes[source.name] > self._store.offset(grown.run_id, grown.placement, source.key)
         ]
 
-    def _placement(self, grown: MirrorGrowth, sources: list[_Source]) -> None:
+    def _placement(self, grown: MirrorGrowth, sources: list[_Source]) -> bool:
+        """True where a file has more: those after it wait, as the journal reports ends."""
         try:
-            for source in sources:
-                _ingest_file(self._store, grown, source)
+            return any(
+                _ingest_portion(self._store, grown, source, self._portion_bytes)
+                for source in sources
+            )
         except OSError:
             # Its offset has not moved: the same bytes are ingested again, each point once.
             self._sources.pop((grown.run_id, grown.placement), None)
+            return False
 
 
 def ingest_placement(
@@ -158,7 +167,8 @@ def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement
     grown = MirrorGrowth(run_id, placement, mirror, None)
     for source in _sources(mirror):
         if mirror.size(source.name) > store.offset(run_id, placement, source.key):
-            _ingest_file(store, grown, source)
+            while _ingest_portion(store, grown, source):
+                pass
 
 
 def _quarantine(error: Exception) -> Quarantine:
@@ -206,7 +216,10 @@ def _order(name: str) -> tuple[bool, str]:
     return name.startswith(JOURNAL), name
 
 
-def _ingest_file(store: MetricsStore, grown: MirrorGrowth, source: _Source) -> None:
+def _ingest_portion(
+    store: MetricsStore, grown: MirrorGrowth, source: _Source, most_bytes: int = _PORTION_BYTES
+) -> bool:
+    """Ingest what is new of a file, up to a maximum; True where it may have more."""
     run_id, placement = grown.run_id, grown.placement
     if source.fold is None:
         source.offset = store.offset(run_id, placement, source.key)
@@ -214,29 +227,38 @@ def _ingest_file(store: MetricsStore, grown: MirrorGrowth, source: _Source) -> N
         body = store.fold(run_id, placement, source.attempt) if source.offset else None
         source.fold = _fold(body, source.attempt)
     begin = offset = source.offset
-    while data := grown.mirror.read(source.name, offset, _CHUNK_BYTES):
+    is_through, chunk_bytes = False, min(_CHUNK_BYTES, most_bytes)
+    while not is_through and offset < begin + most_bytes:
+        data = grown.mirror.read(source.name, offset, chunk_bytes)
+        is_through = len(data) < chunk_bytes
         lines, used = complete_lines(data)
-        if used == 0 and len(data) < _CHUNK_BYTES:
-            break  # a line still being written
-        events, refused = _events(lines) if used else ([], [_LONGER_THAN_A_CHUNK])
-        _count_refused(store, grown, source, refused)
-        for segment, points in source.fold.take(events):
-            store.add_points(run_id, placement, source.attempt, segment, points)
-        if stored := _stored(events, source.attempt):
-            store.add_events(run_id, placement, stored)
+        if used == 0 and is_through:
+            break  # a line still being written, or nothing
+        _ingest_lines(store, grown, source, lines if used else None)
         offset += used or len(data)
-        if len(data) < _CHUNK_BYTES:
-            break
-    if source.put_aside:
+    if is_through and source.put_aside:
         offset = grown.mirror.size(source.name)  # its torn last line will not be completed
     if offset == begin:
-        return
+        return False
     if store.move_offset(run_id, placement, source.key, old=begin, new=offset):
         store.put_fold(run_id, placement, source.attempt, source.fold.to_dict())
         source.offset = offset
-    else:  # another process was faster: ingest again, which replaces the same points
-        source.fold = None
-        _ingest_file(store, grown, source)
+        return not is_through
+    source.fold = None  # another process was faster: ingest again, which replaces the same points
+    return _ingest_portion(store, grown, source, most_bytes)
+
+
+def _ingest_lines(
+    store: MetricsStore, grown: MirrorGrowth, source: _Source, lines: list[bytes] | None
+) -> None:
+    """Fold and store whole lines; None: one that is longer than a chunk."""
+    events, refused = ([], [_LONGER_THAN_A_CHUNK]) if lines is None else _events(lines)
+    _count_refused(store, grown, source, refused)
+    assert source.fold is not None
+    for segment, points in source.fold.take(events):
+        store.add_points(grown.run_id, grown.placement, source.attempt, segment, points)
+    if stored := _stored(events, source.attempt):
+        store.add_events(grown.run_id, grown.placement, stored)
 
 
 def _events(lines: list[bytes]) -> tuple[list[Event], list[str]]:
@@ -275,8 +297,8 @@ class _AttemptFold:
         self._segment = segment
         self._newest_step = newest_step
 
-    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Point]]]:
-        points: list[Point] = []
+    def take(self, events: list[Event]) -> Iterator[tuple[int, list[PointFields]]]:
+        points: list[PointFields] = []
         for event in events:
             self._progress.apply(event)
             if event.kind not in _OF_STEPS:
@@ -289,7 +311,7 @@ class _AttemptFold:
                 yield self._segment, points
                 self._segment, points = segment, []
             self._newest_step = step
-            points.extend(_points(event, step))
+            _add_points(points, event, step)
         yield self._segment, points
 
     def to_dict(self) -> dict[str, Any]:
@@ -306,15 +328,15 @@ class _JournalFold:
     def __init__(self, record: Record) -> None:
         self.record = record
 
-    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Point]]]:
-        points: list[Point] = []
+    def take(self, events: list[Event]) -> Iterator[tuple[int, list[PointFields]]]:
+        points: list[PointFields] = []
         for event in events:
             try:
                 self.record.apply(event)
             except TransitionError:
                 continue  # a damaged journal
             if event.kind == "sample":
-                points.extend(_points(event, round(event.t * 1000)))
+                _add_points(points, event, round(event.t * 1000))
         yield 0, points
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,8 +361,10 @@ def _described(progress: Progress) -> dict[str, Any]:
     return body
 
 
-def _points(event: Event, x: int) -> Iterator[Point]:
+def _add_points(points: list[PointFields], event: Event, x: int) -> None:
+    """Add what an event has measured; most of an ingest's own time is in this loop."""
+    t = event.t
     for key, raw in event.values.items():
-        value = number(raw)
+        value = raw if type(raw) is float else number(raw)
         if value is not None:
-            yield Point(key, x, event.t, value)
+            points.append((key, x, t, value))
