@@ -1,31 +1,37 @@
-"""A run of many steps: what its supervisor's revival costs, and what its files occupy.
+"""A run of many steps: what its supervisor's revival costs, and the rate at which it is ingested.
 
 Makes a run's folder as a training of so many steps over three months leaves it, then starts the
 real supervisor on it: twice, each time killed once it lives, so that the second finds the snapshot
-of the first. Prints seconds from the start of the process to its first line, the peak of its
-memory, and the sizes; nothing here passes or fails.
+of the first. A revival lasts from the start of the process to its first line.
 
-    python tests/benchmarks/bench_long_run.py [--steps 5000000] [--folder DIR]
+    python tests/benchmarks/bench_long_run.py [--full] [--steps 5000000]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.result import at_least, at_most
+from support.benchmarks.turns import rate
 from support.box.scripted_processes import CONFIG
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.lines import encode
+from trainmaster.store.metrics_store import MetricsStore
+from trainmaster.store.mirror import Mirror
+from trainmaster.sync.ingest import ingest_placement
 
 REPOSITORY = Path(__file__).parents[2]
 MONTHS_S = 90 * 86400.0
@@ -33,24 +39,49 @@ BEGAN_T = 1_760_000_000.0
 GPUS = 8
 _SAMPLE_S = 10.0
 _DEADLINE_S = 900.0
+_INGESTED_BYTES = 16 << 20
 Body = tuple[float, str, dict[str, object]]  # time, kind, fields
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--folder", type=Path, help="where to keep the run; made where missing")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        run = RunFolder((arguments.folder or Path(temporary)) / "runs" / "long-abc234")
-        if not run.root.exists():
-            make(run, arguments.steps)
-        sizes = {path.name: path.stat().st_size for path in (run.journal, run.attempt(1).events)}
-        for name, size in sizes.items():
-            print(f"{name:20}{size / 2**20:9.1f} MiB")
-        for what in ("first", "again"):
-            taken_s, peak_mib = revive(run)
-            print(f"revival, {what:11}{taken_s:9.2f} s {peak_mib:9.0f} MiB of memory at most")
+def measure(bench: Benchmark) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder, "runs", "long-abc234"))
+        make(run, int(bench.sizes["steps"]))
+        compare_revivals(bench, run)
+        ingest(bench, run, Path(folder))
+
+
+def compare_revivals(bench: Benchmark, run: RunFolder) -> None:
+    size_mib = sum(path.stat().st_size for path in (run.journal, run.attempt(1).events)) / 2**20
+    note = f"journal and events of {size_mib:,.0f} MiB"
+    taken_s, peak_mib = revive(run)
+    bench.report("revival that reads everything", "s", ours=[taken_s], note=note)
+    bench.report("its memory", "MiB", ours=[peak_mib])
+    again = [revive(run) for _ in range(bench.turns)]
+    seconds, peaks = zip(*again, strict=True)
+    bench.report("revival from a snapshot", "s", ours=seconds, goal=at_most(2), note=note)
+    bench.report("its memory", "MiB", ours=peaks, goal=at_most(100))
+
+
+def ingest(bench: Benchmark, run: RunFolder, folder: Path) -> None:
+    """Of what the mirror holds of the run's events, into a new database each turn."""
+    mirror, numbers = Mirror(folder / "mirror").of(run.run_id, 1), count()
+    with run.attempt(1).events.open("rb") as events:
+        mirror.append("attempts/1/events.jsonl", events.read(_INGESTED_BYTES))
+
+    def work() -> int:
+        with closing(MetricsStore(folder / f"{next(numbers)}.db")) as store:
+            ingest_placement(store, mirror, run.run_id, 1)
+            return store.count_points()
+
+    points = work()
+    bench.compare(
+        "ingest of events, parsing included",
+        "points/s",
+        ours=rate(work, points, of_processor=True),
+        goal=at_least(300_000),
+        note="processor time",
+    )
 
 
 def make(run: RunFolder, steps: int) -> None:
@@ -163,4 +194,4 @@ def wait_for_snapshot(run: RunFolder) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(measure, steps=Size(50_000, full=5_000_000))
