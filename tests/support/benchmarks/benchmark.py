@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -136,4 +137,5 @@ def run_benchmark(measure: Callable[[Benchmark], None], **sizes: Size) -> None:
         for name, size in sizes.items()
     }
     name = Path(script.__file__ or "").stem.removeprefix("bench_")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started is ended first
     measure(Benchmark(name, chosen, options["turns"], options["before"]))

@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,7 +144,6 @@ class LaunchedRun(AbstractContextManager["LaunchedRun"]):
         self, folder: Path, size: TrainingSize, checkout: Path = REPOSITORY, **changes: str
     ) -> None:
         self._home = folder / "home"
-        self._folder: RunFolder | None = None
         model = f"{{n_layer: {size.n_layer}, n_head: {size.n_head}, d_model: {size.d_model}"
         lines = {
             "name": "bench",
@@ -186,6 +186,9 @@ class LaunchedRun(AbstractContextManager["LaunchedRun"]):
     def __exit__(self, *_: object) -> None:
         _signal(self, signal.SIGCONT)
         kill_processes(self._home / "local")
+        if shutil.which("tmux"):
+            environment = {**os.environ, "TMUX_TMPDIR": str(self._home)}
+            subprocess.run(["tmux", "kill-server"], env=environment, capture_output=True)
 
 
 def run_command(checkout: Path, home: Path, *arguments: str) -> str:
