@@ -17,7 +17,7 @@ from support.core.parse_oracle import read_plainly
 from support.core.synthetic_logs import DIALECTS, made_log
 
 from trainmaster.cli import run
-from trainmaster.metrics.log_file_metrics import read_metrics
+from trainmaster.metrics.log_file_metrics import Wanted, read_metrics
 from trainmaster.metrics.thinned_series import MOST_POINTS
 
 pytestmark = pytest.mark.slow
@@ -292,3 +292,24 @@ def test_values_that_are_not_the_metric_s_own_are_called_so(
     assert run(["metrics", str(tmp_path / "train.log"), *arguments]) == 0
     assert f"metric ({form})" in capsys.readouterr().out
     assert "form" not in metrics(losses(3.0, 2.0, 2.5))
+
+
+def test_aggregates_over_the_ranks_of_a_log_are_made_where_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(
+        "".join(
+            f"[rank{rank}]: step: {step} loss: {3 + rank / 100} step_time: {0.5 + (rank == 9)}\n"
+            for step in range(60)
+            for rank in range(64)
+        )
+    )
+    keys = {"loss", "loss/ranks_max", "loss/ranks_count", "step_time_s/ranks_slowest"}
+    found = read_metrics(log, Wanted(frozenset(keys)))
+    assert keys <= set(found.keys())
+    assert [len(found.rows(key)) for key in sorted(keys)] == [60] * 4
+    assert {row[2] for row in found.rows("loss/ranks_count")} == {64.0}
+    assert {row[2] for row in found.rows("loss/ranks_max")} == {3.63}
+    assert {row[2] for row in found.rows("step_time_s/ranks_slowest")} == {9.0}
+    assert set(read_metrics(log).keys()) == {"loss", "step_time_s"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
+from trainmaster.metrics.log_aggregates import LogAggregates
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
 from trainmaster.metrics.thinned_series import ThinnedSeries, most_points
 from trainmaster.store.buckets import Row
@@ -160,31 +161,47 @@ def read_metrics(
         if on_progress is not None:
             on_progress(size)
     reader.take(parser.close())
+    reader.finish()
     if not reader.ranks:
         refuse_binary(path, begin)
     rank, others = min(reader.ranks, default=None), max(0, len(reader.ranks) - 1)
     times = reader.oldest_t, reader.newest_t
-    return FileMetrics(
-        parser.coverage, rank, others, size, wanted, *times, reader.keys, reader.kept
-    )
+    keys, kept = reader.keys | reader.of_ranks.keys(), reader.kept | reader.of_ranks
+    return FileMetrics(parser.coverage, rank, others, size, wanted, *times, keys, kept)
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Adds the points of the lowest rank so far."""
+    """Adds the points of the lowest rank so far, and the wanted aggregates over all ranks."""
 
     wanted: Wanted
     ranks: set[int] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
     kept: dict[str, _Kept] = field(default_factory=dict)
+    of_ranks: dict[str, _Kept] = field(default_factory=dict)
+    aggregates: LogAggregates = field(init=False)
     oldest_t: float | None = None
     newest_t: float | None = None
+
+    def __post_init__(self) -> None:
+        self.aggregates = LogAggregates(self.wanted.keys or ())
+
+    def finish(self) -> None:
+        """Add the aggregates that are not complete yet."""
+        self._add_aggregates(self.aggregates.finish())
 
     def take(self, parsed: Parsed) -> None:
         """Add the points of some lines. Batches come by shape, lines of several shapes alternate
         within a block."""
-        for _, batches in groupby(parsed.batches, key=_block):
-            self._take_block(list(batches))
+        for _, found in groupby(parsed.batches, key=_block):
+            batches = list(found)
+            self._take_block(batches)
+            if self.aggregates.bases:
+                self._add_aggregates(self.aggregates.take(batches))
+
+    def _add_aggregates(self, found: Mapping[str, tuple[list[int], list[float]]]) -> None:
+        for key, (steps, values) in found.items():
+            self._extend(self.of_ranks, key, steps, [math.nan] * len(steps), values)
 
     def _take_block(self, batches: Sequence[Batch]) -> None:
         by_key: dict[str, list[_Column]] = {}
@@ -204,16 +221,26 @@ class _Reader:
             self._add(key, found)
 
     def _add(self, key: str, found: Sequence[_Column]) -> None:
-        kept = self.kept.get(key)
+        for steps, times, values in _in_order(found):
+            self._extend(self.kept, key, steps, times, values)
+
+    def _extend(
+        self,
+        among: dict[str, _Kept],
+        key: str,
+        steps: Sequence[int],
+        times: Sequence[float],
+        values: Sequence[float],
+    ) -> None:
+        kept = among.get(key)
         if kept is None:
             most = most_points(MAX_KEYS if self.wanted.keys is None else len(self.wanted.keys))
-            kept = self.kept[key] = _Kept(ThinnedSeries(most), ThinnedSeries(most))
-        for steps, times, values in _in_order(found):
-            kept.whole.add(steps, times, values)
-            if self.wanted.has_range:
-                chosen = [i for i, step in enumerate(steps) if self.wanted.within(step)]
-                columns = ([column[i] for i in chosen] for column in (steps, times, values))
-                kept.part.add(*columns)  # type: ignore[arg-type]
+            kept = among[key] = _Kept(ThinnedSeries(most), ThinnedSeries(most))
+        kept.whole.add(steps, times, values)
+        if self.wanted.has_range:
+            chosen = [i for i, step in enumerate(steps) if self.wanted.within(step)]
+            columns = ([column[i] for i in chosen] for column in (steps, times, values))
+            kept.part.add(*columns)  # type: ignore[arg-type]
 
     def _times(self, batch: Batch) -> Sequence[float]:
         if not self.wanted.times:

@@ -139,6 +139,11 @@ class FileSource:
             whole = self._found.series(key).whole()
             if whole is not None and self._found.series(key).is_thinned:
                 notes.append(f"{self.name}: {key} has {whole.n:,} points; neighbours are averaged.")
+        if self._found.other_ranks and not any("/ranks_" in key for key in keys):
+            notes.append(
+                f"{self.name}: rank {self._found.rank} of {self._found.other_ranks + 1}; keys such "
+                "as loss/ranks_min, loss/ranks_median, loss/ranks_max are over all of them."
+            )
         if self._found.coverage.keys_left_out:
             notes.append(f"{self.name}: only its first {self._found.most_keys:,} metrics are read.")
         return notes

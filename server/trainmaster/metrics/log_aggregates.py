@@ -1,0 +1,56 @@
+"""Aggregates over the ranks of a log, of the metrics whose aggregates were asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from trainer_runtime.core.diagnosis.parse import Batch
+from trainer_runtime.core.diagnosis.rank_aggregates import RankAggregate, RankAggregates
+
+_INFIX = "/ranks_"
+_FARTHEST_STEP = 2**53
+
+Points = dict[str, tuple[list[int], list[float]]]  # by key: steps and values
+
+
+class LogAggregates:
+    """Takes a log block by block. `bases`: the metrics to aggregate, such as `loss` where
+    `loss/ranks_max` was asked for."""
+
+    def __init__(self, keys: Collection[str]) -> None:
+        self._keys = frozenset(key for key in keys if _INFIX in key)
+        self.bases = sorted({key.rpartition(_INFIX)[0] for key in self._keys})
+        self._ranks = RankAggregates()
+
+    def take(self, batches: Sequence[Batch]) -> Points:
+        """The points that the batches of one block complete."""
+        made: list[RankAggregate] = []
+        for base in self.bases:
+            # In the order of lines: within a block the batches are sorted by rank.
+            for _, segment, step, rank, value in sorted(_rows(batches, base)):
+                if 0 <= step < _FARTHEST_STEP:
+                    made += self._ranks.add(base, segment, int(step), rank, value)
+        return self._points(made)
+
+    def finish(self) -> Points:
+        """The points of the steps that are still open."""
+        return self._points(self._ranks.finish())
+
+    def _points(self, made: Iterable[RankAggregate]) -> Points:
+        points: Points = defaultdict(lambda: ([], []))
+        for one in made:
+            for key, value in one.values().items():
+                if key in self._keys:
+                    points[key][0].append(one.step)
+                    points[key][1].append(value)
+        return points
+
+
+def _rows(batches: Sequence[Batch], base: str) -> Iterator[tuple[int, int, float, int, float]]:
+    """Line, segment, step, rank and value of each point of a metric."""
+    for batch in batches:
+        if base in batch.keys:
+            values = batch.columns[batch.keys.index(base)]
+            for line, step, value in zip(batch.lines, batch.steps, values, strict=True):
+                yield line, batch.segment, step, batch.rank, value
