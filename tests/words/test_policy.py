@@ -43,6 +43,7 @@ def test_a_plain_address_of_a_public_service_passes(url: str) -> None:
         *("/etc/shadow", "//etc/shadow", "///etc/shadow", "//proc/self/environ", "/x/../proc/1"),
         *("/run/secrets/x", "/var/run/secrets/kubernetes.io/serviceaccount/token", "/var/run/user"),
         *("/home/u/.trainmaster/keys/k", "/home/u/.local/share/trainmaster/settings.yaml"),
+        *("../../etc/passwd", "data/../../etc", ".."),
         *("/data/secrets.env", "/data/control.db", "~/.ssh/id_rsa", "//root/.ssh/id_rsa"),
     ],
 )
@@ -51,5 +52,11 @@ def test_protected_paths_of_a_host_are_known_by_name(path: str) -> None:
 
 
 def test_runs_and_data_of_a_host_are_not_protected() -> None:
-    for path in ("/home/u/.trainmaster/runs/r-1/train.log", "/data/keys/a.txt", "/srv/etc/x"):
+    for path in (
+        "/home/u/.trainmaster/runs/r-1/train.log",
+        "/data/keys/a.txt",
+        "/srv/etc/x",
+        "a/../b",
+        "..a/b",
+    ):
         assert not protected_on_host(path)

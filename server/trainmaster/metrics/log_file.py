@@ -118,24 +118,13 @@ def open_log(path: Path) -> BinaryIO:
     """
     try:
         # Non-blocking: the other end of a pipe may never be opened.
-        file = os.fdopen(open_unprotected(path, os.O_NONBLOCK), "rb", buffering=0)
+        file = os.fdopen(open_unprotected(path, os.O_NONBLOCK, real=path), "rb", buffering=0)
     except OSError as error:
         raise not_readable(path, _reason(error)) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise not_readable(path, "it is not a regular file")
-    if _opened_path(file.fileno()) not in (None, os.path.abspath(path)):
-        file.close()
-        raise not_readable(path, "it was replaced by a link while it was opened")
     return file
-
-
-def _opened_path(descriptor: int) -> str | None:
-    """The kernel's name of an open file; None where it gives none."""
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return None
 
 
 def not_readable(path: Path, why: str) -> UsageError:

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trainer_runtime.core.files.protected import home_around, names_credentials
 from trainmaster.words.errors import PolicyError
 from trainmaster.words.paths import Home
 from trainmaster.words.protected_places import (
-    home_around,
     is_of_system,
     lies_in,
-    names_credentials,
     protected_folders,
     protected_on_host,
 )

@@ -6,40 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 
-# Names of files, and consecutive parts of a path wherever they stand in it. Lower case: some disks
-# ignore it.
-_FILES = frozenset(
-    {
-        *(
-            ".netrc",
-            "_netrc",
-            ".pgpass",
-            ".git-credentials",
-            ".pypirc",
-            ".npmrc",
-            ".boto",
-            ".s3cfg",
-        ),
-        *(".env", ".vault-token", ".secrets.json", ".alerts.json", "secrets.env"),
-        *("control.db", "control.db-wal", "control.db-shm"),
-    }
-)
-_FOLDERS = (
-    *((name,) for name in (".ssh", ".aws", ".azure", ".kube", ".gnupg", ".kaggle", ".oci")),
-    *((name,) for name in (".huggingface", ".password-store")),
-    *((".config", name) for name in ("gcloud", "gh", "huggingface", "kaggle", "op", "rclone")),
-    (".docker", "config.json"),
-    (".cache", "huggingface", "token"),
-    (".cache", "huggingface", "stored_tokens"),
-    (".local", "share", "keyrings"),
-    ("library", "keychains"),
-    # Homes of Trainmaster in their usual places.
-    *(
-        (home, name)
-        for home in ("trainmaster", ".trainmaster")
-        for name in ("keys", "secrets", "kaggle-secrets", "settings.yaml")
-    ),
-)
+from trainer_runtime.core.files.protected import names_credentials
+
 _SYSTEM = (
     *("/proc", "/sys", "/dev", "/etc", "/private/etc"),
     *(f"{run}/{name}" for run in ("/run", "/var/run") for name in ("secrets", "user")),
@@ -60,16 +28,6 @@ _VARIABLES = (
 )
 
 
-def names_credentials(path: PurePath) -> bool:
-    """Whether a path, on whatever machine, is by its name one of keys or credentials."""
-    parts = tuple(part.casefold() for part in path.parts)
-    return (parts[-1:] or ("",))[0] in _FILES or any(
-        parts[start : start + len(names)] == names
-        for names in _FOLDERS
-        for start in range(len(parts) - len(names) + 1)
-    )
-
-
 def is_of_system(path: PurePath) -> bool:
     """Whether an absolute path is of the system's own state."""
     # A path may keep two leading slashes, which mean one.
@@ -78,9 +36,10 @@ def is_of_system(path: PurePath) -> bool:
 
 
 def protected_on_host(path: str) -> bool:
-    """The same for a path of another machine, of which only the name is known."""
+    """Whether a path of another machine, of which only the name is known, is one of credentials or
+    of the system. A relative one may climb anywhere: nobody here knows where it starts."""
     named = PurePosixPath(os.path.normpath(path))
-    return names_credentials(named) or is_of_system(named)
+    return names_credentials(named) or is_of_system(named) or named.parts[:1] == ("..",)
 
 
 def protected_folders(user_home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -92,14 +51,6 @@ def protected_folders(user_home: Path, environment: Mapping[str, str]) -> tuple[
     if not user_home.is_relative_to("/root"):
         places.append(Path("/root"))
     return tuple(Path(os.path.realpath(place)) for place in places if place.is_absolute())
-
-
-def home_around(path: Path) -> Path | None:
-    """The home of Trainmaster, this one or another, that a path lies in."""
-    for folder in (path, *path.parents):
-        if any(os.path.exists(folder / name) for name in ("control.db", "secrets.env")):
-            return folder
-    return None
 
 
 def lies_in(path: Path, folders: Sequence[Path]) -> bool:

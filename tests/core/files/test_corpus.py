@@ -39,6 +39,15 @@ def test_hidden_empty_and_binary_files_are_left_out(folder: Path) -> None:
     assert names(folder) == ["a.txt", "b/inner.txt", "z.txt"]
 
 
+def test_credentials_and_homes_within_a_folder_are_left_out(folder: Path) -> None:
+    home = folder / "b" / "state"
+    (home / "mirror").mkdir(parents=True)
+    for file in (folder / "_netrc", folder / "secrets.env", home / "control.db", home / "x.txt"):
+        file.write_text("machine example.com password x\n")
+    (home / "mirror" / "train.log").write_text("step 1: loss 2.5\n")
+    assert names(folder) == ["a.txt", "b/inner.txt", "z.txt"]
+
+
 def test_a_zero_byte_far_behind_the_start_makes_no_binary(folder: Path) -> None:
     (folder / "long.txt").write_bytes(b"x" * 8192 + b"\0")
     assert "long.txt" in names(folder)

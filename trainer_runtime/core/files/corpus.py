@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.files.protected import is_protected, refuse_protected
+from trainer_runtime.core.files.protected import (
+    is_home,
+    is_protected,
+    names_credentials,
+    refuse_protected,
+)
 
 # What a source's path begins with where it is the training machine's own.
 ON_BOX = "host:"
@@ -123,9 +128,9 @@ def list_source(path: str, data_format: str = TEXT) -> Listing:
 def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
     """The files of a format (`data.sources[].format`) in a folder, by relative name.
 
-    Hidden files and folders, empty files, links that lead out of the folder, files with secrets or
-    settings of Trainmaster and whatever is not of the format are left out; text is what has no NUL
-    in its first 8 KiB. A file given by its own path is taken as it is.
+    Hidden files and folders, empty files, links that lead out of the folder, files that are named
+    as credentials are, homes of Trainmaster and whatever is not of the format are left out; text is
+    what has no NUL in its first 8 KiB. A file given by its own path is taken as it is.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
@@ -137,14 +142,16 @@ def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
     root = path.resolve()
     found: list[CorpusFile] = []
     for folder, folder_names, file_names in os.walk(root):
-        folder_names[:] = sorted(name for name in folder_names if not name.startswith("."))
+        shown = [name for name in folder_names if not name.startswith(".")]
+        folder_names[:] = sorted(name for name in shown if not is_home(Path(folder, name)))
         for name in file_names:
             file = Path(folder, name)
             if name.startswith(".") or not _inside(file, root) or not _is_of(file, data_format):
                 continue
-            if is_protected(file):
+            within = file.relative_to(root)
+            if names_credentials(within) or is_protected(file):
                 continue
-            found.append(_corpus_file(file, file.relative_to(root).as_posix()))
+            found.append(_corpus_file(file, within.as_posix()))
     return tuple(sorted(found, key=lambda file: file.name))
 
 

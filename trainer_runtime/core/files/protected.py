@@ -2,7 +2,8 @@
 
 Both sides ask here before they read a path that somebody named as a log, as data, as a spec or to
 be fetched. A file is known by where it lies once links are resolved, whatever its case, and by its
-inode where it has several names.
+inode where it has several names. The names of other programs' credentials are here too: an agent
+may not name them, and no folder of texts contains them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,38 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 # In any folder: a run's, the host's or the mirror's.
 _FILES = frozenset({".secrets.json", ".alerts.json"})
-_IN_HOME = frozenset({"settings.yaml", "secrets.env", "keys", "secrets", "kaggle-secrets"})
+_SECRETS = "secrets.env"
+_KEPT_IN_HOME = ("keys", "secrets", "kaggle-secrets", "settings.yaml")
+_IN_HOME = frozenset({*_KEPT_IN_HOME, _SECRETS})
 _HOME_MARK = "control.db"
 _REASON = "it holds secrets, keys or settings of Trainmaster"
+_REPLACED = "it was replaced by a link while it was opened"
+
+# Names of files, and consecutive parts of a path wherever they stand in it. Lower case: some disks
+# ignore it.
+_CREDENTIAL_FILES = frozenset(
+    {
+        *(".netrc", "_netrc", ".pgpass", ".git-credentials", ".pypirc", ".npmrc", ".boto"),
+        *(".s3cfg", ".env", ".vault-token", _SECRETS, *_FILES),
+        *(_HOME_MARK, f"{_HOME_MARK}-wal", f"{_HOME_MARK}-shm"),
+    }
+)
+_CREDENTIAL_FOLDERS = (
+    *((name,) for name in (".ssh", ".aws", ".azure", ".kube", ".gnupg", ".kaggle", ".oci")),
+    *((name,) for name in (".huggingface", ".password-store")),
+    *((".config", name) for name in ("gcloud", "gh", "huggingface", "kaggle", "op", "rclone")),
+    (".docker", "config.json"),
+    (".cache", "huggingface", "token"),
+    (".cache", "huggingface", "stored_tokens"),
+    (".local", "share", "keyrings"),
+    ("library", "keychains"),
+    # Homes of Trainmaster in their usual places.
+    *((home, name) for home in ("trainmaster", ".trainmaster") for name in _KEPT_IN_HOME),
+)
 
 
 class ProtectedError(PermissionError):
@@ -45,34 +71,69 @@ def refuse_protected(path: Path, homes: Iterable[Path] = ()) -> None:
         raise ProtectedError(path)
 
 
-def open_unprotected(path: Path, flags: int = 0, homes: Iterable[Path] = ()) -> int:
+def open_unprotected(
+    path: Path, flags: int = 0, homes: Iterable[Path] = (), *, real: Path | None = None
+) -> int:
     """A descriptor for reading; what was opened is checked, not what the path led to before.
+
+    `real`: where the path led when it was checked; None where nobody did.
 
     Raises:
         ProtectedError: it is such a file.
-        OSError: it can't be opened.
+        OSError: it can't be opened, or leads elsewhere than `real` by now.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     opened = Path(f"/proc/self/fd/{descriptor}")
     if is_protected(opened, homes) or is_protected(path, homes):
         os.close(descriptor)
         raise ProtectedError(path)
+    if real is not None and _opened_path(descriptor) not in (None, os.path.abspath(real)):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, _REPLACED, str(path))
     return descriptor
+
+
+def names_credentials(path: PurePath) -> bool:
+    """Whether a path, on whatever machine, is by its name one of keys or credentials."""
+    parts = tuple(part.casefold() for part in path.parts)
+    return (parts[-1:] or ("",))[0] in _CREDENTIAL_FILES or any(
+        parts[start : start + len(names)] == names
+        for names in _CREDENTIAL_FOLDERS
+        for start in range(len(parts) - len(names) + 1)
+    )
+
+
+def is_home(folder: Path) -> bool:
+    """Whether a folder is a home of Trainmaster, by its database."""
+    return (folder / _HOME_MARK).is_file()
+
+
+def home_around(path: Path) -> Path | None:
+    """The home of Trainmaster, this one or another, that a path lies in, even if it was never
+    opened yet."""
+    for folder in (path, *path.parents):
+        if any(os.path.exists(folder / name) for name in (_HOME_MARK, _SECRETS)):
+            return folder
+    return None
+
+
+def _opened_path(descriptor: int) -> str | None:
+    """The kernel's name of an open file; None where it gives none."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
 
 
 def _lies_protected(place: Path, known: Iterable[Path]) -> bool:
     if any(part.casefold() in _FILES for part in place.parts):
         return True
-    homes = {*known, *(folder for folder in place.parents if _is_home(folder))}
+    homes = {*known, *(folder for folder in place.parents if is_home(folder))}
     for home in homes:
         within = place.relative_to(home).parts if place.is_relative_to(home) else ()
         if within and within[0].casefold() in _IN_HOME:
             return True
     return False
-
-
-def _is_home(folder: Path) -> bool:
-    return (folder / _HOME_MARK).is_file()
 
 
 def _is_linked(path: Path, homes: Iterable[Path]) -> bool:

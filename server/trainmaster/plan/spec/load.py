@@ -10,6 +10,7 @@ from typing import Any
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.protected import open_unprotected
+from trainer_runtime.core.files.regular import read_opened
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.sets import apply_sets
 from trainmaster.plan.spec.support import refuse_what_is_not_built
@@ -24,8 +25,12 @@ _PATH_BEGINNINGS = ("/", "./", "../", "~/")
 _ON_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*:/")
 
 
-def load_spec(source: str | Path, sets: Sequence[str] = ()) -> TrainingSpec:
+def load_spec(
+    source: str | Path, sets: Sequence[str] = (), *, real: Path | None = None
+) -> TrainingSpec:
     """The spec at a path, or in YAML text, with `sets` (`path=value` each) applied.
+
+    `real`: where the path led when a policy allowed it; nothing else is read.
 
     A string with a line break or with a colon and a space in it, or one that starts with a brace,
     is text; any other is a path.
@@ -35,7 +40,7 @@ def load_spec(source: str | Path, sets: Sequence[str] = ()) -> TrainingSpec:
     Raises:
         SpecError: it can't be read, or listing everything in it that is wrong or not built yet.
     """
-    text, folder = _read(source)
+    text, folder = _read(source, real)
     document = load_yaml(text)
     if isinstance(document, dict):
         # Before, so that --set can address them; after, because --set may bring new ones.
@@ -54,7 +59,7 @@ def spec_path(source: str | Path) -> Path | None:
     return None if is_text else _expanded(str(source))
 
 
-def _read(source: str | Path) -> tuple[str, Path]:
+def _read(source: str | Path, real: Path | None) -> tuple[str, Path]:
     path = spec_path(source)
     if path is None:
         return str(source), Path.cwd()
@@ -62,8 +67,7 @@ def _read(source: str | Path) -> tuple[str, Path]:
         if not path.is_file():
             problem = "it is not a file" if path.exists() else "it does not exist"
             raise _unreadable(path, problem)
-        with os.fdopen(open_unprotected(path), "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_opened(open_unprotected(path, os.O_NONBLOCK, real=real), MAX_BYTES)
         if len(data) > MAX_BYTES:
             raise too_large()
         return data.decode("utf-8-sig"), path.absolute().parent
