@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.words.spec_variables import is_harmless, names_server
+from trainmaster.words.spec_variables import is_free_text, is_harmless, names_server
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ from trainmaster.words.spec_variables import is_harmless, names_server
         *(("HF_HUB_DISABLE_XET", "1"), ("TRAINMASTER_STEP_S", "0.1"), ("TZ", "Europe/Berlin")),
         *(("NCCL_DEBUG", "INFO"), ("NCCL_IB_DISABLE", "1"), ("NCCL_SOCKET_IFNAME", "^lo,docker0")),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        *(("WANDB_NOTES", "as in https://arxiv.org/abs/1"), ("WANDB_HOST", "node1")),
         *(("WANDB_NAME", "lr/3e-4"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"), ("LC_ALL", "C.UTF-8")),
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         *(("HF_ENDPOINT", "https://huggingface.co"), ("https_proxy", "127.0.0.1:3128")),
@@ -54,3 +55,9 @@ def test_addresses_are_known_by_the_variables_ends() -> None:
         assert names_server(name)
     for name in ("NO_PROXY", "no_proxy", "WANDB_NAME", "TZ"):
         assert not names_server(name)
+
+
+@pytest.mark.parametrize("name", ["WANDB_NOTES", "WANDB_HOST", "WANDB_NAME"])
+def test_a_description_names_no_server(name: str) -> None:
+    assert is_free_text(name) and not names_server(name)
+    assert not is_free_text("WANDB_BASE_URL")

@@ -55,6 +55,7 @@ async def launch(
         return launched(workspace, known)
     planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
     plan_run.refuse_unlaunchable(planned)
+    plan_run.refuse_changed(planned)
     run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
     if run_id is None:  # the same key, at the same moment, in another process
         return await launch(

@@ -25,6 +25,7 @@ from trainmaster.runs.maintain import deliver
 from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
+from trainmaster.runs.planning.spec_policy import Beyond
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
@@ -128,8 +129,8 @@ async def _resume(
     place: _Place | None = None,
     confirm: Confirm | None = None,
 ) -> LaunchAnswer:
-    asked = Asked(start, sets, apply, confirm)
-    view = await _on_target_host(workspace, run, place, asked)
+    asked = Asked(start, sets, apply, confirm, abandon=place is not None and place.abandon)
+    view, allowed = await _on_target_host(workspace, run, place, asked)
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
     changed, spec = _changed(workspace, view, sets, chosen)
@@ -155,6 +156,7 @@ async def _resume(
         view.run.run_id,
         secret_values.find_values(workspace.home, names, os.environ),
     )
+    allowed.refuse_changed()
     new_config = NewConfig(spec, apply_sets(view.run.document, changed)) if changed else None
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, new_config=new_config):
@@ -168,8 +170,8 @@ async def _resume(
 
 async def _on_target_host(
     workspace: Workspace, run: str, place: _Place | None, asked: Asked
-) -> RunView:
-    """The run, on the host where it is to resume."""
+) -> tuple[RunView, Beyond]:
+    """The run, on the host where it is to resume, and what its caller was allowed."""
     view = await refresh(workspace, run)
     refuse_attached(view.run, "resumed")
     target = view.run.host if place is None else place.host
@@ -178,9 +180,8 @@ async def _on_target_host(
     if place is None or place.host == view.run.host:
         if not view.record.awaits_choice(view.now):
             refuse_unless_ended(view)
-        await allow_resume(workspace, view, target, asked)
-        return view
-    await allow_resume(workspace, view, target, asked)
+        return view, await allow_resume(workspace, view, target, asked)
+    allowed = await allow_resume(workspace, view, target, asked)
     await migrate(
         workspace,
         view,
@@ -189,7 +190,7 @@ async def _on_target_host(
         abandon=place.abandon,
         refresh_instance=place.refresh_instance,
     )
-    return load_view(workspace, run)
+    return load_view(workspace, run), allowed
 
 
 def _refuse_cleaned(view: RunView) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainmaster.plan.spec import TrainingSpec, load_spec
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch
-from trainmaster.runs.planning.spec_policy import Beyond, allow, beyond_policy
+from trainmaster.runs.planning.spec_policy import NOTHING_BEYOND, Beyond, allow, beyond_policy
 from trainmaster.runs.resume_checkpoint import superseded
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -24,30 +24,35 @@ class Asked:
     sets: Sequence[str]
     apply: str | None
     confirm: Confirm | None
+    abandon: bool = False
 
 
-async def allow_resume(workspace: Workspace, view: RunView, host: str, asked: Asked) -> None:
+async def allow_resume(workspace: Workspace, view: RunView, host: str, asked: Asked) -> Beyond:
     """Check a resume before anything is done for it; what the run was launched with is not asked
-    again on the same host, but for code that no person has trusted.
+    again on the same host, but for code that no person has trusted and for paths that lead
+    elsewhere by now. The result holds the code to what it was.
 
     Raises:
         PolicyError: what is asked for is beyond the policy.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
     if not workspace.policy.bound:
-        return
+        return NOTHING_BEYOND
     chosen = None if asked.apply is None else chosen_patch(workspace, view, asked.apply)
     after = _on(host, view.run.spec, all_sets(asked.sets, chosen))
-    before = Beyond()
+    before = NOTHING_BEYOND
     if host == view.run.host:  # to another one, the run's files are sent again
         before = beyond_policy(workspace, _on(host, view.run.spec))
-    beyond = beyond_policy(workspace, after).without(before)
+    beyond = beyond_policy(workspace, after).without(before, view.run.plan.get("places") or {})
     named = view.run.run_id if host == view.run.host else f"{view.run.run_id} on {host}"
     questions = _of_superseded(view, asked.start, chosen)
-    request = (host, asked.start, list(asked.sets), asked.apply, chosen and chosen.spec_sets)
+    changes = (list(asked.sets), asked.apply, chosen and chosen.spec_sets)
+    request = (host, asked.start, asked.abandon, *changes)
     await allow(
         workspace, beyond, "resume", named, asked.confirm, besides=questions, request=request
     )
+    beyond.refuse_changed()
+    return beyond
 
 
 def _of_superseded(view: RunView, start: str | None, chosen: ChosenPatch | None) -> list[str]:

@@ -16,7 +16,7 @@ _HARMLESS = re.compile(
     r"|NCCL_(DEBUG|DEBUG_SUBSYS|SOCKET_IFNAME)|GLOO_SOCKET_IFNAME"
     r"|TOKENIZERS_PARALLELISM|(HF_HUB|HF_DATASETS|TRANSFORMERS)_OFFLINE"
     r"|HF_HUB_(DISABLE_[A-Z_]+|VERBOSITY|(DOWNLOAD|ETAG)_TIMEOUT)|TRANSFORMERS_VERBOSITY"
-    r"|WANDB_(PROJECT|ENTITY|NAME|MODE|TAGS|RUN_GROUP|NOTES|JOB_TYPE)|MLFLOW_EXPERIMENT_NAME"
+    r"|WANDB_(PROJECT|ENTITY|NAME|MODE|TAGS|RUN_GROUP|NOTES|JOB_TYPE|HOST)|MLFLOW_EXPERIMENT_NAME"
     r"|LANG|LC_[A-Z]+|TZ|PYTHONUNBUFFERED|PYTHONHASHSEED"
     r"|TRAINMASTER_(STEP_S|FAULTS)"
 )
@@ -30,6 +30,8 @@ _SERVERS = re.compile(
     r"|(?i:(WANDB_)?(HTTPS?|ALL|FTP)_PROXY)"
 )
 _NAMES_SERVER = re.compile(r"(?i).+_(PROXY|URL|ENDPOINT|URI|HOST)|COMET_URL_OVERRIDE")
+# Shown beside a run; `WANDB_HOST` is the name of the machine there.
+_FREE_TEXT = re.compile(r"WANDB_(NAME|TAGS|RUN_GROUP|NOTES|JOB_TYPE|HOST)")
 _ASKED = re.compile(r"(?i)(https?|socks[45][ah]?)://.*|(?!.*://)[a-z0-9\[].*")
 
 
@@ -45,4 +47,10 @@ def is_harmless(name: str, value: str) -> bool:
 
 def names_server(name: str) -> bool:
     """Whether a variable's value is an address, even without a scheme."""
-    return _NAMES_SERVER.fullmatch(name) is not None and name.upper() != "NO_PROXY"
+    is_server = _NAMES_SERVER.fullmatch(name) is not None and name.upper() != "NO_PROXY"
+    return is_server and not is_free_text(name)
+
+
+def is_free_text(name: str) -> bool:
+    """Whether a variable's value is a description: an address in it is not asked."""
+    return _FREE_TEXT.fullmatch(name) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +13,20 @@ from typing import cast
 import anyio
 import pytest
 
-from trainmaster.plan.spec import TrainingSpec, load_spec
+from trainmaster.plan.spec import TrainingSpec, load_spec, read_attached
 from trainmaster.runs.attach.policy import allow_log
-from trainmaster.runs.planning.spec_policy import allow, beyond_policy
-from trainmaster.runs.planning.trusted_code import trust, untrusted_code
+from trainmaster.runs.planning.spec_policy import (
+    allow,
+    beyond_policy,
+    load_allowed_spec,
+    places_of,
+)
+from trainmaster.runs.planning.trusted_code import code_at, trust, untrusted_code
 from trainmaster.runs.resume_policy import Asked, allow_resume
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Quote
+from trainmaster.words.errors import PolicyError, SpecError
 from trainmaster.words.policy import agent_policies
 
 _SPEC = """\
@@ -79,14 +86,18 @@ def _resumed(
     host: str = "local",
     start: str | None = None,
     sets: Sequence[str] = (),
+    places: dict[str, str] | None = None,
+    abandon: bool = False,
 ) -> list[Quote]:
-    """What an agent's resume of a person's run asks."""
+    """What an agent's resume of a person's run asks; `places`: where its paths led at its launch,
+    None for where they lead now."""
     text = json.dumps(spec.model_dump(mode="json", exclude_unset=True))
-    run = SimpleNamespace(run_id="small-1", host="local", spec=text)
+    plan = {"places": places_of(spec)} if places is None else {"places": places}
+    run = SimpleNamespace(run_id="small-1", host="local", spec=text, plan=plan)
     view = cast(RunView, SimpleNamespace(run=run))
     quotes = _Quotes()
     try:
-        asked = Asked(start, sets, None, quotes.confirm)
+        asked = Asked(start, sets, None, quotes.confirm, abandon)
         anyio.run(allow_resume, workspace, view, host, asked)
     except _NotNow:
         pass
@@ -189,3 +200,68 @@ def test_an_approved_attach_is_for_one_log_with_one_set_of_options(
             anyio.run(allow_log, workspace, "local", str(long / path), options, quotes.confirm)
         asked.add(quotes.asked[0].asked)
     assert len(asked) == 3
+
+
+def test_a_link_that_leads_elsewhere_since_the_launch_asks_on_resume(
+    workspace: Workspace, project: Path
+) -> None:
+    for name in ("one", "two"):
+        (project.parent / name).mkdir()
+    link = project / "corpus"
+    link.symlink_to(project.parent / "one")
+    spec = _spec(data=link)
+    launched = places_of(spec)
+    assert _resumed(workspace, spec, places=launched) == []
+    link.unlink()
+    link.symlink_to(project.parent / "two")
+    (quote,) = _resumed(workspace, spec, places=launched)
+    assert f"read and send {project.parent / 'two'}" in quote.text
+
+
+def test_giving_up_the_old_host_is_part_of_what_is_approved(
+    workspace: Workspace, project: Path
+) -> None:
+    spec = _spec(data=project.parent / "outside")
+    asked = [
+        _resumed(workspace, spec, host="gpu1", abandon=abandon)[0].asked
+        for abandon in (False, True, False)
+    ]
+    assert asked[0] == asked[2] != asked[1]
+
+
+def test_code_that_changes_between_the_approval_and_the_start_is_refused(
+    workspace: Workspace, project: Path
+) -> None:
+    script = project / "setup.sh"
+    script.write_text("echo one\n")
+    spec = _spec("environment: {setup: setup.sh}\n")
+    for host in ("local", "gpu1"):
+        beyond = beyond_policy(workspace, spec.model_copy(update={"host": host}))
+        beyond.refuse_changed({"environment.setup": "echo one\n"})
+        with pytest.raises(PolicyError) as caught:
+            beyond.refuse_changed({"environment.setup": "echo another\n"})
+        assert (caught.value.code, caught.value.field) == ("POLICY_PROGRAM", "environment.setup")
+        script.write_text("echo another\n")
+        with pytest.raises(PolicyError):
+            beyond.refuse_changed()
+        script.write_text("echo one\n")
+
+
+def test_a_spec_that_is_swapped_for_a_link_or_a_pipe_is_not_read(
+    workspace: Workspace, project: Path
+) -> None:
+    place, secret = project / "spec.yaml", project.parent / "secret.yaml"
+    secret.write_text(_SPEC)
+    place.write_text(_SPEC)
+    assert load_allowed_spec(workspace, str(place), ()).name == "small"
+    place.unlink()
+    place.symlink_to(secret)
+    with pytest.raises(SpecError, match="replaced by a link"):
+        load_spec(place, real=place)
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(SpecError, match="not a file"):
+        load_allowed_spec(workspace, str(place), ())
+    with pytest.raises(SpecError, match="not a regular file"):
+        read_attached(_spec("environment: {setup: spec.yaml}\n"))
+    assert code_at("environment.setup", place) is None

@@ -1,7 +1,7 @@
 """The spec: what to train, as the user writes it, and everything that is known about its fields."""
 
 from trainmaster.plan.spec.annotations import Annotation, Changes, Section
-from trainmaster.plan.spec.attached import read_attached, refuse_other_files
+from trainmaster.plan.spec.attached import ATTACHED_NAMES, read_attached, refuse_other_files
 from trainmaster.plan.spec.compute import EnvironmentSpec
 from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.plan.spec.document import TrainingSpec
@@ -16,6 +16,7 @@ from trainmaster.plan.spec.support import refuse_what_is_not_built
 from trainmaster.plan.spec.tracking import missing_secrets
 
 __all__ = [
+    "ATTACHED_NAMES",
     "GPT2_PRESETS",
     "NO_MIRROR",
     "AdapterSpec",

@@ -16,6 +16,11 @@ from trainmaster.words.errors import SpecError
 # By field: what it is called in the run's folder.
 _NAMES = {"requirements": "requirements-extra.txt", "setup": "setup.sh"}
 _REWARD, REWARD_NAME, _FUNCTIONS = "reward_file", "reward.py", "reward"
+# By field of the spec.
+ATTACHED_NAMES = {
+    **{f"environment.{field}": name for field, name in _NAMES.items()},
+    f"method_args.{_REWARD}": REWARD_NAME,
+}
 _MOST_BYTES = 256 << 10
 _ELSEWHERE = re.compile(
     r"^\s*(-r|--requirement|-c|--constraint|-e|--editable|\.{0,2}/|~|\.\s*$)", re.MULTILINE

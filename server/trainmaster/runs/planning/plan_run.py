@@ -26,6 +26,7 @@ from trainmaster.plan import (
 )
 from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
 from trainmaster.plan.spec import (
+    ATTACHED_NAMES,
     EnvironmentSpec,
     TrainingSpec,
     load_spec,
@@ -38,10 +39,12 @@ from trainmaster.runs.planning.private_paths import refuse_private_inputs
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.spec_policy import (
+    NOTHING_BEYOND,
     Beyond,
     allow,
     beyond_policy,
     load_allowed_spec,
+    places_of,
 )
 from trainmaster.runs.planning.trusted_code import PYTHON_FIELD
 from trainmaster.runs.unattended import unattended_plan
@@ -64,6 +67,7 @@ class Planned:
     """A plan with all its inputs, so that a changed spec can be planned from them again.
 
     `attached`: files of this machine that travel with the run, by their names in its folder.
+    `allowed`: what the caller's policy was asked about the spec, as it was then.
     """
 
     spec: TrainingSpec
@@ -74,6 +78,7 @@ class Planned:
     attached: Mapping[str, str]
     model: ModelFacts | None = None
     tokenizer: TokenizerFacts | None = None
+    allowed: Beyond = NOTHING_BEYOND
 
     @property
     def config(self) -> dict[str, Any]:
@@ -100,6 +105,7 @@ class Planned:
             "tokenizer": self.tokenizer.model_dump(mode="json") if self.tokenizer else None,
             "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
             "attached": dict(self.attached),
+            "places": places_of(self.spec),
             "warnings": list(self.plan.warnings),
         }
 
@@ -139,6 +145,7 @@ async def plan_spec(
     refuse_private_inputs(workspace.home, loaded)
     beyond = beyond_policy(workspace, loaded)
     await allow(workspace, beyond, "launch", f"{loaded.name} on {loaded.host}", confirm)
+    beyond.refuse_changed()
     is_run = confirm is not None or _may_run_python(workspace, loaded, beyond)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
@@ -154,7 +161,19 @@ async def plan_spec(
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
     if not is_run:
         made = made.model_copy(update={"warnings": [*made.warnings, _NOT_RUN]})
-    return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer)
+    return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer, beyond)
+
+
+def refuse_changed(planned: Planned) -> None:
+    """Refuse to start code that is not what the caller was allowed.
+
+    Raises:
+        PolicyError: `POLICY_PROGRAM`.
+    """
+    texts = planned.attached
+    planned.allowed.refuse_changed(
+        {field: texts[name] for field, name in ATTACHED_NAMES.items() if name in texts}
+    )
 
 
 def with_price(workspace: Workspace, host: str, facts: HostFacts) -> HostFacts:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +17,17 @@ from trainmaster.plan.spec.load import spec_path
 from trainmaster.runs.planning.private_paths import named_paths
 from trainmaster.runs.planning.trusted_code import (
     Code,
+    changed_error,
     code_at,
     code_error,
+    code_of,
     trust,
     untrusted_code,
 )
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Confirm, Quote, digest_of_request
 from trainmaster.words.errors import PolicyError
-from trainmaster.words.spec_variables import names_server
+from trainmaster.words.spec_variables import is_free_text, names_server
 
 # Of these whole folders are sent, with what their links lead to.
 _LINKS_FOLLOWED = ("model.path", "data.tokenizer", "environment.wheels")
@@ -34,30 +37,52 @@ _CODE_FIELDS = ("environment.", "method_args.")
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What of a spec is beyond its caller's policy, and the code that no person has trusted."""
+    """What of a spec is beyond its caller's policy, and the code that no person has trusted.
+
+    `places`: the real paths of this machine that its fields led to when they were checked; `keys`:
+    its code as it was then, trusted or not. Both are empty for a caller without limits.
+    """
 
     errors: Sequence[PolicyError] = ()
     code: Sequence[Code] = ()
     spec: TrainingSpec | None = None
+    places: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    keys: frozenset[str] = frozenset()
 
-    def without(self, other: Beyond) -> Beyond:
-        """What is not in `other`: of a run that is changed. Code stays: its files may have changed
-        since the launch, and what was trusted then is on record."""
+    def without(self, other: Beyond, places: Mapping[str, str]) -> Beyond:
+        """What is not in `other`: of a run that is changed, whose fields led to `places` at its
+        launch. A path that leads elsewhere by now stays, and so does code: its files may have
+        changed, and what was trusted then is on record."""
         before = {error.message for error in other.errors}
-        left = [error for error in self.errors if error.message not in before]
+        left = [
+            error
+            for error in self.errors
+            if error.message not in before
+            or places.get(error.field or "") != self.places.get(error.field or "")
+        ]
         return replace(self, errors=left)
 
     def identity(self) -> list[object]:
         """The whole spec, where its paths lead, and its code: what an approval is given for."""
         if self.spec is None:
             return []
-        named = list(named_paths(self.spec))
-        sent = [
-            code_at(field, Path(path)) for field, path in named if field.startswith(_CODE_FIELDS)
-        ]
-        keys = {code.key for code in (*self.code, *sent) if code is not None}
-        places = [[field, _led_to(path)] for field, path in _places(self.spec)]
-        return [self.spec.model_dump(mode="json"), places, sorted(keys)]
+        return [self.spec.model_dump(mode="json"), dict(self.places), sorted(self.keys)]
+
+    def refuse_changed(self, attached: Mapping[str, str] | None = None) -> None:
+        """Refuse code that is not what was allowed. `attached`: the texts that were read since, by
+        field.
+
+        Raises:
+            PolicyError: `POLICY_PROGRAM`.
+        """
+        if self.spec is None:
+            return
+        for code in _all_code(self.spec, attached or {}):
+            if code.key not in self.keys:
+                raise changed_error(code)
+
+
+NOTHING_BEYOND = Beyond()
 
 
 def load_allowed_spec(workspace: Workspace, spec: str, sets: Sequence[str]) -> TrainingSpec:
@@ -68,9 +93,8 @@ def load_allowed_spec(workspace: Workspace, spec: str, sets: Sequence[str]) -> T
         SpecError: as `load_spec`.
     """
     path = spec_path(spec)
-    if path is not None:
-        workspace.policy.check_readable(path, "spec")
-    return load_spec(spec, sets)
+    real = None if path is None else workspace.policy.check_readable(path, "spec")
+    return load_spec(spec, sets, real=real if workspace.policy.bound else None)
 
 
 def beyond_policy(workspace: Workspace, spec: TrainingSpec, *, has_host: bool = True) -> Beyond:
@@ -78,14 +102,23 @@ def beyond_policy(workspace: Workspace, spec: TrainingSpec, *, has_host: bool = 
     is not chosen yet, of which nothing but paths and addresses can be checked.
     """
     if not workspace.policy.bound:
-        return Beyond()
+        return NOTHING_BEYOND
     errors = []
     for check in _checks(workspace, spec, has_host=has_host):
         try:
             check()
         except PolicyError as error:
             errors.append(error)
-    return Beyond(errors, untrusted_code(workspace, spec) if has_host else (), spec)
+    code = untrusted_code(workspace, spec) if has_host else ()
+    keys = frozenset(one.key for one in _all_code(spec, {}))
+    return Beyond(errors, code, spec, places_of(spec), keys)
+
+
+def places_of(spec: TrainingSpec) -> dict[str, str]:
+    """By field of a spec that names a path of this machine, where that leads."""
+    is_here = spec.host in HERE
+    places = ((field, *_place_of(spec, path)) for field, path in _places(spec))
+    return {field: _led_to(path) for field, path, is_hosts in places if is_here or not is_hosts}
 
 
 async def allow(
@@ -136,9 +169,8 @@ def _checks(
         for name in spec.secrets:
             yield partial(policy.check_secret, name, spec.host, is_agents=is_agents)
     for field, path in _places(spec):
-        is_of_host = path.startswith((ON_BOX, f"{spec.host}:/"))
-        there = path.partition(":")[2] if is_of_host else path
-        if is_of_host and not is_here:
+        there, is_hosts = _place_of(spec, path)
+        if is_hosts and not is_here:
             yield partial(policy.check_on_host, there, field)
         elif field in _LINKS_FOLLOWED:
             yield partial(policy.check_folder, there, field)
@@ -147,6 +179,23 @@ def _checks(
     for field, url in _addresses(spec):
         is_hub = field == f"env.{_HUB}"
         yield partial(policy.check_endpoint, url, field, loopback=not is_hub)
+
+
+def _all_code(spec: TrainingSpec, attached: Mapping[str, str]) -> Iterator[Code]:
+    """What runs on this machine, and the programs that are sent to another one."""
+    yield from code_of(spec) if spec.host in HERE else ()
+    for field, path in named_paths(spec):
+        if field.startswith(_CODE_FIELDS):
+            text = attached.get(field)
+            found = code_at(field, Path(path), None if text is None else text.encode())
+            if found is not None:
+                yield found
+
+
+def _place_of(spec: TrainingSpec, path: str) -> tuple[str, bool]:
+    """A path without the host that it names, and whether it names one."""
+    is_hosts = path.startswith((ON_BOX, f"{spec.host}:/"))
+    return (path.partition(":")[2] if is_hosts else path), is_hosts
 
 
 def _led_to(path: str) -> str:
@@ -170,7 +219,7 @@ def _places(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
 def _addresses(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     """The values that name a server which the training, or its plan, would ask."""
     for name, value in spec.env.items():
-        if "://" in value or names_server(name):
+        if names_server(name) or ("://" in value and not is_free_text(name)):
             yield f"env.{name}", value
     for name, options in spec.tracking.items():
         for option, value in options.items() if isinstance(options, dict) else ():

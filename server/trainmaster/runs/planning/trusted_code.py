@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +32,6 @@ PYTHON_FIELD = "environment.python"
 _PREFIX = "trusted/"
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*t?")
 _ENVIRONMENTS = ("bin/python", ".venv/bin/python", "venv/bin/python", ".env/bin/python")
-_CHUNK_BYTES = 1 << 20
 _ENVIRONMENTS_FILE = "pyvenv.cfg"
 _LONGEST_SHOWN = 100
 
@@ -58,14 +58,14 @@ def untrusted_code(workspace: Workspace, spec: TrainingSpec) -> list[Code]:
     if not workspace.policy.bound or spec.host not in HERE:
         return []
     known = workspace.control.facts
-    return [code for code in _code_of(spec) if known.get(code.key) is None]
+    return [code for code in code_of(spec) if known.get(code.key) is None]
 
 
-def code_at(field: str, path: Path) -> Code | None:
-    """The code at a path; None where there is none."""
+def code_at(field: str, path: Path, content: bytes | None = None) -> Code | None:
+    """The code at a path; None where there is none. `content`: what was read there before."""
     place = os.path.abspath(path)
     try:
-        digest = _listing_digest(path) if path.is_dir() else _program_digest(path)
+        digest = _listing_digest(path) if path.is_dir() else _program_digest(path, content)
     except (OSError, ValueError):
         return None
     if digest is None:
@@ -84,6 +84,17 @@ def code_error(workspace: Workspace, code: Code) -> PolicyError:
         else "Ask the user: launch asks them.",
         f"run {code.shown} on this machine (`{code.field}`)",
         code.field,
+    )
+
+
+def changed_error(code: Code) -> PolicyError:
+    """The refusal of code that changed after the caller was allowed to run or send it."""
+    return PolicyError(
+        "POLICY_PROGRAM",
+        f"{code.shown} (`{code.field}`) changed while this was planned.",
+        "Call again: what it is now is asked for.",
+        field=code.field,
+        retryable=True,
     )
 
 
@@ -118,7 +129,8 @@ async def trust_path(workspace: Workspace, path: Path, confirm: Confirm) -> Trus
     return TrustAnswer(path=code.shown, sha256=code.digest)
 
 
-def _code_of(spec: TrainingSpec) -> Iterator[Code]:
+def code_of(spec: TrainingSpec) -> Iterator[Code]:
+    """The code that a spec brings to this machine."""
     given = spec.environment
     if isinstance(given, EnvironmentSpec):
         if given.python is not None and not _is_systems(given.python):
@@ -149,9 +161,9 @@ def _shown(value: str) -> str:
     return f"{value[:_LONGEST_SHOWN]!r}… ({len(value)} characters)"
 
 
-def _program_digest(path: Path) -> str | None:
+def _program_digest(path: Path, content: bytes | None) -> str | None:
     """Of a file; for an environment's interpreter, also of the file that names its packages."""
-    own = _file_digest(path)
+    own = _file_digest(path) if content is None else hashlib.sha256(content).hexdigest()
     if own is None:
         return None
     folder = path.absolute().parent
@@ -162,13 +174,16 @@ def _program_digest(path: Path) -> str | None:
 
 
 def _file_digest(path: Path) -> str | None:
-    if not path.is_file():
+    """Of a regular file; None where there is none."""
+    try:
+        # Non-blocking: a pipe in its place would wait for a writer.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return None
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _listing_digest(folder: Path) -> str | None:
