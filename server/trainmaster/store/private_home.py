@@ -7,7 +7,6 @@ has no other member counts as its user. What others may only read is tightened.
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 import shlex
@@ -15,13 +14,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trainer_runtime.core.files.private import others_write
 from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import HOME_VARIABLE, Home, find_home
 
 _FOLDER = 0o700
 _DOWNLOADS = "downloads"
 _OTHERS = 0o077
-_OTHERS_WRITE = 0o022
 _OTHERS_ENTER = 0o011
 
 
@@ -54,7 +53,7 @@ def _check_above(root: Path) -> None:
             continue  # it is created
         if status.st_uid not in (0, os.geteuid()):
             raise _refused(root, f"{folder} above it belongs to {_user(status.st_uid)}", None)
-        if _others_write(status) and not status.st_mode & stat.S_ISVTX:
+        if others_write(status) and not status.st_mode & stat.S_ISVTX:
             fix = f"chmod go-w {shlex.quote(str(folder))}"
             raise _refused(root, f"other users can write to {folder} above it", fix)
 
@@ -73,11 +72,11 @@ def _check_home(root: Path) -> None:
         if found.st_uid != os.geteuid():
             raise _refused(root, f"{place} belongs to {_user(found.st_uid)}", None)
         is_within = place.parent == root
-        if _others_write(found) and (status.st_mode & _OTHERS_ENTER or not is_within):
+        if others_write(found) and (status.st_mode & _OTHERS_ENTER or not is_within):
             raise _writable(root, place)
         if is_within:
             _tighten(place, found)
-    if _others_write(status):
+    if others_write(status):
         raise _writable(root, root)
     _tighten(root, status)
 
@@ -97,23 +96,6 @@ def _tighten(place: Path, status: os.stat_result) -> None:
     """Take away what others may read; links themselves have no permissions."""
     if status.st_mode & _OTHERS and not stat.S_ISLNK(status.st_mode):
         place.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
-
-
-def _others_write(status: os.stat_result) -> bool:
-    if stat.S_ISLNK(status.st_mode):
-        return False
-    writing = status.st_mode & _OTHERS_WRITE
-    return bool(writing) and not (writing == stat.S_IWGRP and _is_own_group(status))
-
-
-def _is_own_group(status: os.stat_result) -> bool:
-    """Whether the group has no member but the owner, as the groups that a umask of 002 is for."""
-    try:
-        owner, members = pwd.getpwuid(status.st_uid).pw_name, grp.getgrgid(status.st_gid).gr_mem
-    except KeyError:
-        return False
-    primary = {user.pw_name for user in pwd.getpwall() if user.pw_gid == status.st_gid}
-    return {*members, *primary} <= {owner}
 
 
 def _writable(root: Path, place: Path) -> StorageError:

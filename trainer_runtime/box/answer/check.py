@@ -9,6 +9,7 @@ import importlib.util
 import os
 import platform
 import pwd
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from trainer_runtime.box.answer.check_gpus import gpus, torch
 from trainer_runtime.box.answer.check_row import Row, State
 from trainer_runtime.box.environment.cgroup_limits import limits
 from trainer_runtime.box.environment.interpreter_facts import facts
+from trainer_runtime.core.files.private import others_write
 from trainer_runtime.core.frameworks.packages import MODULES
 
 _GIB = 2.0**30
@@ -30,6 +32,7 @@ _ROOMY_CACHE_GIB = 15.0  # an environment with PyTorch and CUDA's libraries take
 _LEAST_SHARED_GIB = 1.0  # containers have 64 MiB by default
 _LEAST_MEMORY_GIB = 2.0
 _TOOL_TIMEOUT_S = 10.0
+_OTHERS_READ, _OTHERS_ENTER = 0o055, 0o011
 
 
 def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
@@ -53,6 +56,7 @@ def _checks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterato
     yield "frameworks", _frameworks
     yield "tmux or screen", _window
     yield "root", lambda: _folder("root", root, _LEAST_ROOT_GIB, _LEAST_ROOT_GIB)
+    yield "permissions", lambda: permissions(root)
     yield "cache", lambda: _folder("cache", cache, _LEAST_ROOT_GIB, _ROOMY_CACHE_GIB)
     yield "cores and memory", _limits
     yield "/dev/shm", lambda: _shared_memory(Path("/dev/shm"))
@@ -123,6 +127,29 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         found = f"{existing} lies on a disk from which nothing may be executed (noexec)"
         remedy = f"Environments don't work there: `--{name} DIR`."
         yield Row(f"{name} noexec", "warn", found, remedy)
+
+
+def permissions(root: Path) -> Iterator[Row]:
+    """Whether other users can change what runs in `root`, or read its data and secrets."""
+    try:
+        status = root.stat()
+    except FileNotFoundError:
+        return  # it is created for its owner alone
+    place = shlex.quote(str(root))
+    if status.st_uid != os.geteuid():
+        found = f"{root} belongs to another user, who can change what runs there"
+        yield Row("permissions", "fail", found, "Choose another: `--root DIR`.")
+    elif not all(folder.stat().st_mode & _OTHERS_ENTER for folder in root.resolve().parents):
+        yield Row("permissions", "ok", "no other user can enter a folder above the root")
+    elif others_write(status):
+        found = f"other users can write to {root}, and change what runs there"
+        remedy = f"Check that its runs are yours, then: `chmod -R go-w {place}`."
+        yield Row("permissions", "fail", found, remedy)
+    elif status.st_mode & _OTHERS_READ:
+        found = f"other users can read what lies in {root}"
+        yield Row("permissions", "warn", found, f"`chmod go-rwx {place}`")
+    else:
+        yield Row("permissions", "ok", f"{root} is for its owner alone")
 
 
 def _limits() -> Iterator[Row]:

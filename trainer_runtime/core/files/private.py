@@ -7,12 +7,16 @@ it, and what a user fetches or draws gets the permissions that they expect.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 UMASK_VARIABLE = "TRAINMASTER_UMASK"
 _PRIVATE = 0o077
+_OTHERS_WRITE = 0o022
 _UNCHANGED = -1  # as for `subprocess.Popen(umask=…)`
 
 
@@ -55,3 +59,22 @@ def share(place: Path | int) -> None:
     status = os.stat(place)
     all_permissions = 0o777 if status.st_mode & 0o170000 == 0o040000 else 0o666
     os.chmod(place, all_permissions & ~given)
+
+
+def others_write(status: os.stat_result) -> bool:
+    """Whether users other than the owner may write a file or folder; a group that has no other
+    member counts as its owner."""
+    if stat.S_ISLNK(status.st_mode):
+        return False
+    writing = status.st_mode & _OTHERS_WRITE
+    return bool(writing) and not (writing == stat.S_IWGRP and _is_own_group(status))
+
+
+def _is_own_group(status: os.stat_result) -> bool:
+    """Whether the group has no member but the owner, as the groups that a umask of 002 is for."""
+    try:
+        owner, members = pwd.getpwuid(status.st_uid).pw_name, grp.getgrgid(status.st_gid).gr_mem
+    except KeyError:
+        return False
+    primary = {user.pw_name for user in pwd.getpwall() if user.pw_gid == status.st_gid}
+    return {*members, *primary} <= {owner}
