@@ -122,10 +122,10 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
         )
         for step, verified in ((1, True), (2, False), (3, None))
     ]
-    skipped = [runs.SkippedCheckpoint(step=2, reason="a chunk differs")]
+    skipped = [runs.SkippedCheckpoint(step=2, untrusted_detail="a chunk differs")]
     reported = text_of(runs.CheckpointsAnswer(checkpoints=rows, skipped=skipped, resume_from=None))
     assert [word for word in ("verified", "damaged", "not checked") if word not in reported] == []
-    assert "Skipped: step 2, a chunk differs" in reported
+    assert "Skipped: step 2, does not verify: a chunk differs" in reported
     assert "from scratch" in reported
 
 

@@ -228,7 +228,7 @@ def test_what_is_damaged_is_passed_over_and_what_follows_a_resume_superseded(pla
         checked = await list_checkpoints(place.workspace, run, verify=True)
         assert checked.resume_from == 40
         assert checked.skipped[0].step == 60
-        assert damaged.name in checked.skipped[0].reason
+        assert damaged.name in (checked.skipped[0].untrusted_detail or "")
         with pytest.raises(StateError, match="damaged"):
             await resume(place.workspace, run, start="60", sets=["steps=70"])
         await resume(place.workspace, run, sets=["steps=70"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
+from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import RunFiles
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
@@ -36,7 +37,7 @@ async def list_checkpoints(
         )
     answer = CheckpointsAnswer(
         checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
-        skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
+        skipped=[_skipped(item["step"], item["reason"]) for item in index["skipped"]],
         resume_from=index["resume_from"],
         superseded=[_checkpoint_row(entry) for entry in index["superseded"]] or None,
         unreachable=view.unreachable,
@@ -59,26 +60,31 @@ def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
     return CheckpointRow(**{**row, "metrics": only_numbers(entry["metrics"])})
 
 
+def _skipped(step: int, detail: str | None) -> SkippedCheckpoint:
+    said = None if detail is None else shown(detail.encode(errors="replace"))
+    return SkippedCheckpoint(step=step, untrusted_detail=said)
+
+
 def _verified(
     answer: CheckpointsAnswer, problems: Mapping[int, Sequence[str]]
 ) -> CheckpointsAnswer:
-    skipped = {item.step: item.reason for item in answer.skipped}
+    skipped = {item.step: item.untrusted_detail for item in answer.skipped}
     rows = _checked(answer.checkpoints, problems, skipped)
     superseded = _checked(answer.superseded or (), problems, skipped)
     whole = [row.step for row in rows if row.verified]
     newest = max(whole, default=None)
     return CheckpointsAnswer(
         checkpoints=rows,
-        skipped=[
-            SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
-        ],
+        skipped=[_skipped(step, detail) for step, detail in sorted(skipped.items())],
         resume_from=newest,
         superseded=superseded or None,
     )
 
 
 def _checked(
-    rows: Sequence[CheckpointRow], problems: Mapping[int, Sequence[str]], skipped: dict[int, str]
+    rows: Sequence[CheckpointRow],
+    problems: Mapping[int, Sequence[str]],
+    skipped: dict[int, str | None],
 ) -> list[CheckpointRow]:
     """The rows as the host found them; what is damaged is added to `skipped`."""
     checked = []

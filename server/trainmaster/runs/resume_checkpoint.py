@@ -69,10 +69,10 @@ async def _step(workspace: Workspace, view: RunView, step: int) -> int:
         steps = ", ".join(str(known) for known in found) or "none"
         raise _no_checkpoint(view, f"no checkpoint of step {step}; there are: {steps}")
     if not found[step]:
-        reasons = {item.step: item.reason for item in answer.skipped}
         raise StateError(
             "CHECKPOINT_DAMAGED",
-            f"The checkpoint of step {step} is damaged: {reasons.get(step)}.",
+            f"The checkpoint of step {step} is damaged; `trainmaster checkpoints "
+            f"{view.run.run_id} --verify` shows where.",
             f"Resume from {answer.resume_from}, the newest that is whole."
             if answer.resume_from is not None
             else "Resume from scratch; none is whole.",

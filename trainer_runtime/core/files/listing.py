@@ -34,6 +34,13 @@ _MOST_HASHED_BYTES = 1 << 30
 _NEVER = re.compile(
     r"\.[^/]*|(?:[^/]+/)*\.(?:writing|old|superseded)-[^/]*(?:/.*)?|(?:[^/]+/)*\.[^/]*\.part"
 )
+# Why something is left out; what follows, the words of a system, is not passed on.
+_REASONS = re.compile(
+    r"is never fetched|is a symbolic link, which is not followed|was not understood"
+    r"|is not a regular file, or can't be read"
+    r"|its name holds characters that are not safe|can't be read"
+    rf"|is damaged: \d{{1,16}} bytes instead of the \d{{1,16}} in {re.escape(MANIFEST_NAME)}"
+)
 # No file system has a larger one, and no clock is further from 1970 (in 1823 and 2116).
 LARGEST_FILE_BYTES = 1 << 53
 _FARTHEST_NS = 1 << 62
@@ -75,7 +82,7 @@ def parse_listed(row: Any) -> ListedFile | LeftOut:
     name. Paths are not to be trusted: they are checked where they are used."""
     try:
         if "skipped" in row:
-            return LeftOut(str(row["skipped"]), str(row["reason"]))
+            return LeftOut(str(row["skipped"]), _known_reason(str(row["reason"])))
         size, mtime_ns, digests = row["size"], row["mtime_ns"], row["sha256"]
         _check_number(size, 0, LARGEST_FILE_BYTES)
         _check_number(mtime_ns, -_FARTHEST_NS, _FARTHEST_NS)
@@ -85,6 +92,12 @@ def parse_listed(row: Any) -> ListedFile | LeftOut:
         return ListedFile(str(row["path"]), size, mtime_ns, listed)
     except (KeyError, TypeError, ValueError):
         return LeftOut(ascii(row)[:200], "was not understood")
+
+
+def _known_reason(reason: str) -> str:
+    """Another machine's reason, if it is one of ours; without the words of its system."""
+    known = _REASONS.match(reason)
+    return known.group() if known else "is left out by its host"
 
 
 def _check_number(value: object, least: int, most: int) -> None:

@@ -23,6 +23,7 @@ from trainmaster.words.answers.runs import (
     RunCost,
     RunRow,
     RunsAnswer,
+    SkippedCheckpoint,
     StatusAnswer,
     StopAnswer,
     TransferAnswer,
@@ -58,6 +59,11 @@ def _(answer: LaunchAnswer) -> list[Block]:
         *named("Note", answer.note),
         *named("Next", answer.next_step),
     ]
+
+
+def _skipped(item: SkippedCheckpoint) -> str:
+    text = f"Skipped: step {value(item.step)}, {item.reason}"
+    return text if item.untrusted_detail is None else f"{text}: {item.untrusted_detail}"
 
 
 def _superseded(steps: Sequence[int]) -> list[str]:
@@ -173,7 +179,7 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
         took = f"A resume would start from step {value(answer.resume_from)}."
     return [
         Grid(("step", "size", "metrics", "tags", "integrity"), rows),
-        *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),
+        *(_skipped(item) for item in answer.skipped),
         *_superseded([row.step for row in answer.superseded or ()]),
         took,
         *named("Not reached", answer.unreachable),

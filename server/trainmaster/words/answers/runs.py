@@ -300,8 +300,11 @@ class CheckpointRow(Answer):
 
 
 class SkippedCheckpoint(Answer):
+    """A resume passes it over; `untrusted_detail`: what the host says of it."""
+
     step: int
-    reason: str
+    reason: Literal["does not verify"] = "does not verify"
+    untrusted_detail: str | None = None
 
 
 class CheckpointsAnswer(WholeAnswer):
