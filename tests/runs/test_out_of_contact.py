@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import replace
 from typing import Any
@@ -65,6 +66,18 @@ def record_read(workspace: Workspace, t: float, error: dict[str, str] | None = N
     path = workspace.home.follower_pass("gpu1")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"t": t, "skew_s": 0.0, "error": error}))
+
+
+def test_a_heartbeat_of_the_future_does_not_hide_a_later_silence(unheard: Workspace) -> None:
+    heard(unheard, time.time() + 1e9)
+    view = load_view(unheard, RUN)
+    assert view.state.value == "running"
+    path = unheard.mirror.of(RUN, 1).path("supervisor.jsonl")
+    os.utime(path, (time.time() - _LONG_AGO_S,) * 2)
+    run_async(lambda: get_status(unheard, RUN))
+    view = load_view(unheard, RUN)
+    assert view.state.value == "lost"
+    assert max(view.record.heartbeat_t or 0.0, view.record.state_t or 0.0) < time.time()
 
 
 @pytest.mark.parametrize("error", [None, {"code": "HOST_UNREACHABLE", "message": "away"}])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
@@ -27,6 +28,9 @@ from trainmaster.sync.preparation import Preparation, preparation_of
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
+
+# Clocks may differ by so much without a time being taken for one of the future.
+_MOST_AHEAD_S = 300.0
 
 
 @dataclass(frozen=True)  # without slots: `index` is built when it is first asked for
@@ -197,14 +201,15 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         record, attempts = _folded(workspace, found)
     except (*ODD_FIELDS, RecursionError):
         record, attempts, refused = Record(), [], _undecodable(refused)
+    now = time.time() + last.skew_s
     read_t = last.t if refused.quarantine is None else refused.quarantine.t
     desired, delivered = workspace.control.desired(found.run_id)
     return RunView(
         found,
         desired,
-        record,
+        _heard_by(now, record, lambda: _grown_t(workspace, found) + last.skew_s),
         attempts,
-        time.time() + last.skew_s,
+        now,
         last_read_t=read_t + last.skew_s,
         delivered=delivered,
         link_error=_removed(workspace, found.host) or last.error,
@@ -224,6 +229,28 @@ def _folded(workspace: Workspace, run: Run) -> tuple[Record, list[Progress]]:
         else:
             attempts.append(Progress.from_dict(body["progress"]))
     return record, attempts
+
+
+def _heard_by(now: float, record: Record, grown_t: Callable[[], float]) -> Record:
+    """The record without times of the future, by which a run would never fall silent; `grown_t`:
+    when the journal was last seen to grow."""
+    heard_t, entered_t = record.heartbeat_t, record.state_t
+    if max(heard_t or 0.0, entered_t or 0.0) <= now + _MOST_AHEAD_S:
+        return record
+    latest = min(now, grown_t())
+    return replace(
+        record,
+        heartbeat_t=None if heard_t is None else min(heard_t, latest),
+        state_t=None if entered_t is None else min(entered_t, latest),
+    )
+
+
+def _grown_t(workspace: Workspace, run: Run) -> float:
+    mirror = workspace.mirror.of(run.run_id, run.placement)
+    try:
+        return mirror.path(JOURNAL).stat().st_mtime
+    except OSError:
+        return run.created_t
 
 
 def _undecodable(refused: Refused) -> Refused:
