@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.box.scripted_processes import CONFIG
 
 from trainmaster.store.mirror import Mirror, MirrorWriter
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 
 _ON_A_FULL_DISK = """
-import os, sqlite3, subprocess, sys
+import json, os, sqlite3, subprocess, sys, time
 from pathlib import Path
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.store.control.instances import RentedInstance, RentState
+from trainmaster.store.host_record import HostRecord
 from trainmaster.store.reserve import keep_reserve, leaves_margin
+from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 
@@ -23,6 +30,13 @@ home = Home(Path(sys.argv[1]) / "home")
 home.root.mkdir(mode=0o700)
 workspace = Workspace(home)
 workspace.metrics.count_points()
+workspace.control.put_host(HostRecord("gpu1", "127.0.0.1", port=1), 1.0)
+config = {**json.loads(sys.argv[2]), "run_id": "small-abc234"}
+run = Run("small-abc234", "small", 1.0, "gpu1", "", config, {}, {})
+workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "process", "/x", None)
+workspace.control.set_placed(run, 2.0)
+rented = ("tm-0a1b2c-aaaaaa", "gpu2", "runpod", RentState.READY, "7", 1.0, 4e9, 1.0, 9.0)
+workspace.control.instances.add(RentedInstance(*rented, created_t=1.0, ready_t=1.0))
 keep_reserve(home)
 assert home.reserve.stat().st_size > 0
 try:
@@ -34,28 +48,50 @@ except OSError:
 workspace.close()
 assert not leaves_margin(home.root, 1)
 environment = {**os.environ, "TRAINMASTER_HOME": str(home.root)}
-words = [sys.executable, "-P", "-m", "trainmaster", "tick", "--json"]
-done = subprocess.run(words, env=environment, capture_output=True, text=True)
-assert done.returncode == 0, done.stdout + done.stderr
-assert done.stdout == '{"runs":[]}\\n', done.stdout
-assert not home.reserve.exists()
+program = [sys.executable, "-P", "-m", "trainmaster"]
+words = sys.argv[3:]
+started = subprocess.Popen([*program, *words], env=environment)
+workspace, deadline = Workspace(home), time.monotonic() + 300.0
+
+def is_done():
+    if words[0] == "stop":
+        return workspace.control.desired(run.run_id)[0].state is DesiredState.STOPPED
+    if words[0] == "release":
+        return workspace.control.instances.find(words[1]).release is not None
+    return started.poll() == 0
+
+while not is_done() and started.poll() in (None, 0):
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+assert is_done() and not home.reserve.exists()
+started.kill()  # it waits for the host, or the instance, which never answers
+started.wait()
+workspace.close()
+if words[0] != "tick":
+    sys.exit()
 os.unlink(Path(sys.argv[1]) / "filler")
-subprocess.run(words, env=environment, check=True)
+subprocess.run([*program, "tick"], env=environment, check=True)
 assert home.reserve.exists()
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
-def test_a_tick_works_on_a_full_disk_and_keeps_the_reserve_afterwards(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [["tick"], ["stop", "small-abc234"], ["release", "gpu2", "--force", "--yes"]]
+)
+def test_what_ends_things_works_on_a_full_disk_and_tick_keeps_the_reserve_afterwards(
+    tmp_path: Path, words: list[str]
+) -> None:
     script = tmp_path / "full.py"
     script.write_text(_ON_A_FULL_DISK)
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = 'mount -t tmpfs -o size=64m,mode=0755 tmpfs "$1" && exec "$2" "$3" "$1"'
-    words = ["unshare", "--mount", "sh", "-c", mount, "sh", str(disk), sys.executable, str(script)]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    mount = 'mount -t tmpfs -o size=64m,mode=0755 tmpfs "$1" && shift && exec "$@"'
+    command = [sys.executable, str(script), str(disk), json.dumps(CONFIG), *words]
+    mounted = ["unshare", "--mount", "sh", "-c", mount, "sh", str(disk), *command]
+    done = subprocess.run(mounted, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_mirror_at_its_quota_takes_no_more_and_loses_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from trainer_runtime.core.files.durable import sync_folder, try_lock, write_atomic
 from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.files.manifest import MANIFEST_NAME, read, verify
+from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.mirrored_checkpoints import (
     SKIPPED,
     CheckpointKey,
@@ -159,6 +160,7 @@ async def _copy(workspace: Workspace, view: RunView, key: CheckpointKey, report:
         return _skip(folder, key, "its folder on the host was removed, or is not a checkpoint's")
     writing = folder / f"{_WRITING}{key.name}"
     writing.mkdir(exist_ok=True)
+    _refuse_without_room(writing, sum(item.size_bytes for item in files.values()))
     try:
         await _download_all(host_files, files, writing, report)
         problems = await asyncio.to_thread(verify, writing)
@@ -171,6 +173,15 @@ async def _copy(workspace: Workspace, view: RunView, key: CheckpointKey, report:
         return _skip(folder, key, "; ".join(problems) or "another attempt has replaced it")
     _put_in_place(writing, folder / key.name)
     return True
+
+
+def _refuse_without_room(writing: Path, size_bytes: int) -> None:
+    """Raises:
+    OSError: `ENOSPC`, the disk would not keep its margin.
+    """
+    there = sum(path.stat().st_size for path in writing.iterdir())
+    if not leaves_margin(writing, max(0, size_bytes - there)):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(writing))
 
 
 async def _download_all(
