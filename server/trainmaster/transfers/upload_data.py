@@ -15,6 +15,7 @@ from trainmaster.backends import InputReceiver
 from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at, files_of_folder
 from trainmaster.backends.hosts.trees import TreeProgress
+from trainmaster.backends.ssh.bounded_output import read_bounded
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import UPLOAD
@@ -167,7 +168,9 @@ async def _cut_here(home: Home, run_id: str, data: dict[str, Any]) -> Path:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        _, errors = await process.communicate()
+        assert process.stderr is not None
+        errors = await read_bounded(process.stderr.read, "this machine")
+        await process.wait()
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):

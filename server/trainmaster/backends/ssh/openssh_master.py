@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from trainmaster.backends.ssh.bounded_output import read_bounded
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
@@ -172,7 +173,9 @@ class _Start:
         patience_s = CONNECT_TIMEOUT_S * len(self._endpoint.hops) + _END_S
         try:
             async with asyncio.timeout(patience_s + (_TOKEN_S if self._terminal else 0)):
-                _, said = await process.communicate()
+                assert process.stderr is not None
+                said = await read_bounded(process.stderr.read, self._endpoint.target.named)
+                await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
