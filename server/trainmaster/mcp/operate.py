@@ -10,8 +10,8 @@ from pydantic import Field
 from trainmaster.mcp.alerts import CREATE_ALERT
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import (
-    BRINGS,
     ENDS,
+    REPLACES,
     STARTS,
     STARTS_OUTSIDE,
     SUPERSEDES,
@@ -219,7 +219,7 @@ TOOLS = (
     Definition(attach, "Watch a training of others", STARTS),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", SUPERSEDES),
-    Definition(fetch_files, "Fetch files of a run", BRINGS),
+    Definition(fetch_files, "Fetch files of a run", REPLACES),
     Definition(clean_run, "Remove what a run left", ENDS),
     Definition(add_host, "Add a host", STARTS_OUTSIDE),
     CREATE_ALERT,

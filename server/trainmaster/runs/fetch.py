@@ -85,6 +85,8 @@ async def fetch(
         HostError: `DIGEST_MISMATCH`; the host can't be reached and the mirror doesn't have it.
         StorageError: `DISK_FULL`, `HOME_BUSY`, `UNSAFE_NAME`: the folder can't take it.
     """
+    if not pattern.strip("/. "):  # it would mean everything, checkpoints included
+        raise _nothing(run, pattern)
     until = None if bound_s is None else time.monotonic() + bound_s
     view = await refresh(workspace, run)
     found, skipped = await _find(workspace, view, _pattern(view, pattern))
