@@ -18,7 +18,7 @@ from support.mcp.mcp_client import answer_of, connected, error_of
 
 from trainmaster.runs.log_lines import end_of_lines, lines_before, lines_from
 
-_LONGEST_ANSWER_S = 60.0
+_LONGEST_ANSWER_S = 300.0
 _DEEP = b"[" * 500 + b"]" * 500
 _HELLO = {
     "protocolVersion": "2025-06-18",
@@ -107,6 +107,29 @@ def test_every_line_on_stdin_is_answered_and_so_is_the_next_call(server: RawServ
         assert text.endswith("retryable=no")
     whole = server.ask(_call(99, b"{}"))
     assert whole["result"]["structuredContent"] == {"runs": []}
+
+
+@pytest.mark.slow
+def test_malformed_parameters_are_answered_with_an_error_and_never_repeated(
+    server: RawServer,
+) -> None:
+    server.begin()
+    name = b'"name":"list_runs"'
+    malformed = (
+        *(b"[]", b"1", b'"list_runs"', b"{}", b'{"name":1}', b"{" + name + b',"arguments":[]}'),
+        b"{" + name + b',"arguments":"' + b"x" * 1_000_000 + b'"}',
+        b'{"name":"' + b"x" * 1_000_000 + b'"}',
+        b"{" + name + b',"_meta":1}',
+        b"{" + name + b',"arguments":' + _DEEP + b"}",
+    )
+    for id, given in enumerate(malformed, 1):
+        line = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%b}' % (id, given)
+        answer = server.ask(line)
+        assert answer["id"] == id, (given[:80], answer)
+        refused = answer.get("error") or answer["result"]["isError"]
+        assert refused, (given[:80], answer)
+        assert "xxxxxxxxxx" * 30 not in json.dumps(answer)
+    assert server.ask(_call(99, b"{}"))["result"]["structuredContent"] == {"runs": []}
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])

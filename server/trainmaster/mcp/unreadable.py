@@ -111,13 +111,16 @@ def _read(error: Exception) -> tuple[RequestId | None, str, bool]:
     inputs = (
         [item["input"] for item in error.errors()] if isinstance(error, ValidationError) else []
     )
-    if inputs and isinstance(inputs[0], str):
-        line = inputs[0]
-        around = f"{line[:_SEARCHED_CHARACTERS]}\n{line[-_SEARCHED_CHARACTERS:]}"
-        id, method = _ID.search(around), _METHOD.search(around)
-        number, text = id.groups() if id else (None, None)
-        return int(number) if number else text, method.group(1) if method else "", not line.strip()
     fields = next((item for item in inputs if isinstance(item, dict) and "jsonrpc" in item), {})
+    if inputs and isinstance(inputs[0], str) and not fields:
+        return _read_line(inputs[0])
     id, method = fields.get("id"), fields.get("method")
     known = isinstance(id, str) or (isinstance(id, int) and not isinstance(id, bool))
     return id if known else None, method if isinstance(method, str) else "", False
+
+
+def _read_line(line: str) -> tuple[RequestId | None, str, bool]:
+    around = f"{line[:_SEARCHED_CHARACTERS]}\n{line[-_SEARCHED_CHARACTERS:]}"
+    id, method = _ID.search(around), _METHOD.search(around)
+    number, text = id.groups() if id else (None, None)
+    return int(number) if number else text, method.group(1) if method else "", not line.strip()
