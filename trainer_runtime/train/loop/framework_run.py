@@ -12,6 +12,7 @@ import gc
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.report import Cost, StepClock
 from trainer_runtime.train.loop.signals import StopSignal
+from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 _GIB = 2**30
 _LARGEST_EXPONENT = 700.0
@@ -116,6 +118,7 @@ class FrameworkRun:
         self._cost: Cost | None = None
         self._stopped = self._completed = False
         self._tokens: float | None = None
+        self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
         self.clock = StepClock()
         self.step = 0
 
@@ -226,6 +229,8 @@ class FrameworkRun:
             recorded["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
         self._emit("metric", step=step, values=recorded)
         self._metrics.add_step(step, recorded)
+        if self._thread_waiting is not None:
+            self._thread_waiting.step_ended(time.monotonic())
 
     def record_values(self, values: Mapping[str, float]) -> None:
         """Records further values of the current step, such as a summary at the end."""

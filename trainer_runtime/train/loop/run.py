@@ -31,6 +31,7 @@ from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, vali
 from trainer_runtime.train.loop.recorder import Recorder
 from trainer_runtime.train.loop.report import Cost, Lines
 from trainer_runtime.train.loop.signals import StopSignal
+from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # After so many steps everything that lives as long as the training has been allocated.
 _WARM_STEPS = 3
@@ -79,6 +80,7 @@ class TrainingRun:
         self._data = TrainingData(self._corpus, list(self._weights.values()), config.seed)
         self._events = EventLog(config_path.parent / "events.jsonl")
         self._stop = stop
+        self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
         self.step = 0
 
     def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -165,6 +167,8 @@ class TrainingRun:
         """
         self.step += 1
         self._recorder.end_step(self.step, self._present_rate, loss, grad_norm)
+        if self._thread_waiting is not None:
+            self._thread_waiting.step_ended(time.monotonic())
         steps_done = self.step - self._start_step
         if steps_done == 1:
             self._checkpointer.first_step_done()
