@@ -20,6 +20,8 @@ _MEASURED_EVERY_S = 2.0
 # one busy process 0.9 while spinning, 0.5 while sleeping.
 _BUSY_SHARE = 0.3
 _QUIET_SHARE = 0.1
+# The idle pool has a thread per core; beyond this many, one neighbour slows a training little.
+_MOST_CORES = 64
 _NANOSECONDS = 1e9
 
 
@@ -77,7 +79,8 @@ class _OpenMP:
 
     def sleep(self) -> None:
         path = _path_of_gnu_openmp()
-        if path is None or self._end is not None:
+        too_many = len(os.sched_getaffinity(0)) > _MOST_CORES
+        if path is None or too_many or self._end is not None:
             return
         self._end, opened = threading.Event(), threading.Event()
         arguments = path, self._end, opened
@@ -92,10 +95,14 @@ class _OpenMP:
 
 def _hold_pool(path: str, end: threading.Event, opened: threading.Event) -> None:
     """Opens a pool larger than the number of cores, whose threads do nothing, until `end`."""
-    do_nothing = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p)  # of a null pointer
-    threads = len(os.sched_getaffinity(0)) + 1
-    ctypes.CDLL(path).GOMP_parallel(do_nothing, None, ctypes.c_uint(threads), ctypes.c_uint(0))
-    opened.set()
+    threads = ctypes.c_uint(len(os.sched_getaffinity(0)) + 1)
+    try:
+        do_nothing = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p)  # of a null pointer
+        ctypes.CDLL(path).GOMP_parallel(do_nothing, None, threads, ctypes.c_uint(0))
+    except (OSError, AttributeError):  # another build of the library: threads wait as before
+        return
+    finally:
+        opened.set()
     end.wait()
 
 
