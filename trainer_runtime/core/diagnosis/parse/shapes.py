@@ -12,7 +12,7 @@ from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.template import Template
-from trainer_runtime.core.diagnosis.parse.template_learning import learn, learn_noise
+from trainer_runtime.core.diagnosis.parse.template_learning import is_noise, learn, learn_noise
 
 BAR = b"%|"
 _LONGEST_SHAPED = 4096
@@ -41,7 +41,8 @@ _OFTEN = 2  # an outline that occurs this often is worth learning
 _OBJECT_BLOCKS = 15  # after a block of objects of no fixed shape, until shapes are tried again
 _OFTEN_OBJECTS = 64  # an object's, since objects are read fast without a template
 _RARER = 8  # and again each time it occurred this many times as often
-_COST_OF_NOISE = 0.1
+_COST_OF_NOISE = 1.0
+_COST_OF_SHAPE = 0.1
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
 
 # How lines of a shape are handled: read by a template, or one of these.
@@ -69,6 +70,7 @@ class _Outline:
 
     due: int
     count: int = 0
+    is_noise: bool = False  # nothing was found in one of its lines
 
 
 class Shapes:
@@ -159,7 +161,9 @@ class Shapes:
         shape = line.translate(ZEROS)
         if isinstance(self._by_shape.get(shape), Template) and len(readings) == 1:
             template = None
-            if self._is_due(line.translate(None, _FORM)):
+            seen = self._counted(line.translate(None, _FORM), 1)
+            if seen.count >= seen.due and self._credit > 0:
+                seen.due = seen.count * _RARER
                 template = self._learn(line, readings[0])
             if template is not None:
                 self._keep(shape, template)
@@ -209,18 +213,26 @@ class Shapes:
         noise = self._noise_shapes.get(outline)
         if noise is not None and noise.fullmatch(shape):
             return self._keep(shape, PROGRESS if BAR in line else NOISE)
-        if not self._is_due(outline, times):
+        seen = self._counted(outline, times)
+        if seen.count < seen.due or self._credit <= 0:
+            if seen.is_noise and self._credit > 0 and self._is_noise(line):
+                return self._keep(shape, PROGRESS if BAR in line else NOISE)
             return OBJECT if line.startswith(b'{"') else SINGLY
+        seen.due = seen.count * _RARER
         readings = read_line(line)
         if len(readings) == 1:
             return self._keep(shape, self._learn(line, readings[0]) or SINGLY)
         if readings:
             return self._keep(shape, SINGLY)
-        self._learn_noise(line, outline)
+        seen.is_noise = True
+        if seen.count >= _OFTEN * _RARER:
+            self._learn_noise(line, outline)
+        elif self._is_noise(line):
+            self._keep(shape, PROGRESS if BAR in line else NOISE)
         return SINGLY  # this once, so that it may be kept as a sample
 
-    def _is_due(self, outline: bytes, times: int = 1) -> bool:
-        """Count lines of an outline that no template reads; whether to learn it now."""
+    def _counted(self, outline: bytes, times: int) -> _Outline:
+        """Count lines of an outline that no template reads."""
         if len(self._outlines) >= _MAX_OUTLINES:
             self._outlines.clear()
         known = self._outlines.get(outline)
@@ -228,10 +240,12 @@ class Shapes:
             due = _OFTEN_OBJECTS if outline.startswith(b'{"') else _OFTEN
             known = self._outlines[outline] = _Outline(due)
         known.count += times
-        if known.count < known.due or self._credit <= 0:
-            return False
-        known.due = known.count * _RARER
-        return True
+        return known
+
+    def _is_noise(self, line: bytes) -> bool:
+        """Whether nothing is found in any line of exactly this shape."""
+        self._credit -= _COST_OF_SHAPE
+        return is_noise(line, read_line)
 
     def _learn(self, line: bytes, reading: Reading) -> Template | None:
         self._credit -= 1

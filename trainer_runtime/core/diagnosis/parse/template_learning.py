@@ -93,6 +93,11 @@ def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     )
 
 
+def is_noise(line: bytes, read: Reader) -> bool:
+    """Whether `read` finds nothing in lines of exactly this shape."""
+    return not any(read(line.translate(table)) for table in _SAME_SHAPE)
+
+
 def learn_noise(line: bytes, read: Reader) -> re.Pattern[bytes] | None:
     """An expression for the shapes of lines like `line`, in which `read` finds nothing; None if it
     finds something in one with other numbers.
@@ -101,7 +106,7 @@ def learn_noise(line: bytes, read: Reader) -> re.Pattern[bytes] | None:
     """
     if not _DIGIT.search(line):
         return re.compile(re.escape(line))
-    if any(read(line.translate(table)) for table in _SAME_SHAPE):
+    if not is_noise(line, read):
         return None
     tokens = None if _SIGN_AFTER_COMMA.search(line) else NumberTokens.of(line)
     if tokens is None:
