@@ -33,7 +33,8 @@ class Command(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = _parser(words).parse_args(words)
     if options.command not in _KEEP_UMASK:
         make_private()
     return COMMANDS[options.command].run(options)
@@ -367,12 +368,14 @@ COMMANDS = {
 }
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: list[str]) -> argparse.ArgumentParser:
+    """Of the command that is named alone where one is: all of them take longer than most run."""
+    named = [name for name in words[:1] if name in COMMANDS]
     parser = argparse.ArgumentParser(prog="trainer_runtime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, command in COMMANDS.items():
-        added = commands.add_parser(name, help=command.help)
-        for argument in command.arguments:
+    for name in named or COMMANDS:
+        added = commands.add_parser(name, help=COMMANDS[name].help)
+        for argument in COMMANDS[name].arguments:
             added.add_argument(argument.name, **argument.settings)
     return parser
 

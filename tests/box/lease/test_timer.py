@@ -20,7 +20,8 @@ from trainer_runtime.box.lease.self_terminate import (
     missing,
     terminate_host,
 )
-from trainer_runtime.box.lease.timer import LOG, LeaseTimer
+from trainer_runtime.box.lease.start_timer import LOG
+from trainer_runtime.box.lease.timer import LeaseTimer
 from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd, stop_t, time_to_stop_s
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.lines import decode, encode

@@ -29,7 +29,7 @@ from support.runs.running_run import (
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.lease.timer import LOG
+from trainer_runtime.box.lease.start_timer import LOG
 from trainer_runtime.core.files.durable import is_locked
 from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd
 from trainer_runtime.core.protocol.journal import Record

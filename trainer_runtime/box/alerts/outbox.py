@@ -17,14 +17,13 @@ from contextlib import suppress
 from typing import Any
 
 from trainer_runtime.box.alerts.pieces import Pieces
-from trainer_runtime.box.alerts.post import LONGEST_S
 from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.files import read_fields
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.alerts.alert import Alert, Onset
 from trainer_runtime.core.alerts.message import Place, body_for, message_of
 from trainer_runtime.core.alerts.order import AlertOrder
-from trainer_runtime.core.alerts.post_answer import PostAnswer
+from trainer_runtime.core.alerts.post_answer import LONGEST_S, PostAnswer
 from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.protocol.alert_record import failed, fired, sent

@@ -17,12 +17,11 @@ import urllib.error
 from typing import Any
 
 from trainer_runtime.box.files.http_request import NotWebError, opened
+from trainer_runtime.core.alerts.post_answer import LONGEST_S
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.text import shown
 
 TIMEOUT_S = 10.0
-# Total limit, also for a receiver that sends a byte now and then.
-LONGEST_S = 20
 _MOST_WAIT_S = 3600.0
 _MOST_SAID = 200
 

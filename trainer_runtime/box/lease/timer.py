@@ -20,13 +20,12 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease import self_terminate
 from trainer_runtime.box.lease.deadlines import read_lease
 from trainer_runtime.box.lease.self_terminate import Answered
+from trainer_runtime.box.lease.start_timer import LOCK, LOG, start_timer
 from trainer_runtime.box.processes.processes import BoxProcesses
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.files.durable import is_locked, lock_within
 from trainer_runtime.core.lease.lease import MOST_TO_STOP_S, Lease
 
-LOG = "lease.log"
-_LOCK = ".lease.lock"
 _LOCK_WAIT_S = 0.25
 _LONGEST_NAP_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
@@ -140,7 +139,7 @@ class Trainers:
 
 def keep(root: Path) -> int:
     """Keep the host's lease until it is over; returns 0 if another timer does already."""
-    lock = lock_within(root / _LOCK, _LOCK_WAIT_S)
+    lock = lock_within(root / LOCK, _LOCK_WAIT_S)
     if lock is None:
         return 0
     timer = LeaseTimer(root, time.time, _ask, Trainers(root))
@@ -148,22 +147,6 @@ def keep(root: Path) -> int:
         time.sleep(nap_s)
     os.close(lock)
     return 0
-
-
-def start_timer(root: Path) -> bool:
-    """Make sure that a timer runs, in a session of its own, where there is a lease; True if it had
-    to be started. Doesn't wait for it."""
-    if read_lease(root) is None or is_locked(root / _LOCK):
-        return False
-    with (root / LOG).open("ab") as log:
-        subprocess.Popen(
-            [sys.executable, "-m", "trainer_runtime", "lease", str(root)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    return True
 
 
 def timer_status(root: Path) -> TimerAnswer:
@@ -176,7 +159,7 @@ def timer_status(root: Path) -> TimerAnswer:
         else self_terminate.missing(end, self_terminate.host_variables(os.environ))
     )
     return TimerAnswer(
-        runs=is_locked(root / _LOCK),
+        runs=is_locked(root / LOCK),
         t=time.time(),
         end_t=None if lease is None else lease.end_t,
         lacks=lacks,

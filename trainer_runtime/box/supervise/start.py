@@ -15,7 +15,7 @@ from trainer_runtime.box.attach.attached_processes import AttachedProcesses
 from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease.deadlines import read_session
-from trainer_runtime.box.lease.timer import start_timer
+from trainer_runtime.box.lease.start_timer import start_timer
 from trainer_runtime.box.processes.processes import BoxProcesses
 from trainer_runtime.box.supervise.detach import report_running
 from trainer_runtime.box.supervise.supervisor import Supervisor

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields
 
+# Seconds that a post takes at most, also with a receiver that sends a byte now and then.
+LONGEST_S = 20
+
 
 @dataclass(frozen=True, slots=True)
 class PostAnswer:
