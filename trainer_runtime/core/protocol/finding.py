@@ -144,7 +144,7 @@ def finding_id(placement: int, attempt: int, code: str, onset: int | str | None)
     `onset` is the step where one is known, else `@` and the byte of the attempt's log.
     """
     named = f"{placement}:{attempt}:{code}:{onset}"
-    return hashlib.sha256(named.encode()).hexdigest()[:8]
+    return hashlib.sha256(named.encode(errors="backslashreplace")).hexdigest()[:8]
 
 
 def as_evidence(lines: Iterable[bytes]) -> tuple[str, ...]:
