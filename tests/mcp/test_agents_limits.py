@@ -236,7 +236,7 @@ def test_only_allowed_hosts_are_launched_on_or_attached_to(agent: Agent) -> None
             assert error.startswith("POLICY_HOST: ") and "agent: {hosts: [gpu1, local]}" in error
             for tool, arguments in (
                 ("launch", {"spec": _SPEC, "host": "gpu1"}),
-                ("attach", {"log": "/work/train.log", "host": "gpu1"}),
+                ("attach", {"log": "/data/train.log", "host": "gpu1"}),
             ):
                 error = await error_of(client, tool, **arguments)
                 assert error.startswith("CONFIRMATION_REQUIRED: ") and "gpu1" in error
