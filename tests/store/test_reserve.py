@@ -89,7 +89,9 @@ def test_what_ends_things_works_on_a_full_disk_and_tick_keeps_the_reserve_afterw
     disk.mkdir()
     mount = 'mount -t tmpfs -o size=64m,mode=0755 tmpfs "$1" && shift && exec "$@"'
     command = [sys.executable, str(script), str(disk), json.dumps(CONFIG), *words]
-    mounted = ["unshare", "--mount", "sh", "-c", mount, "sh", str(disk), *command]
+    # With process numbers of its own: what a command left running ends with the test.
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    mounted = [*alone, "sh", "-c", mount, "sh", str(disk), *command]
     done = subprocess.run(mounted, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
