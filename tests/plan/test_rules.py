@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainmaster.plan.decisions.architecture import Architecture, parameters
 from trainmaster.plan.decisions.checkpoint_interval import ceiling_s, kept_checkpoints
+from trainmaster.plan.decisions.fit import LONGEST_WITH_SCORES
 from trainmaster.plan.decisions.hardware import recommend_gpu
 from trainmaster.plan.decisions.hyperparameters import (
     choose_micro_batch,
@@ -152,3 +155,16 @@ def test_memory_grows_with_the_micro_batch_and_doubles_its_activations_in_fp32()
     assert full.activations_gib == pytest.approx(2 * half.activations_gib)
     assert twice.activations_gib == pytest.approx(2 * half.activations_gib)
     assert half.state_gib == full.state_gib == pytest.approx(124_373_760 * 16 / 2**30)
+
+
+def test_attention_that_keeps_its_weights_takes_two_bytes_for_each_of_them() -> None:
+    model = Architecture("gpt2", 12, 12, 12, 768, 3072, 50304, 1024)
+    fused, kept = (
+        memory(Load(model, parameters(model), scores=scores), 8, "bf16", "cpu").activations_gib
+        for scores in (False, True)
+    )
+    weights = 8 * 12 * 12 * 1024 * 1024  # batch, layers, heads, a square of positions
+    assert kept - fused == pytest.approx(2 * weights / 2**30)
+    script = (Path(__file__).parents[1] / "golden/scripts/nanogpt_gpt2.py").read_text()
+    bf16, fp32 = LONGEST_WITH_SCORES["bf16"], LONGEST_WITH_SCORES["fp32"]
+    assert f"{{torch.bfloat16: {bf16}, torch.float32: {fp32}}}" in script

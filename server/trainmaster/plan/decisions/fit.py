@@ -23,6 +23,8 @@ _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
 # Of a model whose sizes aren't known: a batch that is small for nearly any.
 _CAREFUL_MICRO_BATCH = 1
 _REFERENCE_BYTES_PER_PARAMETER = 4.0
+# Up to this length the nanogpt script computes attention on CPUs without fusing it.
+LONGEST_WITH_SCORES = {"bf16": 1024, "fp32": 512}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,15 @@ def fit(
 def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) -> Load:
     model, count = network.architecture, network.parameters or 0
     pairs, logits = method.sequences, method.name != "reward"
+    longest = LONGEST_WITH_SCORES.get(target.precision, 0)
+    on_cpu = spec.framework == "nanogpt" and target.device == "cpu"
+    scores = on_cpu and spec.data.seq_len <= longest
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, spec.framework)
         frozen = base_bytes(spec.adapter, count, model, target.precision)
-        return Load(model, trained, frozen, pairs, logits)
+        return Load(model, trained, frozen, pairs, logits, scores)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
-    return Load(model, count, frozen, pairs, logits)
+    return Load(model, count, frozen, pairs, logits, scores)
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:

@@ -48,7 +48,7 @@ class Load:
     `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
     have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
-    output is a choice of tokens.
+    output is a choice of tokens; `scores`: whether attention is not fused and keeps its weights.
     """
 
     model: Architecture | None
@@ -56,6 +56,7 @@ class Load:
     frozen_bytes: float = 0.0
     sequences: int = 1
     logits: bool = True
+    scores: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def memory(
         tokens = micro_batch * load.sequences * load.model.seq_len
         # The formulas count half-precision elements of two bytes.
         element = 2 if precision == "fp32" else 1
-        activations = tokens * _activation_bytes(load.model, sharing.recompute) * element
+        activations = tokens * _activation_bytes(load, load.model, sharing.recompute) * element
         logits = tokens * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
     offloads = sharing.strategy == "zero3_offload"
     whole = load.trained * STATE_BYTES_PER_PARAMETER + load.frozen_bytes
@@ -122,7 +123,7 @@ def _gathered_bytes(model: Architecture | None) -> float:
     return _GATHERED_BYTES * (model.vocab_size * model.d_model + 2 * layer)
 
 
-def _activation_bytes(model: Architecture, recompute: bool) -> int:
+def _activation_bytes(load: Load, model: Architecture, recompute: bool) -> int:
     """Bytes kept for the backward pass, per token, in half precision.
 
     Recomputed: the input of each block, and everything of the block being computed.
@@ -131,6 +132,8 @@ def _activation_bytes(model: Architecture, recompute: bool) -> int:
         of_block = 14 * model.d_model + 4 * model.kv_width + 4 * model.d_ff
     else:
         of_block = 12 * model.d_model + 4 * model.kv_width + 6 * model.d_ff
+    if load.scores:
+        of_block += 2 * model.n_head * model.seq_len
     if recompute:
         return model.n_layer * 2 * model.d_model + of_block
     return model.n_layer * of_block
