@@ -29,7 +29,8 @@ from support.benchmarks.turns import Sample, best, processor_seconds, rate
 from trainer_runtime.core.protocol.lineage import Lineage, Start
 from trainmaster.metrics.run_series import live_series
 from trainmaster.metrics.series_sql import bests
-from trainmaster.store.metrics_store import MetricsStore, Point
+from trainmaster.store.metrics_rows import Point
+from trainmaster.store.metrics_store import MetricsStore
 
 _KEYS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_s", "mfu")
 _BATCH = 100

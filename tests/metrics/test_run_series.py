@@ -16,7 +16,8 @@ from trainer_runtime.core.protocol.lineage import Lineage, Start
 from trainmaster.metrics.run_series import RunSeries, live_series
 from trainmaster.metrics.series_sql import bests
 from trainmaster.store.buckets import Bucket, Row, cut_rows, joined, of_rows
-from trainmaster.store.metrics_store import MetricsStore, Point
+from trainmaster.store.metrics_rows import Point
+from trainmaster.store.metrics_store import MetricsStore
 
 # Attempts: the step each started from, how many points it came to, how often a point, and how far
 # its steps went back once in the middle.

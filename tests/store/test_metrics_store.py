@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainer_runtime.core.protocol.event import Event
-from trainmaster.store.metrics_store import MetricsStore, Point, StoredEvent
+from trainmaster.store.metrics_rows import Point, StoredEvent
+from trainmaster.store.metrics_store import MetricsStore
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from support.box.logical_clock import contents
 
 from trainmaster.store.buckets import Bucket, Row, joined, of_rows
-from trainmaster.store.metrics_store import MetricsStore, Point
+from trainmaster.store.metrics_rows import Point
+from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.rollup import LEVELS, cover, stats
 
 REPOSITORY = Path(__file__).parents[2]
@@ -27,7 +28,8 @@ ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 _WRITING = """
 import sys
 from pathlib import Path
-from trainmaster.store.metrics_store import MetricsStore, Point
+from trainmaster.store.metrics_rows import Point
+from trainmaster.store.metrics_store import MetricsStore
 store, seed = MetricsStore(Path(sys.argv[1])), int(sys.argv[2])
 print("ready", flush=True)
 step = 0

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from support.backends.unreliable_transport import PartingHost
-from support.core.journal_records import FIRST_T, attempt_starting, lines, metric, started, state
+from support.core.journal_records import FIRST_T, metric, started
 from support.runs.running_run import holding, run_async
-from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
+from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run, heartbeat
 
 from trainmaster.runs.logs import read_log
 from trainmaster.runs.status import status_of
@@ -397,19 +397,3 @@ def all_have(runs: Sequence[FakeRun], steps: list[int]) -> bool:
 
 def give_secret(workspace: FollowedWorkspace, run: FakeRun) -> None:
     keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
-
-
-def heartbeat(run: FakeRun, *, t: float, first: bool = True) -> None:
-    rows = (attempt_starting(1), state("running"), ("sample", {"values": {}}))
-    data = lines(rows, first_t=t - 2)
-    run.write(JOURNAL, b"".join(data if first else data[-1:]))
-
-
-def end_run(run: FakeRun) -> None:
-    rows = (
-        attempt_starting(1),
-        state("preparing", generation=1),
-        state("completed", generation=1),
-        ("closed", {}),
-    )
-    run.write(JOURNAL, b"".join(lines(rows)))

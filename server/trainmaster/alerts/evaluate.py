@@ -12,7 +12,7 @@ from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.protocol.alert_record import FAILED, Message
 from trainmaster.alerts.rules import alerts_of, watched
 from trainmaster.store.control.alerts import AlertRow
-from trainmaster.store.metrics_store import StoredEvent
+from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace

@@ -10,7 +10,8 @@ from trainer_runtime.core.protocol.lineage import Lineage
 from trainmaster.metrics.selection import moving_average
 from trainmaster.metrics.series_sql import extent, first_since, point_from, point_until
 from trainmaster.store.buckets import Bucket, Row, cut_buckets, cut_rows, joined, of_rows
-from trainmaster.store.metrics_store import MetricsStore, Series
+from trainmaster.store.metrics_rows import Series
+from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.rollup import LEVELS, cover
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

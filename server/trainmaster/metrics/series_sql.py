@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainmaster.store.buckets import Row
-from trainmaster.store.metrics_store import MetricsStore, Series
+from trainmaster.store.metrics_rows import Series
+from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.rollup import LEVELS, stats
 
 _BEFORE_ALL = -(2**62)

@@ -19,7 +19,7 @@ from trainer_runtime.core.protocol.trainer_lines import (
     Warned,
     trainer_line,
 )
-from trainmaster.store.metrics_store import StoredEvent
+from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
 from trainmaster.words.answers.runs import Change
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from trainer_runtime.core.protocol.states import ENDED_RUNS
 from trainmaster.runs.changes import news_of
 from trainmaster.runs.status import status_of
-from trainmaster.store.metrics_store import StoredEvent
+from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view

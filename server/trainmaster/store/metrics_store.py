@@ -11,14 +11,14 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction, version_of
+from trainmaster.store.metrics_rows import PointFields, Series, StoredEvent
 from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
@@ -63,39 +63,9 @@ MAX_FOLD_CHARACTERS = 8 << 20
 _WAL_PAGES = 4096
 _LONGEST_KEY = 200
 _FARTHEST_X = 2**53
-# The fields of a Point: a plain tuple is created in a fifth of the time, for every number that a
-# run reports.
-PointFields = tuple[str, int, float | None, float]
 _Place = tuple[str, int, int, int]  # run, placement, attempt, segment
 _Rows = list[StoredRow]
 _MOST_ROWS = 10_000
-
-
-class Point(NamedTuple):
-    """One value of one key. `t`: Unix seconds, None if unknown."""
-
-    key: str
-    x: int
-    t: float | None
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event other than a metric; `attempt` 0 is the supervisor's journal."""
-
-    attempt: int
-    event: Event
-
-
-class Series(NamedTuple):
-    """The identity of one series."""
-
-    sid: int
-    placement: int
-    attempt: int
-    segment: int
-    key: str
 
 
 class MetricsStore:

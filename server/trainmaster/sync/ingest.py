@@ -20,7 +20,8 @@ from trainer_runtime.core.protocol.lines import (
 )
 from trainer_runtime.core.protocol.progress import Progress
 from trainmaster.store.database import is_of_the_database
-from trainmaster.store.metrics_store import MetricsStore, PointFields, StoredEvent
+from trainmaster.store.metrics_rows import PointFields, StoredEvent
+from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.refusals import HOST_DATA_REFUSED, Quarantine, UnusableDataError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.box.scripted_processes import CONFIG
-from support.core.journal_records import EventBody, lines
+from support.core.journal_records import EventBody, attempt_starting, lines, state
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -23,6 +23,8 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 
 HOST = "box"
+
+_JOURNAL = "supervisor.jsonl"
 
 
 class FollowedWorkspace(Workspace):
@@ -83,3 +85,19 @@ class FakeRun:
         """The steps that the database knows, over all attempts and segments."""
         pieces = self._workspace.metrics.series(self.run_id, "loss")
         return [x for piece in pieces for x, _, _ in self._workspace.metrics.points(piece.sid)]
+
+
+def heartbeat(run: FakeRun, *, t: float, first: bool = True) -> None:
+    rows = (attempt_starting(1), state("running"), ("sample", {"values": {}}))
+    data = lines(rows, first_t=t - 2)
+    run.write(_JOURNAL, b"".join(data if first else data[-1:]))
+
+
+def end_run(run: FakeRun) -> None:
+    rows = (
+        attempt_starting(1),
+        state("preparing", generation=1),
+        state("completed", generation=1),
+        ("closed", {}),
+    )
+    run.write(_JOURNAL, b"".join(lines(rows)))
