@@ -169,6 +169,8 @@ ACTING_COMMANDS = {
         "transfer",
         "provision-worker",
         "send-alerts",
+        "install",
+        "read-log",  # keeps what it read in the home, for the call that awaits it
     ),
 }
 
