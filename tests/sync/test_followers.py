@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,9 @@ from support.core.journal_records import FIRST_T, metric, started
 from support.runs.running_run import holding, run_async
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run, heartbeat
 
+from trainer_runtime.box.files.compaction import Compaction
+from trainer_runtime.core.files.compacted import REGION_BYTES
+from trainer_runtime.core.protocol.lines import encode
 from trainmaster.runs.logs import read_log
 from trainmaster.runs.status import status_of
 from trainmaster.runs.wait import wait_for_event
@@ -124,6 +128,27 @@ def test_what_a_follower_left_in_the_mirror_is_ingested_by_the_next(
     run_async(work)
     refresh(workspace)
     assert other.steps() == [1, 2]
+
+
+def test_a_mirror_made_anew_holds_what_the_host_has_compressed(
+    workspace: FollowedWorkspace, run: FakeRun
+) -> None:
+    run.emit(EVENTS, [started(), metric(1)], first_t=FIRST_T)
+    refresh(workspace)
+    filler = encode(2, FIRST_T, "note", {"text": "x" * 100_000})
+    run.write(EVENTS, filler * (2 * REGION_BYTES // len(filler) + 1))
+    run.emit(EVENTS, [metric(2)], first_t=FIRST_T + 9)
+    whole, compaction = run.path(EVENTS).read_bytes(), Compaction(run.path(EVENTS), 0)
+    assert compaction.step() and compaction.step()
+    assert run.path(EVENTS).read_bytes() != whole
+    refresh(workspace)
+    assert run.mirrored(EVENTS) == whole
+    shutil.rmtree(workspace.home.mirror)
+    with workspace.metrics.writing():
+        workspace.metrics.clear()
+    refresh(workspace)
+    assert run.mirrored(EVENTS) == whole
+    assert run.steps() == [1, 2]
 
 
 def test_a_truncated_log_is_put_aside_and_the_new_one_mirrored(

@@ -7,6 +7,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+from trainer_runtime.core.files.compacted import (
+    LARGEST_ARCHIVE_BYTES,
+    archive_of,
+    fill_holes,
+    regions_with_holes,
+    unpack,
+)
 from trainer_runtime.core.protocol.followed_files import (
     APPENDED_IN_ATTEMPT,
     EVENTS,
@@ -145,8 +152,18 @@ class _Copy:
         """The original from `begin` on; None where it no longer holds the copied bytes."""
         tail = self.writer.tail(name)
         path = f"{self.folder}/{name}"
-        data = await self._host.read(path, begin - len(tail), len(tail) + length)
+        data = await self._read(path, begin - len(tail), len(tail) + length)
         return data[len(tail) :] if data.startswith(tail) else None
+
+    async def _read(self, path: str, offset: int, length: int) -> bytes:
+        """As the follower on the host reads it: with what was compressed there."""
+        data, regions = await self._host.read(path, offset, length), {}
+        for begin in regions_with_holes(offset, data):
+            packed = await self._host.read(archive_of(path, begin), 0, LARGEST_ARCHIVE_BYTES)
+            region = unpack(packed)
+            if region is not None:
+                regions[begin] = region
+        return fill_holes(offset, data, regions) if regions else data
 
     def _rotate(self, name: str) -> None:
         put_aside = self.writer.rotate(name, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, complete_lines, decode
 
@@ -64,8 +65,7 @@ class _Tail:
     def read(self) -> list[bytes]:
         try:
             with self._path.open("rb") as file:
-                file.seek(self.offset)
-                data = file.read(_MOST_BYTES)
+                data = read_at(file.fileno(), str(self._path), self.offset, _MOST_BYTES)
         except FileNotFoundError:
             return []
         self.more = len(data) == _MOST_BYTES

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES, TAIL_BYTES
 
 _FLUSH_BYTES = 64 << 10
@@ -162,7 +163,7 @@ class AppendedFile:
             if os.fstat(descriptor).st_ino != self._inode and self._source == self._path:
                 self._seen = None  # replaced since the last refresh
                 return b""
-            data = _read_at(descriptor, before + wanted, self._cursor - before)
+            data = read_at(descriptor, self._source, self._cursor - before, before + wanted)
         except OSError:
             self._seen = None
             return b""
@@ -248,7 +249,7 @@ class ReplacedFile:
             return
         try:
             status = os.fstat(descriptor)
-            data = _read_at(descriptor, LARGEST_WHOLE_BYTES + 1, 0)
+            data = read_at(descriptor, self._path, 0, LARGEST_WHOLE_BYTES + 1)
         except OSError:
             return
         finally:
@@ -257,14 +258,3 @@ class ReplacedFile:
         if len(data) <= LARGEST_WHOLE_BYTES:
             header = {"run": self._run_id, "file": self.name, "mtime_ns": status.st_mtime_ns}
             outbox.frame(header, data)
-
-
-def _read_at(descriptor: int, length: int, offset: int) -> bytes:
-    """The requested number of bytes, fewer only at the file's end."""
-    data = os.pread(descriptor, length, offset)
-    while 0 < len(data) < length:
-        more = os.pread(descriptor, length - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data

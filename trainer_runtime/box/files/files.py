@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, DecodingError, Fields, decode_value
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import read_regular
@@ -83,7 +84,8 @@ _PIECE_BYTES = 1 << 20
 
 
 class LineReader:
-    """Reads what was appended to a file since the last time, whole lines only."""
+    """Reads what was appended to a file since the last time, whole lines only; also lines of
+    regions that were compressed."""
 
     def __init__(self, path: Path, begin: int = 0, end: int | None = None) -> None:
         """`begin`, `end`: the bytes of the file that are read; `end` None: as far as it goes."""
@@ -103,11 +105,13 @@ class LineReader:
         except FileNotFoundError:
             return
         with file:
-            file.seek(self._offset)
             rest = b""
-            while piece := file.read(min(_PIECE_BYTES, self._end - self._offset - len(rest))):
+            while piece := self._piece(file.fileno(), self._offset + len(rest)):
                 data = rest + piece
                 lines, used = complete_lines(data)
                 rest = data[used:]
                 self._offset += used
                 yield from lines
+
+    def _piece(self, descriptor: int, begin: int) -> bytes:
+        return read_at(descriptor, str(self._path), begin, min(_PIECE_BYTES, self._end - begin))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import trainer_runtime
+from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_value
 from trainer_runtime.core.files.regular import read_regular
@@ -81,8 +82,7 @@ def _tail(path: Path, offset: int) -> str | None:
     begin = max(0, offset - TAIL_BYTES)
     try:
         with path.open("rb") as file:
-            file.seek(begin)
-            tail = file.read(offset - begin)
+            tail = read_at(file.fileno(), str(path), begin, offset - begin)
     except FileNotFoundError:
         return None
     return tail.decode("latin-1") if len(tail) == offset - begin else None

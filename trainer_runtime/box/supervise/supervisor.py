@@ -22,6 +22,7 @@ from trainer_runtime.box.lease.deadlines import Deadlines
 from trainer_runtime.box.processes.processes import Processes
 from trainer_runtime.box.supervise import attempts
 from trainer_runtime.box.supervise.history import SNAPSHOT_EVERY, open_history
+from trainer_runtime.box.supervise.old_regions import OldRegions
 from trainer_runtime.box.supervise.publish import Publisher
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
@@ -71,6 +72,7 @@ class Supervisor:
         self._stalls = StallInspector(run, self._watch, inspect)
         self._pinned = PinnedCheckpoints(run)
         self._deadlines = Deadlines(run)
+        self._old_regions = OldRegions(run, clock)
         self._heard_t = record.heartbeat_t
         self._unseen = record.current.number if record.current else None
         self._recall_t = clock() + HEARTBEAT_S
@@ -88,6 +90,7 @@ class Supervisor:
         self._beat()
         self._publish()
         self._history.keep()
+        self._old_regions.poll(self._progress)
         return False
 
     def _act(self, record: Record, desired: Desired) -> bool:

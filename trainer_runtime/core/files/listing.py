@@ -30,9 +30,10 @@ _READ_BYTES = 1 << 20
 # Beyond these, the client asks for each chunk's digest after the download: a listing stays fast.
 _LARGEST_HASHED_BYTES = CHUNK_BYTES
 _MOST_HASHED_BYTES = 1 << 30
-# Secrets, locks, and what is being written or removed just now.
+# Secrets, locks, what is being written or removed just now, and compressed parts of other files.
 _NEVER = re.compile(
     r"\.[^/]*|(?:[^/]+/)*\.(?:writing|old|superseded)-[^/]*(?:/.*)?|(?:[^/]+/)*\.[^/]*\.part"
+    r"|(?:[^/]+/)*[^/]+\.jsonl\.compacted(?:/.*)?"
 )
 # Why something is left out; what follows, the words of a system, is not passed on.
 _REASONS = re.compile(
