@@ -18,7 +18,7 @@ _NO_ARCHIVE = (FileNotFoundError, NotADirectoryError, ValueError)
 def read_at(descriptor: int, path: str, offset: int, length: int) -> bytes:
     """The bytes from `offset` on of the file opened from `path`, fewer only at the file's end.
 
-    The file is read before its archives are looked for, and an archive is complete before its
+    The file is read before its archives are opened, and an archive is complete before its
     region becomes a hole: what is compressed meanwhile is read all the same. Zeros of no archive,
     as a power cut leaves them, stay zeros.
 

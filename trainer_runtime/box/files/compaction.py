@@ -2,7 +2,7 @@
 
 A kill at any moment loses nothing. A region is freed (a hole is punched, so that offsets stay) only
 once its archive was read back, compared and made durable; an archive whose region a kill left in
-place is found by the next process. Appending goes on meanwhile.
+place is found by the next process. Appending continues meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainer_runtime.box.files.compacted import read_archive, read_at
 from trainer_runtime.core.files.compacted import REGION_BYTES, archive_of, pack
 from trainer_runtime.core.files.durable import sync_folder, write_atomic
 
-# The newest bytes stay as they are: whatever looks at a file's end reads them.
+# The newest bytes stay as they are: readers of a file's end need nothing else.
 KEPT_BYTES = 16 << 20
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EPERM})
@@ -130,4 +130,4 @@ def _is_hole(descriptor: int, begin: int) -> bool:
     try:
         return os.lseek(descriptor, begin, os.SEEK_DATA) >= begin + REGION_BYTES
     except OSError as error:
-        return error.errno == errno.ENXIO  # no data up to the end; or what it is can't be told
+        return error.errno == errno.ENXIO  # no data up to the end; or the file system doesn't say

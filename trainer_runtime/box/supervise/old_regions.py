@@ -1,4 +1,4 @@
-"""Compresses what is old in a run's journal and events, while the run goes on."""
+"""Compresses what is old in a run's journal and events, while the run continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainer_runtime.box.files.compaction import Compaction
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease.deadlines import read_session
 
-_LOOK_EVERY_S = 60.0
+_CHECK_EVERY_S = 60.0
 
 
 class OldRegions:
@@ -20,7 +20,7 @@ class OldRegions:
     def __init__(self, run: RunFolder, clock: Callable[[], float]) -> None:
         self._run = run
         self._clock = clock
-        self._due_t = clock() + _LOOK_EVERY_S
+        self._due_t = clock() + _CHECK_EVERY_S
         self._journal = Compaction(run.journal)
         self._events: dict[int, Compaction] = {}
         self._finished: set[int] = set()
@@ -35,7 +35,7 @@ class OldRegions:
                 return
         except OSError:
             pass  # no room, or a failing disk: the file is as it was
-        self._due_t = self._clock() + _LOOK_EVERY_S
+        self._due_t = self._clock() + _CHECK_EVERY_S
 
     def _compress_events(self, attempts: list[int]) -> bool:
         for number in attempts:

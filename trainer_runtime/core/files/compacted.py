@@ -1,7 +1,7 @@
 """Appended files whose old regions are compressed: `<name>.compacted/<first byte>.gz`.
 
 A file's offsets stay as they are. What was compressed is a hole in the file, which reads as zeros;
-none of the lines in such files holds a zero byte, so that zeros alone say where to look.
+none of the lines in such files holds a zero byte, so that zeros alone mark what is compressed.
 """
 
 from __future__ import annotations
