@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import select
@@ -13,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from support.box.run_configs import Config, Events, bytes_of, changed, model_of, pretraining
 from support.plan.rendered import SCRIPT, write_script
 from support.runs.running_run import LONGEST_S, own_run_id
 
 from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
 RUN_ID = own_run_id("tiny")
@@ -27,8 +26,6 @@ RUN_ID = own_run_id("tiny")
 REPOSITORY = Path(__file__).parents[3]
 SEQ_LEN = 32
 LOSSES = ("loss", "grad_norm", "lr", "val_loss")
-Config = dict[str, Any]
-Events = list[dict[str, Any]]
 
 
 def prepared_config(folder: Path, framework: str, text: bytes, **others: bytes) -> Config:
@@ -40,58 +37,24 @@ def prepared_config(folder: Path, framework: str, text: bytes, **others: bytes) 
     for name, content in texts.items():
         (folder / name).mkdir()
         (folder / name / "self.py").write_bytes(content)
-    sources = [
-        {"name": name, "path": str(folder / name), "format": "text", "weight": 1.0}
-        for name in texts
-    ]
-    listed = [Source(name, str(folder / name), list_files(folder / name)) for name in texts]
-    config: Config = {
-        "config_version": 1,
-        "run_id": RUN_ID,
-        "name": "tiny",
-        "framework": framework,
-        "method": "pretrain",
-        "model": {
-            "n_layer": 2,
-            "n_head": 2,
-            "n_kv_head": 2,
-            "d_model": 32,
-            "d_ff": 64,
-            "vocab_size": 257,
-            "style": "gpt2",
-            "dropout": 0.1,
+    data = bytes_of({name: folder / name for name in texts}, SEQ_LEN, folder / "cache")
+    size = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64}
+    config = changed(
+        pretraining(
+            framework, model_of(size, vocab_size=257), data, {"micro_batch": 4, "accumulation": 2}
+        ),
+        {
+            "run_id": RUN_ID,
+            "name": "tiny",
+            "model__dropout": 0.1,
+            "optimizer__lr": 0.003,
+            "schedule__kind": "cosine",
+            "steps": 40,
+            "eval": {"every_steps": 10, "batches": 2},
+            "checkpoint__keep_best": 1,
         },
-        "data": {
-            "sources": sources,
-            "tokenizer": "byte",
-            "seq_len": SEQ_LEN,
-            "fingerprint": fingerprint(listed, "byte", SEQ_LEN),
-            "cache_dir": str(folder / "cache"),
-            "skip": [],
-        },
-        "batch": {"tokens": 8 * SEQ_LEN, "micro_batch": 4, "accumulation": 2},
-        "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "grad_clip": 1.0},
-        "schedule": {"kind": "cosine", "warmup_steps": 5, "min_lr_ratio": 0.1},
-        "steps": 40,
-        "precision": "bf16",
-        "seed": 1337,
-        "eval": {"every_steps": 10, "batches": 2},
-        "checkpoint": {"every": 10, "keep_latest": 3, "keep_best": 1, "metric": "val_loss"},
-        "compute": {"device": "cpu", "threads": 1, "compile": False},
-    }
+    )
     prepare(RunConfig.parse(config), print)
-    return config
-
-
-def changed(config: Config, changes: dict[str, Any]) -> Config:
-    """A copy with other values: of a `section__field`, or of a whole section."""
-    config = copy.deepcopy(config)
-    for path, value in changes.items():
-        section, _, field = path.partition("__")
-        if field:
-            config[section][field] = value
-        else:
-            config[section] = value
     return config
 
 

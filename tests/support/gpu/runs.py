@@ -5,7 +5,6 @@ The client is not needed: train.py is the committed script of its kind, config.j
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import shutil
@@ -13,23 +12,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from support.box.run_configs import Config, Events, bytes_of, changed, model_of, pretraining
 from support.gpu.part import Setting
 
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 
 REPOSITORY = Path(__file__).parents[3]
 SCRIPTS = REPOSITORY / "tests" / "golden" / "scripts"
-Config = dict[str, Any]
-Events = list[dict[str, Any]]
+
+
+SMALL = {"n_layer": 6, "n_head": 6, "d_model": 384}
 
 
 def base_config(
@@ -37,72 +37,32 @@ def base_config(
 ) -> Config:
     """A small training of the runtime's own sources as bytes; `changes` replace whole sections,
     or with `section__field` one value."""
-    corpus = REPOSITORY / "trainer_runtime" / "core"
     seq_len = seq_len or (32 if setting.tiny else 256)
     size = {"n_layer": 2, "n_head": 2, "d_model": 32} if setting.tiny else SMALL
-    batch = 4 if setting.tiny else 16
-    config: Config = {
-        "config_version": 1,
+    corpus = {"main": REPOSITORY / "trainer_runtime" / "core"}
+    batch = {"micro_batch": 4 if setting.tiny else 16, "accumulation": 1}
+    config = pretraining(
+        framework,
+        model_of(size, vocab_size=320),
+        bytes_of(corpus, seq_len, setting.folder / "cache"),
+        batch,
+        device=setting.device,
+    )
+    config["compute"] |= {
+        "threads": 1 if setting.device == "cpu" else 8,
+        "processes": 1,
+        "strategy": "single",
+        "activation_checkpointing": False,
+    }
+    config["checkpoint"]["keep_latest"] = 2
+    config |= {
         "name": "gpu",
-        "framework": framework,
-        "method": "pretrain",
         "method_args": {},
-        "model": model_of(size, vocab_size=320),
         "adapter": None,
-        "data": {
-            "sources": [
-                {"name": "main", "path": str(corpus), "format": "text", "weight": 1.0},
-            ],
-            "tokenizer": "byte",
-            "seq_len": seq_len,
-            "fingerprint": fingerprint(
-                [Source("main", str(corpus), list_files(corpus))], "byte", seq_len
-            ),
-            "cache_dir": str(setting.folder / "cache"),
-            "skip": [],
-        },
-        "batch": {"tokens": batch * seq_len, "micro_batch": batch, "accumulation": 1},
-        "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.1, "grad_clip": 1.0},
-        "schedule": {"kind": "constant", "warmup_steps": 5, "min_lr_ratio": 0.1},
-        "steps": 30,
-        "precision": "bf16",
-        "seed": 1337,
-        "eval": {"every_steps": None, "batches": 0},
-        "checkpoint": {"every": 10, "keep_latest": 2, "keep_best": 0, "metric": "val_loss"},
         "recovery": {"max_restarts": 3, "on_crash": "resume", "on_oom": "patch"},
-        "compute": {
-            "device": setting.device,
-            "threads": 1 if setting.device == "cpu" else 8,
-            "compile": False,
-            "processes": 1,
-            "strategy": "single",
-            "activation_checkpointing": False,
-        },
         "tracking": {},
     }
     return changed(config, changes)
-
-
-SMALL = {"n_layer": 6, "n_head": 6, "d_model": 384}
-
-
-def model_of(size: Mapping[str, int], vocab_size: int, style: str = "gpt2") -> Config:
-    """The model's section for these sizes, without dropout."""
-    sizes = {**size, "n_kv_head": size["n_head"], "d_ff": 4 * size["d_model"]}
-    places = dict.fromkeys(("preset", "path", "hub", "revision"))
-    return {**sizes, "vocab_size": vocab_size, "style": style, "dropout": 0.0, **places}
-
-
-def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """A copy with other values: of a `section__field`, or of a whole section."""
-    config = copy.deepcopy(config)
-    for path, value in changes.items():
-        section, _, field = path.partition("__")
-        if field:
-            config[section][field] = value
-        else:
-            config[section] = value
-    return config
 
 
 class Run:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.box.tiny_training import REPOSITORY, Config, RunFolder, changed, prepared_config
+from support.box.run_configs import Config, changed
+from support.box.tiny_training import REPOSITORY, RunFolder, prepared_config
 from support.plan.rendered import SCRIPT, script_text
 
 STEPS = 12

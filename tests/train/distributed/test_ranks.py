@@ -19,14 +19,8 @@ from typing import Any
 
 import pytest
 from safetensors import safe_open
-from support.box.tiny_training import (
-    REPOSITORY,
-    Config,
-    RunFolder,
-    changed,
-    metric_step,
-    prepared_config,
-)
+from support.box.run_configs import Config, changed
+from support.box.tiny_training import REPOSITORY, RunFolder, metric_step, prepared_config
 from support.runs.running_run import begin_with, standing_after, wait_until
 
 from trainer_runtime.core import frameworks

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.box.tiny_training import LOSSES, SEQ_LEN, Config, RunFolder, changed, prepared_config
+from support.box.run_configs import Config, changed
+from support.box.tiny_training import LOSSES, SEQ_LEN, RunFolder, prepared_config
 from support.plan.rendered import script_text
 from support.train.hf_attempts import (
     Attempts,

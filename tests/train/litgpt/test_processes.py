@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.box.tiny_training import REPOSITORY, Config, changed
+from support.box.run_configs import Config, changed
+from support.box.tiny_training import REPOSITORY
 from support.plan.rendered import SCRIPT
 from support.runs.running_run import begin_with, standing_after
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining

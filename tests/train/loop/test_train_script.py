@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.box.run_configs import Config, changed
 from support.box.tiny_training import (
     LOSSES,
     REPOSITORY,
     SEQ_LEN,
-    Config,
     TinyRun,
-    changed,
     prepared_config,
     wait_for,
 )
