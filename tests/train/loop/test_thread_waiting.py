@@ -12,9 +12,12 @@ import pytest
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 REPOSITORY = Path(__file__).parents[3]
-# Prints the number of threads before, during and after a pool of idle ones.
-OPENING_A_POOL = """
-import os, torch
+# Prints the number of threads before, during and after a pool of idle ones; then the bits of
+# trainings whose threads spin, sleep, and change between the two.
+PROGRAM = """
+import hashlib, importlib.util, os, sys, torch
+from types import SimpleNamespace
+from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients
 from trainer_runtime.train.loop.thread_waiting import _OpenMP
 
 def threads():
@@ -33,7 +36,49 @@ while threads() > before:
     os.sched_yield()
 openmp.sleep()
 print(before, during, threads(), float(torch.ones(1 << 20).sum()))
+
+described = importlib.util.spec_from_file_location("script", sys.argv[1])
+script = importlib.util.module_from_spec(described)
+described.loader.exec_module(script)
+sizes = {"n_layer": 1, "n_head": 4, "n_kv_head": 4, "d_model": 128, "d_ff": 512}
+settings = SimpleNamespace(**sizes, vocab_size=257, dropout=0.1)
+choices = SimpleNamespace(name="adamw", weight_decay=0.1, lr=1e-3, betas=(0.9, 0.95))
+
+def trained(sleeps):
+    torch.manual_seed(1)
+    model = script.GPT(settings, 64)
+    optimizer, digest = adamw(model, choices), hashlib.sha256()
+    for step in range(12):
+        openmp.sleep() if sleeps(step) else openmp.spin()
+        tokens = torch.randint(257, (12, 64))
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(tokens, tokens)
+        loss.backward()
+        clip_gradients(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        digest.update(loss.detach().numpy().tobytes())
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return digest.hexdigest()
+
+print(trained(lambda _: False), trained(lambda _: True), trained(lambda step: step // 2 % 2))
 """
+
+
+@pytest.fixture(scope="module")
+def printed() -> list[list[str]]:
+    """The words of each line that the program prints."""
+    script = REPOSITORY / "tests" / "golden" / "scripts" / "nanogpt_gpt2.py"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(script)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stderr == ""
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 class Recorded:
@@ -84,15 +129,14 @@ def test_where_the_system_does_not_say_nothing_is_changed() -> None:
     assert switch.settings == []
 
 
-def test_the_pool_that_makes_threads_sleep_ends_when_they_spin_again() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", OPENING_A_POOL],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.stderr == ""
-    before, during, again, total = done.stdout.split()
+def test_the_pool_that_makes_threads_sleep_ends_when_they_spin_again(
+    printed: list[list[str]],
+) -> None:
+    before, during, again, total = printed[0]
     assert int(during) == int(again) == int(before) + 1 + len(os.sched_getaffinity(0))
     assert float(total) == 1 << 20
+
+
+def test_a_training_has_the_same_bits_however_its_threads_wait(printed: list[list[str]]) -> None:
+    spinning, sleeping, changing = printed[1]
+    assert spinning == sleeping == changing
