@@ -1,4 +1,4 @@
-"""nanoGPT's own train.py as a peer: run as it is, on random tokens, and timed by what it prints."""
+"""nanoGPT's own train.py as a peer: run as it is, and timed by what it prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "TRAINMASTER_NANOGPT"
-_ITERATION = re.compile(r"iter (\d+): loss (\S+), time")
+ITERATION = re.compile(r"iter (\d+): loss (\S+), time ([\d.]+)ms")
+_AUTOCAST = "ctx = torch.autocast('cpu', torch.bfloat16) if device_type == 'cpu'"
+_WITHOUT_AUTOCAST = "ctx = nullcontext() if device_type == 'cpu'"
+# nanoGPT's own file with one line of it replaced in memory.
+_WITH_AUTOCAST = f"""\
+import pathlib, sys
+sys.path.insert(0, "")
+text = pathlib.Path("train.py").read_text()
+assert {_WITHOUT_AUTOCAST!r} in text
+exec(compile(text.replace({_WITHOUT_AUTOCAST!r}, {_AUTOCAST!r}), "train.py", "exec"))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +57,28 @@ def write_tokens(folder: Path, *, vocab_size: int, count: int) -> dict[str, int]
     return sizes
 
 
+def nanogpt_command(
+    tokens: Path, vocab_size: int, options: Mapping[str, object], *, autocast: bool = False
+) -> list[str]:
+    """The command that trains on the files in `tokens`, in nanoGPT's folder, with its own
+    `options`; writes the vocabulary's size, which nanoGPT reads there.
+
+    `autocast`: on a CPU in bf16, which nanoGPT does not offer.
+    """
+    (tokens / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": vocab_size}))
+    given = {"dataset": tokens.resolve(), "out_dir": tokens.resolve() / "out", **options}
+    program = ["-c", _WITH_AUTOCAST] if autocast else ["train.py"]
+    arguments = [f"--{name}={value}" for name, value in given.items()]
+    return [sys.executable, "-u", *program, *arguments]
+
+
 @contextmanager
 def start_nanogpt(
     nanogpt: Path, tokens: Path, vocab_size: int, options: Mapping[str, object]
 ) -> Iterator[Iterator[Line]]:
-    """Its lines as they come, of a training on the files in `tokens` with its own `options`; it is
-    ended when they are left."""
-    (tokens / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": vocab_size}))
-    given = {"dataset": tokens.resolve(), "out_dir": tokens.resolve() / "out", **options}
-    arguments = [f"--{name}={value}" for name, value in given.items()]
+    """The lines of `nanogpt_command` as they come; it is ended when they are left."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "train.py", *arguments],
+        nanogpt_command(tokens, vocab_size, options),
         cwd=nanogpt,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -72,7 +93,7 @@ def start_nanogpt(
 
 def _line(text: str) -> Line:
     now_s = time.monotonic()
-    found = _ITERATION.match(text)
+    found = ITERATION.match(text)
     if found is None:
         return Line(now_s, text.strip())
     return Line(now_s, text.strip(), int(found[1]), float(found[2]))

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from support.benchmarks.nanogpt import nanogpt_folder
+from support.benchmarks.nanogpt import ITERATION, nanogpt_command, nanogpt_folder
 from support.runs.running_run import kill_processes, processes_of
 
 from trainer_runtime.box.files.layout import RunFolder
@@ -30,17 +29,7 @@ REPOSITORY = Path(__file__).parents[3]
 _VOCABULARY = 320
 _SETTLING_STEPS = 2  # of each turn: the first one contains the pause
 _LONGEST_START_S = 300.0
-_ITERATION = re.compile(r"iter (\d+): loss ([\d.naif]+), time ([\d.]+)ms")
-_AUTOCAST = "ctx = torch.autocast('cpu', torch.bfloat16) if device_type == 'cpu'"
-_WITHOUT_AUTOCAST = "ctx = nullcontext() if device_type == 'cpu'"
-# nanoGPT's own file with one line of it replaced in memory.
-_WITH_AUTOCAST = """\
-import pathlib, sys
-sys.path.insert(0, "")
-text = pathlib.Path("train.py").read_text()
-assert WITHOUT in text
-exec(compile(text.replace(WITHOUT, WITH), "train.py", "exec"))
-"""
+_WARM_STEPS = 25  # by default the first save is at step 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +44,9 @@ class TrainingSize:
 
     def __str__(self) -> str:
         return f"{self.n_layer} × {self.d_model}, T {self.seq_len}, B {self.batch}"
+
+
+SMALL, LARGE = TrainingSize(4, 4, 128, 64, 12), TrainingSize(6, 6, 384, 256, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +79,6 @@ class NanoGPT(AbstractContextManager["NanoGPT"]):
         _write_tokens(folder)
         self._output = folder / "output.log"
         settings = {
-            "dataset": folder,
-            "out_dir": folder / "out",
             "device": "cpu",
             "dtype": "float32",
             "compile": compiled,
@@ -108,22 +98,17 @@ class NanoGPT(AbstractContextManager["NanoGPT"]):
             "eval_iters": 1,
             "eval_interval": 10**9,
         }
-        with_autocast = f"WITHOUT, WITH = {_WITHOUT_AUTOCAST!r}, {_AUTOCAST!r}\n{_WITH_AUTOCAST}"
-        program = ["-c", with_autocast] if autocast else ["train.py"]
-        given = [f"--{name}={value}" for name, value in settings.items()]
+        command = nanogpt_command(folder, _VOCABULARY, settings, autocast=autocast)
         with self._output.open("w") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", *program, *given],
-                cwd=nanogpt_folder(),
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                command, cwd=nanogpt_folder(), stdout=output, stderr=subprocess.STDOUT
             )
 
     def steps(self) -> list[Step]:
         text = self._output.read_text()
         if self._process.poll() is not None:
             raise RuntimeError(f"nanoGPT has ended:\n{text[-2000:]}")
-        found = _ITERATION.finditer(text[: text.rfind("\n") + 1])
+        found = ITERATION.finditer(text[: text.rfind("\n") + 1])
         return [Step(int(m[1]) + 1, float(m[2]), float(m[3]) / 1e3) for m in found]
 
     def processes(self) -> Sequence[int]:
@@ -215,6 +200,29 @@ def corpus(folder: Path) -> Path:
     return path
 
 
+def started_trainings(
+    stack: ExitStack,
+    folder: Path,
+    size: TrainingSize,
+    peers: Mapping[str, Mapping[str, bool]],
+    ours: Mapping[str, Mapping[str, str]],
+    before: Path | None = None,
+) -> dict[str, Training]:
+    """Warm, stopped trainings by name: nanoGPT's with their options, launched ones with changes of
+    their spec, and `before` by an earlier checkout. They end with `stack`."""
+    trainings: dict[str, Training] = {}
+    for name, options in peers.items():
+        peer = stack.enter_context(NanoGPT(folder / name, size, **options))
+        warm_up(peer, lambda peer=peer: len(peer.steps()) >= _WARM_STEPS)
+        trainings[name] = peer
+    launches = [(name, REPOSITORY, changes) for name, changes in ours.items()]
+    for name, checkout, changes in [*([("before", before, {})] if before else []), *launches]:
+        run = stack.enter_context(LaunchedRun(folder / name, size, checkout, **changes))
+        warm_up(run, lambda run=run: run.has_saved() and len(run.steps()) >= _WARM_STEPS)
+        trainings[name] = run
+    return trainings
+
+
 def warm_up(training: Training, is_warm: Callable[[], bool]) -> None:
     """Let a training run until its pace is that of its later steps, then stop it."""
     deadline = time.monotonic() + _LONGEST_START_S
@@ -225,10 +233,12 @@ def warm_up(training: Training, is_warm: Callable[[], bool]) -> None:
     _signal(training, signal.SIGSTOP)
 
 
-def turn_ms(training: Training, seconds: float) -> float:
-    """The mean milliseconds of a step of a stopped training that runs for so long by itself."""
-    before = len(training.steps()) + _SETTLING_STEPS
+def turn_ms(training: Training, seconds: float, settling_s: float = 0.0) -> float:
+    """The mean milliseconds of a step of a stopped training that runs for so long by itself, after
+    `settling_s`."""
     _signal(training, signal.SIGCONT)
+    time.sleep(settling_s)
+    before = len(training.steps()) + _SETTLING_STEPS
     ends = time.monotonic() + seconds
     while time.monotonic() < ends or len(training.steps()) < before + 2:
         time.sleep(0.1)
@@ -243,11 +253,7 @@ def _signal(training: Training, which: signal.Signals) -> None:
 
 
 def _write_tokens(folder: Path) -> None:
-    """The corpus as nanoGPT's own preparation leaves it: 16 bits a token, and the vocabulary."""
-    import numpy
-
-    text = numpy.frombuffer(corpus(folder).read_bytes(), dtype=numpy.uint8)
+    """The corpus as nanoGPT's own preparation leaves it: 16 bits a token."""
+    text = array("H", iter(corpus(folder).read_bytes()))
     for name in ("train", "val"):
-        text.astype(numpy.uint16).tofile(folder / f"{name}.bin")
-    with (folder / "meta.pkl").open("wb") as file:
-        pickle.dump({"vocab_size": _VOCABULARY}, file)
+        (folder / f"{name}.bin").write_bytes(text.tobytes())
