@@ -47,7 +47,7 @@ def adding(box: Sshd, name: str = "gpu1") -> list[str]:
 def test_a_host_is_added_listed_checked_and_removed(command: Command, box: Sshd) -> None:
     code, added = command(*adding(box))
     assert code == 0
-    assert set(added) == {"host", "address", "fingerprint", "checks", "next_step", "next_tools"}
+    assert set(added) == {"host", "address", "fingerprint", "checks", "next_step"}
     assert added["fingerprint"].startswith("SHA256:")
     code, checked = command("hosts", "check", "gpu1")
     assert (code, checked["ok"]) == (0, True)

@@ -16,9 +16,7 @@ from support.mcp.mcp_client import connected
 
 from trainmaster.mcp import build_server
 from trainmaster.runs.wait import EVENTS
-from trainmaster.words.answers.runs import StopAnswer
 from trainmaster.words.errors import UsageError
-from trainmaster.words.tool_names import TOOL_OF
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GOLDEN = _ROOT / "tests" / "golden" / "mcp_tools.json"
@@ -77,20 +75,6 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         known = f"{_COMMON_WORDS} {_OWN_WORDS} {_TOPIC_WORDS}".split()
         assert set(tool.input_schema["properties"]) <= set(known)
         assert tool.input_schema["additionalProperties"] is False
-
-
-def test_advice_names_the_tools_that_do_what_its_commands_do(environment: dict[str, str]) -> None:
-    tools = anyio.run(lambda: tools_of(environment, "legacy"))
-    assert set(TOOL_OF.values()) <= {tool.name for tool in tools}
-    answer = StopAnswer(
-        run_id="a",
-        state="failed",
-        next_step="Read `trainmaster logs a`, then `trainmaster resume a`; `trainmaster tick`.",
-    )
-    assert answer.next_tools == ["tail_log", "resume"]
-    assert (
-        "next_tools" not in StopAnswer(run_id="a", state="failed", next_step="Wait.").model_dump()
-    )
 
 
 def test_read_only_leaves_only_what_changes_nothing(environment: dict[str, str]) -> None:

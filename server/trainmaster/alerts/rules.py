@@ -88,8 +88,8 @@ def add_row(
         raise StateError(
             "ALERT_EXISTS",
             f"An alert is called {name!r} already.",
-            "Give it another name, or remove that one first: `trainmaster alerts remove "
-            f"{name}{f' {run_id}' if run_id else ''}`.",
+            "Give it another name, or remove that one first: "
+            f"`trainmaster alerts remove {name}{f' {run_id}' if run_id else ''}`.",
             field="name",
         )
     return row
@@ -247,7 +247,7 @@ def _only_destination(home: Home) -> str:
         raise UsageError(
             "DESTINATION_UNKNOWN",
             f"No destination is given{named}.",
-            "Name a destination of the settings: `to`, or --to on the command line.",
+            "Name a destination of the settings: `--to NAME`.",
             field="to",
         )
     return known[0]

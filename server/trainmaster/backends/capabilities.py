@@ -142,7 +142,7 @@ class SupervisorFinder(Capability):
     """Finds the supervisors of many runs at a time."""
 
     cannot = "list which of its runs are supervised"
-    instead = "Ask for each run: `trainmaster status`."
+    instead = "Ask for each run: `trainmaster status RUN`."
 
     @abstractmethod
     async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
@@ -153,7 +153,10 @@ class RunFiles(Capability):
     """Lists and reads the files of a run's folder."""
 
     cannot = "give out files"
-    instead = "What is mirrored of the run is here: `trainmaster status`, `logs` and `metrics`."
+    instead = (
+        "What is mirrored of the run is here: `trainmaster status RUN`, `trainmaster logs RUN` and "
+        "`trainmaster metrics RUN`."
+    )
 
     @abstractmethod
     async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
@@ -176,7 +179,7 @@ class Inspector(Capability):
     """Samples the processes of a run."""
 
     cannot = "be asked for the stacks of its processes"
-    instead = "`trainmaster logs` shows its output; stalls are detected there by itself."
+    instead = "`trainmaster logs RUN` shows its output; stalls are detected there by itself."
 
     @abstractmethod
     async def inspect(

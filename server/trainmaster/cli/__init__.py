@@ -15,12 +15,16 @@ from collections.abc import Sequence
 import typer
 
 from trainer_runtime.core.files.private import make_private
+from trainmaster.cli.at_home import at_home
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
+from trainmaster.words.advice import Face, for_face, shown_by
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
+from trainmaster.words.own_program import command_line
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
+_INTERRUPTED = "Interrupted; the training continues. See `trainmaster runs`."
 
 
 def main() -> None:
@@ -34,20 +38,25 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
     _write_utf8()
     as_json = "--json" in arguments
     try:
-        try:
-            _refuse_undecodable(arguments)
-            code = _run(commands or commands_for(arguments), list(arguments) or ["--help"])
-        except TrainmasterError as error:
-            emit_error(error, as_json)
-            code = 2 if error.code == "BAD_ARGUMENT" else 1
+        with at_home(arguments) as command, shown_by(_face()):
+            try:
+                _refuse_undecodable(command)
+                code = _run(commands or commands_for(command), list(command) or ["--help"])
+            except TrainmasterError as error:
+                emit_error(error, as_json)
+                code = 2 if error.code == "BAD_ARGUMENT" else 1
+            if code == INTERRUPTED:
+                print(for_face(_INTERRUPTED), file=sys.stderr)
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends; that must find somebody to take it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if code == INTERRUPTED:
-        print("Interrupted; the training continues. See `trainmaster runs`.", file=sys.stderr)
     return code
+
+
+def _face() -> Face:
+    return Face(command_line(os.environ, in_this_shell=True))
 
 
 def _run(commands: typer.Typer, arguments: list[str]) -> int:

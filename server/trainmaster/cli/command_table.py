@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Annotated
 
 import typer
 
@@ -100,5 +101,12 @@ def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
-def _group() -> None:
-    """Without it, an only command would be called without its name."""
+def _group(
+    home: Annotated[
+        str | None,
+        typer.Option(
+            "--home", metavar="DIR", help="The home to work in, instead of TRAINMASTER_HOME's."
+        ),
+    ] = None,
+) -> None:
+    """Without it, an only command would be called without its name; `at_home` takes the option."""

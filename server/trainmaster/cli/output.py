@@ -28,7 +28,7 @@ def emit(answer: Answer, as_json: bool) -> None:
         return
     from trainmaster.cli.views.views import view
 
-    blocks = view(answer)
+    blocks = view(answer.advising())
     if is_for_a_person(sys.stdout):
         _print_rich(blocks)
     else:
@@ -51,7 +51,7 @@ def emit_error(error: TrainmasterError, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": error.to_dict()}, ensure_ascii=False, separators=(",", ":")))
     else:
-        print(f"{error.code}: {error.message}\nFix: {error.fix}", file=sys.stderr)
+        print(f"{error.code}: {error.message}\nFix: {error.remedy}", file=sys.stderr)
 
 
 def is_for_a_person(stream: TextIO) -> bool:

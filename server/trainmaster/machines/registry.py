@@ -143,8 +143,8 @@ async def remove_host(workspace: Workspace, name: str, *, force: bool = False) -
         raise StateError(
             "RUN_IS_RUNNING",
             f"{name} has open runs: {', '.join(left)}.",
-            "Stop them and wait until they have ended, or pass --force: they continue, but are not "
-            "followed until the host is added again under this name.",
+            "Stop them and wait until they have ended, or pass `--force`: they continue, but are "
+            "not followed until the host is added again under this name.",
         )
     workspace.control.remove_host(name)
     workspace.home.follower_pass(name).unlink(missing_ok=True)
@@ -269,7 +269,7 @@ def _key(text: str) -> str:
 
 def _not_added(error: TrainmasterError) -> TrainmasterError:
     message = f"{error.message} The host was not added."
-    fix = f"{error.fix} Or add it without a connection: --offline."
+    fix = f"{error.fix} Or add it without a connection, in a shell: `--offline`."
     return type(error)(error.code, message, fix, error.retryable, error.field)
 
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from trainmaster.mcp.arguments import refuse_unusable
 from trainmaster.mcp.definition import OpenWorkspace, workspace_of
+from trainmaster.words.advice import Face, shown_by
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 
 # Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
@@ -34,6 +35,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     longest_call_s = LONGEST_CALL_S
     # The tools whose calls the home's action log records.
     acting: frozenset[str] = frozenset()
+    # For whom advice is worded: the tools of this server, and the command line of its home.
+    face = Face(("trainmaster",))
 
     async def run_stdio_async(self) -> None:
         """Serve on stdin and stdout; a line that can't be read is answered too."""
@@ -53,6 +56,15 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
 
         Raises: ToolError, with the whole error as its text.
         """
+        with shown_by(self.face):
+            return await self._answer(name, arguments, context)
+
+    async def _answer(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        context: Context[OpenWorkspace, Any] | None,
+    ) -> CallToolResult | InputRequiredResult:
         given = {key: value for key, value in arguments.items() if value is not None}
         try:
             refuse_unusable(given)

@@ -12,7 +12,9 @@ from trainer_runtime import __version__
 from trainmaster.mcp import observe, operate, plot, rent
 from trainmaster.mcp.definition import Definition, Opener, OpenWorkspace, build_tool
 from trainmaster.mcp.error_mapping import AnsweringServer
+from trainmaster.words.advice import Face
 from trainmaster.words.errors import UsageError
+from trainmaster.words.own_program import command_line
 
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
     "observe": (*observe.TOOLS, *plot.TOOLS),
@@ -31,8 +33,8 @@ or resume.
 - run_id is a run's id, or its name where that is unique. list_runs finds runs of earlier sessions.
 - Never poll get_run in a loop: wait_for_event returns at the next event or its time-out, and its \
 next_step names a shell command that waits for hours in the background.
-- Follow next_step (next_tools: the tools that do what its commands do); findings name what is \
-wrong with a run: diagnose explains them, for any log file too, and \
+- Follow next_step: it names the call, or the shell command where no tool does it; findings name \
+what is wrong with a run: diagnose explains them, for any log file too, and \
 resume(apply="FINDING:PATCH") applies a patch.
 - Errors read `CODE: what happened. Fix: what to do. retryable=yes|no`. Only with retryable=yes \
 can the same call succeed later without a change.
@@ -64,15 +66,17 @@ def build_server(
 
     Raises: UsageError when a toolset does not exist.
     """
+    tools = _chosen_tools(read_only, toolsets)
     server = AnsweringServer(
         "trainmaster",
         title="Trainmaster",
         version=__version__,
         instructions=READ_ONLY_INSTRUCTIONS if read_only else INSTRUCTIONS,
-        tools=_chosen_tools(read_only, toolsets),
+        tools=tools,
         lifespan=_lifespan(environment, read_only, opened),
         log_level="WARNING",
     )
+    server.face = Face(command_line(environment), frozenset(tool.name for tool in tools))
     server.acting = frozenset(
         definition.function.__name__
         for definitions in TOOLSETS.values()

@@ -138,7 +138,7 @@ def _refuse_steps_of_telemetry(source: Source, key: str, selection: Selection) -
         raise bad_argument(
             "key",
             f"{key} is measured by time, not by step.",
-            "Select its part with --since, and use the axis time.",
+            "Select its part with `--since`, and use the axis time.",
         )
 
 

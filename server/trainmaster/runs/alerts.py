@@ -69,11 +69,11 @@ async def remove_alert(
     row = next((row for row in rows if row.name == name), None)
     if row is None:
         whose = f"run {run_id}" if run_id else "every run"
+        shown = f"`trainmaster alerts list {run_id}`" if run_id else "`trainmaster alerts list`"
         raise StateError(
             "ALERT_NOT_FOUND",
             f"No alert of {whose} is called {name!r}.",
-            f"`trainmaster alerts list{f' {run_id}' if run_id else ''}` shows them; one of a "
-            "single run is removed with the run's name behind it.",
+            f"{shown} shows them; one of a single run is removed with the run's name behind it.",
             field="name",
         )
     workspace.control.alerts.remove(row.id, time.time())

@@ -127,7 +127,8 @@ def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
         raise StateError(
             "NOT_MIRRORED",
             f"The checkpoint of step {newest} is not here yet; mirrored so far: {here or 'none'}.",
-            "`trainmaster tick` brings it; --force removes it all the same.",
+            f"`trainmaster tick` brings it; `trainmaster clean {view.run.run_id} --force` removes "
+            "it all the same.",
             retryable=True,
         )
 

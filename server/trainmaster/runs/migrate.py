@@ -155,7 +155,8 @@ def _refuse_unless_over(view: RunView) -> None:
         "RUN_IS_RUNNING",
         f"Run {run.run_id} may still be alive on {run.host}: its end is not confirmed.",
         f"Stop it and wait for its end, or release the host (`trainmaster release {run.host}`). "
-        "--abandon places it elsewhere all the same: what it still does there is lost.",
+        f"`trainmaster resume {run.run_id} --host HOST --abandon` places it elsewhere all the "
+        "same: what it still does there is lost.",
     )
 
 

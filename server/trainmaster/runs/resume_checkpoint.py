@@ -25,7 +25,7 @@ async def start_of(
         raise UsageError(
             "BAD_ARGUMENT",
             f"Patch {chosen.patch.id} leaves out data from {chosen.start} on.",
-            f"Resume from there (leave --from out), not from {start}.",
+            f"Resume from there (leave `--from` out), not from {start}.",
             field="from",
         )
     try:
@@ -84,5 +84,6 @@ def _no_checkpoint(view: RunView, what: str) -> StateError:
     return StateError(
         "NO_CHECKPOINT",
         f"Run {view.run.run_id} has {what}.",
-        f"`trainmaster checkpoints {view.run.run_id}` lists them; --from latest takes the newest.",
+        f"`trainmaster checkpoints {view.run.run_id}` lists them; `--from latest` takes the "
+        "newest.",
     )

@@ -7,6 +7,7 @@ from typing import ClassVar
 from trainer_runtime.core.status.status_page import render_status
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.advice import for_face
 from trainmaster.words.answers.base import WholeAnswer
 from trainmaster.words.fitting import Cap
 
@@ -28,5 +29,7 @@ async def get_page(workspace: Workspace, run: str) -> PageAnswer:
         StateError: `RUN_NOT_FOUND`.
     """
     view = await refresh(workspace, run)
-    page = render_status(view.record, view.attempts, view.index, view.run.config, view.now)
+    page = render_status(
+        view.record, view.attempts, view.index, view.run.config, view.now, for_face
+    )
     return PageAnswer(run_id=view.run.run_id, page=page)

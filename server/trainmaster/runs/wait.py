@@ -203,7 +203,7 @@ class _Watch:
     def _next_step(self, view: RunView, event: str) -> str:
         if event == TIMEOUT:
             until = ",".join(self._until)
-            return f"trainmaster wait {view.run.run_id} --until {until} --timeout 14400"
+            return f"$ trainmaster wait {view.run.run_id} --until {until} --timeout 14400"
         return status_of(view).next_step
 
 

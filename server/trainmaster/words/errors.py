@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Any
 
 from trainer_runtime.core.protocol.text import cleaned
+from trainmaster.words.advice import for_face
 
 _LONGEST_MESSAGE = 2000
 _LONGEST_FIX = 1000
@@ -56,7 +57,7 @@ class Code:
 
 
 CODES: dict[str, Code] = {
-    "UNKNOWN_KEY": Code("The spec or a --set names a key that does not exist."),
+    "UNKNOWN_KEY": Code("The spec or a `--set` names a key that does not exist."),
     "WRONG_TYPE": Code("A value is of another type than the field takes."),
     "INVALID_VALUE": Code("A value has the right type but is not one that the field accepts."),
     "MISSING_FIELD": Code("A field that has no default was not given."),
@@ -240,17 +241,22 @@ class TrainmasterError(Exception):
         """Whether the request may have taken effect although it failed."""
         return CODES[self.code].reach in (Reach.NO_ANSWER, Reach.UNREADABLE)
 
+    @property
+    def remedy(self) -> str:
+        """`fix` with its commands as the face that shows it has them."""
+        return for_face(self.fix)
+
     def __str__(self) -> str:
         """The whole error as one line, for clients that show only text."""
         retryable = "yes" if self.retryable else "no"
-        return f"{self.code}: {self.message} Fix: {self.fix} retryable={retryable}"
+        return f"{self.code}: {self.message} Fix: {self.remedy} retryable={retryable}"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `error` in every JSON answer."""
         described: dict[str, Any] = {
             "code": self.code,
             "message": self.message,
-            "fix": self.fix,
+            "fix": self.remedy,
             "retryable": self.retryable,
         }
         if self.field is not None:
@@ -335,7 +341,12 @@ class SpecError(TrainmasterError):
         described = super().to_dict()
         if len(self.problems) > 1:
             described["problems"] = [
-                {"code": item.code, "field": item.field, "message": item.message, "fix": item.fix}
+                {
+                    "code": item.code,
+                    "field": item.field,
+                    "message": item.message,
+                    "fix": for_face(item.fix),
+                }
                 for item in self.problems
             ]
         return described

@@ -26,7 +26,7 @@ METRICS = {
 }  # fmt: skip
 STATUS = {
     "run_id", "name", "state", "reason", "host", "as_of", "attempt", "step", "target_step",
-    "metrics", "findings", "checkpoint", "next_step", "next_tools",
+    "metrics", "findings", "checkpoint", "next_step",
 }  # fmt: skip
 STATUS_METRICS = {"loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s"}
 CHECKPOINT = {"step", "time", "path", "size_bytes", "metrics", "tags", "verified"}

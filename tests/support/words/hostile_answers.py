@@ -28,7 +28,7 @@ def hostile(kind: type[Answer], depth: int = 0) -> Any:
     given = {
         field.alias or name: _value(field.annotation, f"{name}", depth)
         for name, field in kind.model_fields.items()
-        if name not in ("next_tools", "shortened")
+        if name != "shortened"
     }
     return kind.model_validate(given)
 

@@ -106,7 +106,7 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
     existing = folder.absolute()
     while not os.path.exists(existing):  # Path.exists() raises where a folder can't be entered
         existing = existing.parent
-    change = f"Make it writable, or choose another: `trainmaster hosts add … --{name} DIR`."
+    change = f"Make it writable, or add the host again with another: `--{name} DIR`."
     try:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"\0" * 4096)
@@ -120,8 +120,8 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         name,
         state,
         f"{folder}, {free_gib:.1f} GiB free",
-        "Free some room (`trainmaster hosts gc` removes what no run uses), or put it on another "
-        f"disk: `--{name} DIR`.",
+        "Free some room (`trainmaster hosts gc HOST` removes what no run uses), or put it on "
+        f"another disk: `--{name} DIR`.",
     )
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
         found = f"{existing} lies on a disk from which nothing may be executed (noexec)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -33,18 +33,20 @@ def render_status(
     index: CheckpointIndex,
     config: RunConfig,
     now: float,
+    worded: Callable[[str], str] = str,
 ) -> str:
     """The page as Markdown, from what the supervisor knows at `now` (Unix seconds).
+
+    `worded` gives advice with its commands as they can be called where the page is shown.
 
     What matters most comes first: state, curve and figures, what is wrong and what to do about it,
     what may go wrong, and only then the lists.
     """
     newest = newest_progress(attempts)
-    run_id = config.run_id
     sections = [
         _head(record, newest, config, now),
         _figures(newest, attempts, record, config),
-        findings_section(record, newest, run_id),
+        findings_section(record, newest, config, worded),
         _risks(record, newest, index, config, now),
         _checkpoints(index, now),
         _attempts(record, attempts, now),

@@ -209,7 +209,7 @@ class _Finder:
             raise HostError(
                 "AUTH_FAILED",
                 f"The private key of {record.name}, {key}, does not exist.",
-                "Restore it, or add the host again with another --key.",
+                "Restore it, or add the host again with another `--key`.",
             )
         return key
 

@@ -43,7 +43,7 @@ def no_common_algorithm(endpoint: Endpoint, hop: Hop, reason: str) -> HostError:
         "HOST_UNREACHABLE",
         f"{endpoint.describe(hop)} ({hop.shown}) has no algorithm in common with this transport: "
         f"{_one_line(reason)}.",
-        "Add the host again with another --transport (openssh, paramiko, asyncssh).",
+        "Add the host again with another `--transport` (openssh, paramiko, asyncssh).",
     )
 
 
@@ -54,7 +54,7 @@ def authentication_refused(endpoint: Endpoint, hop: Hop, tried: Sequence[str]) -
         "AUTH_FAILED",
         f"{endpoint.describe(hop)} refuses {hop.user}; tried: {keys}.",
         f"Add your public key to {hop.user}'s ~/.ssh/authorized_keys there, or give another "
-        "--key or user. Passwords, one-time codes and hardware keys need --transport openssh.",
+        "`--key` or user. Passwords, one-time codes and hardware keys need `--transport openssh`.",
     )
 
 

@@ -14,13 +14,13 @@ def not_written(host: str, path: str, reason: str) -> HostError:
         return HostError(
             "DISK_FULL",
             f"The disk of {host} is full: {path} can't be written.",
-            "Free space there, or add the host again with another --root.",
+            "Free space there, or add the host again with another `--root`.",
             retryable=True,
         )
     return HostError(
         "ROOT_NOT_WRITABLE",
         f"{path} on {host} can't be written: {_one_line(reason)}.",
-        f"Make the folder writable for the user of {host}, or name another --root.",
+        f"Make the folder writable for the user of {host}, or name another `--root`.",
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +12,8 @@ from trainmaster.cli.agents.client_files import with_server
 from trainmaster.cli.agents.clients import CLIENTS, Client, Server
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import UsageError
+from trainmaster.words.own_program import own_program
 from trainmaster.words.paths import HOME_VARIABLE
-
-# Where uv keeps what `uvx` runs: it may be gone tomorrow.
-_PASSING = "/uv/archive-v"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +84,8 @@ def own_server(arguments: Sequence[str], environment: Mapping[str, str]) -> Serv
     """This installation's own server: the program as a path, since agents have another PATH."""
     home = environment.get(HOME_VARIABLE)
     variables = {HOME_VARIABLE: os.path.abspath(home)} if home else {}
-    program = shutil.which(sys.argv[0]) or shutil.which("trainmaster")
-    if program is not None and _PASSING in os.path.realpath(program):
-        return Server("uvx", ["trainmaster", "mcp", *arguments], variables)
-    if program is None or Path(program).name != "trainmaster":
-        return Server(sys.executable, ["-m", "trainmaster", "mcp", *arguments], variables)
-    return Server(os.path.abspath(program), ["mcp", *arguments], variables)
+    program, *rest = own_program()
+    return Server(program, [*rest, "mcp", *arguments], variables)
 
 
 def _text(config: Path) -> str | None:

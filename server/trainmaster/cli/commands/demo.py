@@ -232,6 +232,6 @@ def _failed(what: str) -> StateError:
     return StateError(
         "INTERNAL",
         f"The demonstration failed: {what}.",
-        "`trainmaster status` and `trainmaster logs` of the run show more; `trainmaster doctor` "
+        "`trainmaster status RUN` and `trainmaster logs RUN` show more; `trainmaster doctor` "
         "checks this machine.",
     )

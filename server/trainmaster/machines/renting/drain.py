@@ -135,8 +135,8 @@ def open_runs_error(instance: RentedInstance, runs: Sequence[str]) -> StateError
     return StateError(
         "RUN_IS_RUNNING",
         f"{instance.host} has open runs: {', '.join(runs)}.",
-        f"Stop them (`trainmaster stop {runs[0]}`) and wait until they have ended, or pass --force "
-        "to stop them first.",
+        f"Stop them (`trainmaster stop {runs[0]}`) and wait until they have ended, or have them "
+        f"stopped first: `trainmaster release {instance.host} --force`.",
     )
 
 
@@ -185,7 +185,7 @@ def _not_mirrored_error(instance: RentedInstance, error: TrainmasterError) -> St
     return StateError(
         "NOT_MIRRORED",
         f"Data on {instance.host} can't be copied here: {error.message}",
-        f"Run `trainmaster hosts check {instance.host}` for the cause, or pass --force to release "
-        "it anyway.",
+        f"Run `trainmaster hosts check {instance.host}` for the cause, or release it all the "
+        f"same: `trainmaster release {instance.host} --force`.",
         retryable=True,
     )

@@ -126,7 +126,7 @@ def lease_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> Lease
     ahead of this machine's, where the lease was shifted for that."""
     missing = answer.lacks
     text = "Stops its trainings in time for them to save, and "
-    by_others = "`trainmaster release` or the keeper must end it."
+    by_others = "`trainmaster release INSTANCE` or the keeper must end it."
     if lease.own_end is None:
         text += f"can't end the instance: {lease.provider} gives it no key for that. {by_others}"
     elif missing:

@@ -77,7 +77,7 @@ def _cache_too_small(needed_gib: float, free_gib: float, folder: str) -> PlanErr
         "DISK_TOO_SMALL",
         f"Data and environment will need {needed_gib:.2f} GiB in {folder}, which has "
         f"{free_gib:.2f} GiB free.",
-        "Free disk space (`trainmaster hosts gc` removes unused files), or move the host's cache "
-        "to a larger disk.",
+        "Free disk space (`trainmaster hosts gc HOST` removes unused files), or move the host's "
+        "cache to a larger disk.",
         field="host",
     )

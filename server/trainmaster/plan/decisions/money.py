@@ -86,7 +86,8 @@ def lease_over(host: str, left_s: float) -> HostError:
     return HostError(
         "LEASE_OVER",
         f"The lease of {host} {left}: no training is started there any more.",
-        "Rent another instance (`trainmaster offers`, `trainmaster provision`), or choose a host.",
+        "Rent another instance (`trainmaster offers`, `trainmaster provision OFFER --hours H`), or "
+        "choose a host.",
         field="host",
     )
 

@@ -64,7 +64,7 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
             yield _wrong(
                 f"model.{name}",
                 f"is given beside `model.{origins[0]}`, which sets it.",
-                f"Remove one of the two; write null to drop `model.{origins[0]}` with --set.",
+                f"Remove one of the two; write null to drop `model.{origins[0]}` with `--set`.",
             )
         if model.preset in GPT2_PRESETS and model.style == "llama":
             yield _wrong("model.style", "is llama, but the preset is a gpt2.", "Remove one.")

@@ -33,8 +33,8 @@ def apply_sets(document: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
         if not equals or not path.strip():
             raise SpecError(
                 "INVALID_VALUE",
-                f"--set {shown(text)} is not of the form path=value.",
-                "Write for example --set optimizer.lr=0.001.",
+                f"`--set {shown(text)}` is not of the form path=value.",
+                "Write for example `--set optimizer.lr=0.001`.",
             )
         _assign(changed, path.strip(), load_yaml(value))
     return changed

@@ -67,7 +67,7 @@ def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
             "INVALID_VALUE",
             given[1],
             f"The spec gives more than one length: {listed}.",
-            f"Keep one of them; to drop one with --set, write {given[1]}=null.",
+            f"Keep one of them; to drop one: `--set {given[1]}=null`.",
         )
     ]
 

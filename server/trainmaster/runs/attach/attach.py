@@ -122,7 +122,7 @@ def _chosen(options: AttachOptions) -> tuple[str, str]:
     if len(given) != 1 or not str(given[0][1]).strip() or "\0" in str(given[0][1]):
         raise UsageError(
             "BAD_ARGUMENT",
-            f"Give one of --log, --tmux, --screen, --pid: {_count(given)}.",
+            f"Give one of `--log`, `--tmux`, `--screen`, `--pid`: {_count(given)}.",
             "Name the one source to watch (log, tmux, screen or pid), e.g. "
             "`trainmaster attach --log PATH`.",
             field="log",

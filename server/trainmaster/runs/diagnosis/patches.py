@@ -128,7 +128,7 @@ def stale(view: RunView, finding: str, patch: str, what: str) -> StateError:
     return StateError(
         "PATCH_STALE",
         f"Patch {patch} of finding {finding} does not fit any more: {what}.",
-        f"See `trainmaster diagnose {view.run.run_id}` for others, or resume with --set.",
+        f"See `trainmaster diagnose {view.run.run_id}` for others, or resume with `--set`.",
         field="apply",
     )
 

@@ -307,7 +307,7 @@ def answer(planned: Planned) -> PlanAnswer:
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
         warnings=list(made.warnings),
-        next_step="Launch it: `trainmaster launch` with the same arguments.",
+        next_step="Launch it: `trainmaster launch SPEC` with the same arguments.",
     )
 
 

@@ -62,4 +62,3 @@ class AdoptAnswer(WholeAnswer):
         default=None, description="differences from the earlier training"
     )
     next_step: str
-    next_tools: list[str] | None = None

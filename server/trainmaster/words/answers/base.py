@@ -21,13 +21,12 @@ from pydantic import (
     SerializationInfo,
     SerializerFunctionWrapHandler,
     model_serializer,
-    model_validator,
 )
 
 from trainer_runtime.core.decoding import named
 from trainer_runtime.core.protocol.text import cleaned
+from trainmaster.words.advice import for_face
 from trainmaster.words.fitting import Cap, Fields, fit
-from trainmaster.words.tool_names import tools_in
 
 State = Literal[
     "planned",
@@ -48,6 +47,21 @@ ON_COMMAND_LINE: Mapping[str, Any] = MappingProxyType({"face": "command line"})
 _LONGEST_TEXT = 4000
 _LONGEST_DOCUMENT = 64_000
 _LONGEST_KEY = 200
+# Fields whose text is ours: they advise, and name commands.
+_ADVICE = frozenset(
+    {
+        "advice",
+        "explanation",
+        "fix",
+        "next_step",
+        "note",
+        "notes",
+        "remedy",
+        "risks",
+        "unattended",
+        "warnings",
+    }
+)
 
 
 class Answer(BaseModel):
@@ -62,19 +76,18 @@ class Answer(BaseModel):
     documents: ClassVar[frozenset[str]] = frozenset()
     sampled: ClassVar[bool] = False
 
-    @model_validator(mode="after")
-    def _name_tools(self) -> Self:
-        """`next_step` names commands; `next_tools` names the tools that do the same."""
-        step = getattr(self, "next_step", None)
-        if step and "next_tools" in type(self).model_fields:
-            self.next_tools = tools_in(step) or None
-        return self
-
     @model_serializer(mode="wrap")
     def _serialized(
         self, _: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, Any]:
-        return self.outgoing(info)
+        return self.advising().outgoing(info)
+
+    def advising(self) -> Self:
+        """The same with the commands of its advice as the face that shows it has them."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        worded = {name: _advising(value, name in _ADVICE) for name, value in given.items()}
+        changed = {name: new for name, new in worded.items() if new is not given[name]}
+        return self.model_copy(update=changed) if changed else self
 
     def outgoing(self, _: SerializationInfo) -> dict[str, Any]:
         """What others see of it."""
@@ -122,6 +135,21 @@ class WholeAnswer(Answer):
     def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
         """Say in an answer that was cut to its cap which fields lost how many entries."""
         fields["shortened"] = lost
+
+
+def _advising(value: object, is_advice: bool) -> object:
+    """The value with its advice for the face; the very same where nothing changes."""
+    if isinstance(value, Answer):
+        return value.advising()
+    if isinstance(value, str):
+        return for_face(value) if is_advice else value
+    if isinstance(value, Mapping):
+        pairs = {key: _advising(item, False) for key, item in value.items()}
+        return pairs if any(pairs[key] is not item for key, item in value.items()) else value
+    if isinstance(value, list):
+        items = [_advising(item, is_advice) for item in value]
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    return value
 
 
 def _shown(value: object, *, is_document: bool) -> object:

@@ -67,7 +67,6 @@ class DiagnosisAnswer(WholeAnswer):
     series_until_step: int | None = None
     cursor: str | None = Field(default=None, description="continues with the omitted findings")
     next_step: str | None = None
-    next_tools: list[str] | None = None
 
     def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
         """The findings that were left out are on the next page."""

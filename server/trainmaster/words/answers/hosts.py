@@ -55,7 +55,6 @@ class HostAddedAnswer(WholeAnswer):
     fingerprint: str | None = None
     checks: list[CheckRow]
     next_step: str
-    next_tools: list[str] | None = None
 
 
 class HostTrustAnswer(WholeAnswer):

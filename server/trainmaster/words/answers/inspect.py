@@ -57,4 +57,3 @@ class InspectionAnswer(WholeAnswer):
         default=None, description="what came of py-spy where a process did not answer by itself"
     )
     next_step: str | None = None
-    next_tools: list[str] | None = None

@@ -40,7 +40,6 @@ class OffersAnswer(WholeAnswer):
     more: int | None = Field(default=None, description="further offers beyond `limit`")
     spec_problem: str | None = Field(default=None, description="why the spec fits none of them")
     next_step: str | None = None
-    next_tools: list[str] | None = None
 
     def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
         """The offers that were left out count as further ones."""
@@ -64,7 +63,6 @@ class ProvisionAnswer(WholeAnswer):
     lease_timer: str = Field(description="what the instance does by itself at its lease's end")
     reason: str | None = None
     next_step: str | None = None
-    next_tools: list[str] | None = None
 
 
 class ReleaseAnswer(WholeAnswer):
@@ -74,7 +72,6 @@ class ReleaseAnswer(WholeAnswer):
     mirrored: list[str] | None = Field(default=None, description="runs copied here before")
     spent_usd: float
     next_step: str | None = None
-    next_tools: list[str] | None = None
 
 
 class InstanceRow(Answer):

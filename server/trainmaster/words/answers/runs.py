@@ -41,7 +41,6 @@ class PlanAnswer(WholeAnswer):
         default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )
     next_step: str | None = None
-    next_tools: list[str] | None = None
 
 
 class LaunchAnswer(WholeAnswer):
@@ -64,7 +63,6 @@ class LaunchAnswer(WholeAnswer):
     warnings: list[str] | None = None
     note: str | None = None
     next_step: str | None = None
-    next_tools: list[str] | None = None
 
 
 class RunRow(Answer):
@@ -245,7 +243,6 @@ class StatusAnswer(WholeAnswer):
     folder: str | None = None
     window: str | None = None
     next_step: str
-    next_tools: list[str] | None = None
 
     def size_cap(self) -> Cap:
         """A larger one with the details."""
@@ -284,7 +281,6 @@ class WaitAnswer(WholeAnswer):
     omitted: int | None = Field(default=None, description="older changes that were omitted")
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
     next_step: str
-    next_tools: list[str] | None = None
 
 
 class CheckpointRow(Answer):
@@ -329,7 +325,6 @@ class StopAnswer(WholeAnswer):
     state: State
     pending: bool | None = None
     next_step: str
-    next_tools: list[str] | None = None
 
 
 class CleanAnswer(WholeAnswer):
@@ -362,7 +357,6 @@ class FetchAnswer(WholeAnswer):
     folder: str
     more: bool | None = None
     next_step: str | None = None
-    next_tools: list[str] | None = None
 
 
 class TransferAnswer(WholeAnswer):

@@ -101,8 +101,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "tracker_no_credentials": (
         "List the tracker's variable under `secrets` (WANDB_API_KEY, NEPTUNE_API_TOKEN, "
         "COMET_API_KEY) and set its value where runs are started.",
-        "Or disable the service: `mode: offline` under the tracker's name, or "
-        "`--set tracking=null`.",
+        "Or disable the service: `mode: offline` under the tracker's name, or `--set tracking={}`.",
     ),
     "package_missing": (
         "Install it on the host, or set `environment: auto`, which builds an environment with it.",

@@ -1,0 +1,242 @@
+"""Commands in advice, as the face that shows it has them.
+
+Whatever advises writes a command as `trainmaster COMMAND …`, between backticks or as its whole
+text; `$ trainmaster …` where only a shell can do it, as waiting for hours. A face shows a shell's
+command with the program and the home that it needs, and an MCP server the call of the tool that
+does the same, where it offers that tool and the tool has these parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+_COMMAND = re.compile(r"`(\$ )?trainmaster((?: [^`]*)?)`")
+_WHOLE = re.compile(r"\A(\$ )?trainmaster((?: [^`]*)?)\Z")
+_OPTION = re.compile(r"`(--[a-z][a-z-]*)(?: ([^`]+))?`")
+_GROUPS = frozenset({"hosts", "alerts", "keeper"})
+# Parameters that are lists: of what stands between commas, or repeated; and numbers.
+_COMMAS = frozenset({"until", "keep"})
+_LISTS = frozenset({"set", "key", *_COMMAS})
+_NUMBERS = frozenset({"limit", "points", "hours", "from_step", "to_step", "at"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The tool that does what a command does.
+
+    `places`: its parameters for the command's arguments, in order; "" for one that it has no use
+    for. `options`: for the command's options. `flags`: for those without a value.
+    """
+
+    tool: str
+    places: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+
+_HOST_AND_SET = {"--host": "host", "--set": "set"}
+_KEY = {"--idempotency-key": "idempotency_key"}
+# Commands without a tool are missing here.
+CALLS: Mapping[str, _Call] = {
+    "plan": _Call("plan_run", ("spec",), _HOST_AND_SET),
+    "launch": _Call("launch", ("spec",), {**_HOST_AND_SET, **_KEY}),
+    "attach": _Call(
+        "attach",
+        options={
+            name: name[2:] for name in ("--host", "--log", "--tmux", "--screen", "--pid", "--name")
+        }
+        | {"--from": "start", **_KEY},
+    ),
+    "runs": _Call(
+        "list_runs",
+        options={name: name[2:] for name in ("--state", "--label", "--limit", "--cursor")},
+    ),
+    "status": _Call("get_run", ("run_id",), flags={"--detail": "detail"}),
+    "logs": _Call(
+        "tail_log",
+        ("run_id",),
+        {"--stream": "stream", "--cursor": "cursor", "--grep": "grep"},
+    ),
+    "metrics": _Call(
+        "query_metrics",
+        ("run_id",),
+        {
+            "--key": "key",
+            "--points": "points",
+            "--since": "since",
+            "--from": "from_step",
+            "--to": "to_step",
+            "--at": "at",
+        },
+    ),
+    "plot": _Call("plot_metrics", ("run_id",), {"--key": "key", "--x": "x"}),
+    "wait": _Call(
+        "wait_for_event", ("run_id",), {"--until": "until", "--cursor": "cursor", "--timeout": ""}
+    ),
+    "inspect": _Call("inspect_run", ("run_id",)),
+    "diagnose": _Call(
+        "diagnose", ("run_id",), {"--cursor": "cursor"}, flags={"--all": "everything"}
+    ),
+    "checkpoints": _Call("list_checkpoints", ("run_id",), flags={"--verify": "verify"}),
+    "stop": _Call("stop", ("run_id",), flags={"--after-session": "after_session"}),
+    "resume": _Call(
+        "resume",
+        ("run_id",),
+        {**_HOST_AND_SET, **_KEY, "--apply": "apply", "--from": "start"},
+    ),
+    "fetch": _Call("fetch_files", ("run_id", "pattern", "")),
+    "clean": _Call("clean_run", ("run_id",), {"--keep": "keep"}),
+    "provision": _Call(
+        "provision",
+        ("offer",),
+        {"--hours": "hours", "--name": "name", "--region": "region", **_KEY},
+    ),
+    "release": _Call("release", ("instance",), flags={"--force": "force"}),
+    "hosts": _Call("list_hosts"),
+    "hosts check": _Call("list_hosts", ("check",)),
+    "hosts add": _Call(
+        "add_host",
+        ("name", "address"),
+        {"--root": "root", "--cache": "cache", "--key": "key", "--jump": "jump"},
+    ),
+    "offers": _Call("list_offers", options={"--gpu": "gpu", "--spec": "spec"}),
+}
+# What one option alone is called, in advice on the call that was just made.
+_PARAMETERS = {
+    "--from": "start",
+    "--cursor": "cursor",
+    "--host": "host",
+    "--key": "key",
+    "--log": "log",
+    "--pid": "pid",
+    "--root": "root",
+    "--screen": "screen",
+    "--set": "set",
+    "--since": "since",
+    "--spec": "spec",
+    "--tmux": "tmux",
+    "--to": "to",
+    "--transport": "transport",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """Who shows the advice. `program`: the words that begin a command line of this program for this
+    home. `tools`: those that an MCP server offers, None for a command line."""
+
+    program: tuple[str, ...]
+    tools: Collection[str] | None = None
+
+
+_shown_by: ContextVar[Face | None] = ContextVar("face", default=None)
+
+
+@contextmanager
+def shown_by(face: Face) -> Iterator[None]:
+    """Within, advice is worded for `face`."""
+    token = _shown_by.set(face)
+    try:
+        yield
+    finally:
+        _shown_by.reset(token)
+
+
+def for_face(text: str) -> str:
+    """The advice `text` with its commands as the face that shows it has them; as it stands where
+    nobody has said which that is."""
+    face = _shown_by.get()
+    if face is None or ("trainmaster" not in text and "`--" not in text):
+        return text
+    whole = _WHOLE.match(text)
+    if whole is not None:
+        return _worded(face, whole[2], in_shell=whole[1] is not None)
+    text = _COMMAND.sub(
+        lambda found: f"`{_worded(face, found[2], in_shell=found[1] is not None)}`", text
+    )
+    return text if face.tools is None else _OPTION.sub(_parameter, text)
+
+
+def call_of(arguments: str, tools: Collection[str]) -> tuple[str, dict[str, Any]] | None:
+    """The tool among `tools` that does what `trainmaster ARGUMENTS` does, and its arguments; None
+    where there is none, or it lacks one of these options."""
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        return None
+    name, rest = _name(words)
+    call = CALLS.get(name)
+    if call is None or call.tool not in tools:
+        return None
+    found = _arguments(call, rest)
+    return None if found is None else (call.tool, found)
+
+
+def _name(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The command, with its group, and the words behind it."""
+    if not words:
+        return "", ()
+    grouped = " ".join(words[:2])
+    if words[0] in _GROUPS and len(words) > 1:
+        return grouped, words[2:]
+    return words[0], words[1:]
+
+
+def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
+    found: dict[str, Any] = {}
+    places = iter(call.places)
+    left = iter(words)
+    for word in left:
+        if not word.startswith("--"):
+            parameter: str | None = next(places, None)
+            value: Any = word
+        elif word in call.flags:
+            parameter, value = call.flags[word], True
+        else:
+            parameter, value = call.options.get(word), next(left, "")
+        if parameter is None:
+            return None
+        if parameter:
+            _put(found, parameter, value)
+    return found
+
+
+def _put(found: dict[str, Any], parameter: str, value: Any) -> None:
+    if parameter in _COMMAS:
+        value = [part for part in value.split(",") if part]
+    elif parameter in _LISTS:
+        value = [*found.get(parameter, ()), value]
+    elif isinstance(value, str) and re.fullmatch(r"[0-9]+", value) and parameter in _NUMBERS:
+        value = int(value)
+    found[parameter] = value
+
+
+def _worded(face: Face, arguments: str, *, in_shell: bool) -> str:
+    if arguments.startswith(" --home "):
+        return f"trainmaster{arguments}"
+    call = None if in_shell or face.tools is None else call_of(arguments, face.tools)
+    if call is None:
+        return shlex.join(face.program) + arguments
+    tool, given = call
+    return f"{tool}({', '.join(f'{name}={_value(value)}' for name, value in given.items())})"
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _parameter(option: re.Match[str]) -> str:
+    name = _PARAMETERS.get(option[1])
+    if name is None:
+        return option[0]
+    if option[2] is None:
+        return f"`{name}`"
+    value: Any = [option[2]] if name in _LISTS else option[2]
+    return f"`{name}={_value(value)}`"
