@@ -50,7 +50,7 @@ def test_with_nobody_to_ask_it_takes_yes_alone(
 ) -> None:
     code, refused = reported(capsys, "approve", waiting.id)
     assert (code, refused["error"]["code"]) == (1, "CONFIRMATION_REQUIRED")
-    assert f"trainmaster approve {waiting.id}" in refused["error"]["fix"]
+    assert f" approve {waiting.id}`" in refused["error"]["fix"]
     assert workspace.control.approvals.take(_QUOTE, time.time()) is None
     code, answer = reported(capsys, "approve", waiting.id, "--yes")
     assert (code, answer["approved"]) == (0, True)

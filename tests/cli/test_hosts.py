@@ -93,7 +93,7 @@ def test_a_launch_on_an_unknown_host_says_how_it_is_added(command: Command, tmp_
     )
     code, answer = command("launch", spec, "--host", "gpu7")
     assert (code, answer["error"]["code"]) == (1, "HOST_UNKNOWN")
-    assert "trainmaster hosts add gpu7" in answer["error"]["fix"]
+    assert " hosts add gpu7" in answer["error"]["fix"]
 
 
 @pytest.mark.slow

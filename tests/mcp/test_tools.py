@@ -30,7 +30,7 @@ _OWN_WORDS = (
 _TOPIC_WORDS = (
     "name address jump root cache transport "  # of hosts
     "when to severity "  # of alerts
-    "x from_step to_step since at ema rate best "  # of metrics and plots
+    "x from_step to_step since at ema rate best framework "  # of metrics and plots
     "log tmux screen pid start "  # of what is attached to
     "keep "  # of what is cleaned
     "offer hours image disk_gib instance force "  # renting

@@ -10,7 +10,7 @@ from support.core.journal_records import FIRST_T, attempt_starting, lines, metri
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.metrics.compare import compare_metrics
-from trainmaster.metrics.rank import rank_runs
+from trainmaster.metrics.rank import Among, rank_runs
 from trainmaster.metrics.selection import moving_average, selection
 from trainmaster.metrics.sources import RunSource
 from trainmaster.store.run import Run
@@ -63,6 +63,67 @@ def test_the_best_counts_nothing_that_a_restart_took_back(two_runs: Workspace) -
     assert (best.run, best.step, best.value) == (FAST, 40, 2.6)
     ranking = (rank_runs(two_runs, ["loss"], limit=5).ranking or {})["loss"]
     assert (ranking.runs, ranking.steps, ranking.values) == ([FAST, SLOW], [40, 40], [2.6, 3.6])
+
+
+def test_evaluations_are_never_averaged(two_runs: Workspace) -> None:
+    mirror = two_runs.mirror.of(SLOW, 1)
+    mirror.append("attempts/2/events.jsonl", b"".join(lines((started(40), *_EVALUATIONS))))
+    ingest_placement(two_runs.metrics, mirror, SLOW, 1)
+    sources = [RunSource(two_runs, load_view(two_runs, SLOW), SLOW)]
+    found = compare_metrics(sources, ["val_loss"], 2, selection()).runs[SLOW]["val_loss"]
+    measured = {step: 4.0 - step / 100 for step in range(45, 81, 5)}
+    assert {step: measured[step] for step in found.steps} == dict(
+        zip(found.steps, found.values, strict=True)
+    )
+    assert (found.n, found.steps[-1], found.lows) == (8, 80, None)
+
+
+def test_the_places_of_a_shorter_run_are_steps_that_it_took(two_runs: Workspace) -> None:
+    answer = asked(two_runs, "loss", most=3, axis="step", to_step=30)
+    assert [answer.runs[run]["loss"].x for run in (FAST, SLOW)] == [
+        [float(step) for step in answer.runs[run]["loss"].steps] for run in (FAST, SLOW)
+    ]
+
+
+def test_only_runs_of_one_method_and_data_are_ranked_together(two_runs: Workspace) -> None:
+    _add(two_runs, "dpo-abc234", "gpu1", 0.1, method="dpo", sources=["/data/pairs.jsonl"])
+    _add(two_runs, "one-abc234", "gpu1", 3.0, method="pretrain", sources=["/data/c4"])
+    _add(two_runs, "two-abc234", "gpu2", 2.0, method="pretrain", sources=["/data/c4"])
+    ranking = rank_runs(two_runs, ["loss"], limit=5).ranking or {}
+    assert [(name, found.runs) for name, found in ranking.items()] == [
+        ("loss (pretrain, c4)", ["two-abc234", "one-abc234"]),
+        ("loss (dpo, pairs.jsonl)", ["dpo-abc234"]),
+        ("loss (None, unknown data, simulated)", [FAST, SLOW]),
+    ]
+    for among, runs in (
+        (Among(host="gpu2"), ["two-abc234"]),
+        (Among(label="kind=dpo"), ["dpo-abc234"]),
+        (Among(label="kind", framework="nanogpt", host="gpu1"), ["one-abc234"]),
+    ):
+        chosen = rank_runs(two_runs, ["loss"], limit=5, among=among).ranking or {}
+        assert chosen["loss"].runs == runs
+
+
+_EVALUATIONS = [
+    ("eval", {"step": step, "values": {"val_loss": 4.0 - step / 100}}) for step in range(45, 81, 5)
+]
+
+
+def _add(
+    workspace: Workspace, run_id: str, host: str, loss: float, *, method: str, sources: list[str]
+) -> None:
+    document = {
+        "steps": 1,
+        "method": method,
+        "framework": "trl" if method == "dpo" else "nanogpt",
+        "data": {"sources": [{"path": path} for path in sources]},
+    }
+    run = Run(run_id, run_id, 1.0, host, "", document, {}, {"kind": method}, closed=True)
+    workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "process", "/x", None)
+    mirror = workspace.mirror.of(run_id, 1)
+    mirror.append("attempts/1/events.jsonl", b"".join(lines((started(0), metric(1, loss)))))
+    mirror.append("supervisor.jsonl", b"".join(lines((attempt_starting(1),))))
+    ingest_placement(workspace.metrics, mirror, run_id, 1)
 
 
 def test_a_range_a_point_and_a_rate_are_those_of_the_steps(two_runs: Workspace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from trainer_runtime.core.protocol.text import cleaned
@@ -35,12 +35,19 @@ def emit(answer: Answer, as_json: bool) -> None:
         _print_plain(blocks)
 
 
-def emit_log(answer: LogAnswer, as_json: bool) -> None:
-    """Print log lines as they stand."""
+def emit_lines(lines: Iterable[str]) -> None:
+    """Print lines of a table for other programs."""
+    sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
+    sys.stdout.flush()
+
+
+def emit_log(answer: LogAnswer, as_json: bool, words: Callable[[str], str] | None = None) -> None:
+    """Print log lines as they stand, or each in the `words` for people."""
     if as_json:
         emit(answer, as_json)
         return
-    sys.stdout.writelines(f"{cleaned(line, multiline=True)}\n" for line in answer.lines)
+    lines = answer.lines if words is None else map(words, answer.lines)
+    sys.stdout.writelines(f"{cleaned(line, multiline=True)}\n" for line in lines)
     sys.stdout.flush()
     if answer.unreachable is not None:  # not among the lines: nobody has written it there
         print(f"Not reached: {printable(answer.unreachable)}", file=sys.stderr)

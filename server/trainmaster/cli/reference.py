@@ -25,8 +25,10 @@ shape that the MCP tool of the same name gives. An error is then
 stderr, `CODE: what happened` and a line `Fix: what to do`.
 
 `RUN` is a run's id, or its name where that is unique. Everything lies under `TRAINMASTER_HOME`
-(default: the platform's folder for user data). `NO_COLOR` turns colours and table borders off, and
-`TRAINMASTER_DEBUG=1` prints the traceback of an `INTERNAL` error to stderr.
+(default: the platform's folder for user data), or under the folder of `trainmaster --home DIR
+COMMAND …`: advice names commands with the program and the home that they need. `NO_COLOR` turns
+colours and table borders off, and `TRAINMASTER_DEBUG=1` prints the traceback of an `INTERNAL` error
+to stderr.
 
 | exit code | meaning |
 |---|---|

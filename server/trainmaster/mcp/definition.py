@@ -142,14 +142,19 @@ def build_tool(definition: Definition) -> Tool:
     # The SDK drops unknown arguments silently; a misspelt one would then be taken as not given.
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
-    tool.parameters = _without_titles(arguments.model_json_schema(by_alias=True))
+    tool.parameters = _lean(arguments.model_json_schema(by_alias=True))
     return tool
 
 
-def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Generated titles repeat the names, and every client pays for them in context."""
+def _lean(schema: dict[str, Any]) -> dict[str, Any]:
+    """Generated titles repeat the names, and an empty default says as much as none: every client
+    pays for them in context."""
     properties = {
-        name: {key: value for key, value in described.items() if key != "title"}
+        name: {
+            key: value
+            for key, value in described.items()
+            if key != "title" and not (key == "default" and not value)
+        }
         for name, described in schema["properties"].items()
     }
     return {

@@ -132,7 +132,7 @@ async def query_metrics(
     *,
     run_id: Annotated[
         Words,
-        Field(description="Runs, or paths of log files; none: which run has the best value"),
+        Field(description="Runs, or paths of log files; none: the best runs, by method and data"),
     ] = (),
     key: Annotated[
         Words,
@@ -154,13 +154,17 @@ async def query_metrics(
     x: Annotated[
         Literal["", "step", "tokens", "time"], Field(description="To lay runs side by side on")
     ] = "",
+    label: Annotated[str, Field(description="Without runs, as host: rank only these")] = "",
+    host: str = "",
+    framework: str = "",
 ) -> MetricsAnswer:
     """Summaries (n, first, last, min, max) and downsampled series of metrics, columnar.
 
     Where a point stands for several steps, `values` holds their mean, `lows` and `highs` their
-    extremes. NaN and infinities are strings; `nonfinite` counts them. `ema` smooths, `rate` gives
-    changes. Telemetry (gpu_util, ...) stands at milliseconds.
+    extremes; evaluations are never averaged. NaN and infinities are strings; `nonfinite` counts
+    them. `ema` smooths, `rate` gives changes. Telemetry (gpu_util, ...) stands at milliseconds.
     """
+    from trainmaster.metrics.rank import Among
     from trainmaster.metrics.selection import selection
     from trainmaster.runs import status as query
 
@@ -179,6 +183,7 @@ async def query_metrics(
         keys=key,
         points=points,
         part=part,
+        among=Among(label or None, host or None, framework or None),
         within_s=_LONGEST_READ_S / max(1, len(run_id)),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.selection import Axis, Selection, bad_argument
 from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys
@@ -84,7 +85,9 @@ def _series(
         for key in query.keys:
             _refuse_steps_of_telemetry(source, key, selection)
             since_t = _since_t(source, selection)
-            options = SeriesOptions(selection, max_points, query.ruler, end, since_t)
+            options = SeriesOptions(
+                selection, max_points, query.ruler, end, since_t, averaged=not is_evaluation(key)
+            )
             by_key[key] = query_series(source.series(key), options)
     return answers
 

@@ -10,8 +10,18 @@ from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricSeries
 
 
-def summarised(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:
-    """The series that consists of these buckets and begins with the point `first`."""
+def is_evaluation(key: str) -> bool:
+    """Whether the metric comes of evaluations: few points, each of which counts by itself."""
+    return key.startswith(("val_", "eval_")) or key == "train_loss_eval"
+
+
+def summarised(
+    first: Row | None, buckets: Sequence[Bucket], *, averaged: bool = True
+) -> MetricSeries:
+    """The series that consists of these buckets and begins with the point `first`.
+
+    `averaged`: a bucket's value is its mean; else that of its last point.
+    """
     if first is None or not buckets:
         return MetricSeries(n=0, steps=[], values=[])
     whole = joined(buckets)
@@ -27,7 +37,7 @@ def summarised(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:
         steps=[bucket.last_x for bucket in buckets],
         values=[as_number(bucket.last) for bucket in buckets],
     )
-    if whole.n == len(buckets):
+    if whole.n == len(buckets) or not averaged:
         return series
     return series.model_copy(
         update={

@@ -1,40 +1,121 @@
-"""Ranks all runs by their best value of a metric."""
+"""Ranks runs by their best value of a metric, among those that it compares."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
 
+from trainmaster.backends import DEBUG
 from trainmaster.metrics.compare import is_better_higher
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.series_sql import Best, bests
+from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricsAnswer, Ranking
 
+_MOST_GROUPS = 4
+_MOST_SOURCES = 3
 
-def rank_runs(workspace: Workspace, keys: Sequence[str], *, limit: int) -> MetricsAnswer:
-    """For each key the `limit` best runs of those in the database.
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """The runs to rank: with this label (`key` or `key=value`), host and framework, where given."""
+
+    label: str | None = None
+    host: str | None = None
+    framework: str | None = None
+
+    def covers(self, run: Run) -> bool:
+        name, _, value = (self.label or "").partition("=")
+        given = run.labels.get(name)
+        return (
+            (self.label is None or (given is not None and (not value or str(given) == value)))
+            and self.host in (None, run.host)
+            and self.framework in (None, run.document.get("framework"))
+        )
+
+
+ALL_RUNS = Among()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs whose losses mean the same: one method, the same data and tokenizer; simulated ones are
+    by themselves."""
+
+    simulated: bool
+    method: str
+    data: str
+    named: str
+
+    @classmethod
+    def of(cls, run: Run) -> Group:
+        data = run.document.get("data")
+        data = data if isinstance(data, Mapping) else {}
+        sources = [item for item in data.get("sources") or () if isinstance(item, Mapping)]
+        identity = data.get("fingerprint") or json.dumps(
+            [sources, data.get("tokenizer")], sort_keys=True, default=str
+        )
+        names = [PurePath(str(item.get("path") or item.get("name"))).name for item in sources]
+        more = ["..."] * (len(names) > _MOST_SOURCES)
+        method = str(run.document.get("method"))
+        named = "+".join([*names[:_MOST_SOURCES], *more]) or "unknown data"
+        return cls(run.host == DEBUG, method, str(identity), named)
+
+    def __str__(self) -> str:
+        return ", ".join([self.method, self.named, *["simulated"] * self.simulated])
+
+
+def rank_runs(
+    workspace: Workspace, keys: Sequence[str], *, limit: int, among: Among = ALL_RUNS
+) -> MetricsAnswer:
+    """For each key the `limit` best runs of those in the database, by groups whose values can be
+    compared: the larger groups first, simulated runs last.
 
     Less is better, except for rates, accuracies and rewards. Superseded points don't count.
     """
-    placements = {run.run_id: run.placement for run in workspace.control.runs()}
+    runs = [run for run in workspace.control.runs() if among.covers(run)]
+    groups = {run.run_id: Group.of(run) for run in runs}
+    placements = {run.run_id: run.placement for run in runs}
     restarted = _with_several_attempts(workspace, list(placements))
-    ranking = {}
+    ranking: dict[str, Ranking] = {}
+    left_out = 0
     for key in keys:
-        found = _bests(workspace, placements, restarted, key)
-        higher = bool(is_better_higher(key))
-        best = sorted(found, key=lambda item: item.value, reverse=higher)[:limit]
-        if best:
-            values: list[Number] = [item.value for item in best]
-            ranking[key] = Ranking(
-                runs=[item.run_id for item in best],
-                steps=[item.x for item in best],
-                values=values,
-            )
-    return MetricsAnswer(runs={}, ranking=ranking)
+        by_group: dict[Group, list[Best]] = defaultdict(list)
+        for best in _bests(workspace, placements, restarted, key):
+            by_group[groups[best.run_id]].append(best)
+        ordered = sorted(by_group, key=lambda group: (group.simulated, -len(by_group[group])))
+        left_out = max(left_out, len(ordered) - _MOST_GROUPS)
+        for name, group in _named(key, ordered[:_MOST_GROUPS]):
+            ranking[name] = _ranking(key, by_group[group], limit)
+    notes = [f"{left_out} smaller groups of runs are left out: filter by label, host or framework."]
+    return MetricsAnswer(runs={}, ranking=ranking, notes=notes if left_out > 0 else None)
+
+
+def _named(key: str, groups: Sequence[Group]) -> Iterable[tuple[str, Group]]:
+    """Names for the rankings of a key: its own where all runs can be compared."""
+    if len(groups) == 1:
+        yield key, groups[0]
+        return
+    seen: dict[str, int] = defaultdict(int)
+    for group in groups:
+        seen[str(group)] += 1
+        number = f" #{seen[str(group)]}" if seen[str(group)] > 1 else ""
+        yield f"{key} ({group}{number})", group
+
+
+def _ranking(key: str, found: Sequence[Best], limit: int) -> Ranking:
+    higher = bool(is_better_higher(key))
+    best = sorted(found, key=lambda item: item.value, reverse=higher)[:limit]
+    values: list[Number] = [item.value for item in best]
+    return Ranking(
+        runs=[item.run_id for item in best], steps=[item.x for item in best], values=values
+    )
 
 
 def _bests(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -151,7 +151,8 @@ class SeriesOptions:
     """How a series is reported: in at most `max_points` points (None: all), placed on a ruler.
 
     `end`: where the longest of the compared series ends on the ruler; all are cut at the same
-    places. `since_t`: only points from this time on.
+    places. `since_t`: only points from this time on. `averaged`: a value that stands for several
+    points is their mean, else the last of them.
     """
 
     selection: Selection
@@ -159,6 +160,7 @@ class SeriesOptions:
     ruler: Ruler | None = None
     end: float | None = None
     since_t: float | None = None
+    averaged: bool = True
 
 
 def query_series(series: AnySeries, options: SeriesOptions) -> MetricSeries:
@@ -170,15 +172,15 @@ def query_series(series: AnySeries, options: SeriesOptions) -> MetricSeries:
     first = part.first()
     if first is None:
         return summarised(None, [])
-    buckets, edges = _reduced(part, options)
+    buckets = _reduced(part, options)
     if selection.rate is not None:
         changes = rates(first, buckets, selection.rate)
         first, buckets = (changes or [first])[0], [of_rows([row]) for row in changes]
-    answer = summarised(first, buckets)
+    answer = summarised(first, buckets, averaged=options.averaged)
     if selection.form is not None:
         answer = _with_rounded_values(answer)
     if options.ruler is not None:
-        answer = answer.model_copy(update={"x": _places(buckets, edges, options.ruler)})
+        answer = answer.model_copy(update={"x": _places(buckets, options.ruler)})
     return answer
 
 
@@ -195,33 +197,28 @@ def _selected(series: AnySeries, options: SeriesOptions) -> AnySeries:
     return series
 
 
-def _reduced(series: AnySeries, options: SeriesOptions) -> tuple[list[Bucket], dict[int, float]]:
-    """The buckets of the answer; where series are compared, also each one's end on the ruler by
-    its last x."""
+def _reduced(series: AnySeries, options: SeriesOptions) -> list[Bucket]:
+    """The buckets of the answer."""
     if options.max_points is None:
-        return series.every(), {}
+        return series.every()
     if options.ruler is not None and options.end is not None:
         return _aligned(series, options.ruler, options.end, options.max_points)
-    return series.cut(options.max_points), {}
+    return series.cut(options.max_points)
 
 
-def _aligned(
-    series: AnySeries, ruler: Ruler, end: float, most: int
-) -> tuple[list[Bucket], dict[int, float]]:
+def _aligned(series: AnySeries, ruler: Ruler, end: float, most: int) -> list[Bucket]:
     """The series cut into `most` equal parts of the axis from 0 to `end`: the buckets that have
-    points, and by each one's last x, where its part ends."""
+    points."""
     edges = [end * i / most for i in range(1, most + 1)]
     starts = [None, *(ruler.first_beyond(edge, series) for edge in edges[:-1]), None]
     buckets: list[Bucket] = []
-    places: dict[int, float] = {}
     for edge, (first, after) in zip(edges, pairwise(starts), strict=True):
         if first is None and edge != edges[0]:
             break
         whole = series.between(first, None if after is None else after - 1).whole()
         if whole is not None:
             buckets.append(whole)
-            places[whole.last_x] = edge
-    return buckets, places
+    return buckets
 
 
 def _with_rounded_values(answer: MetricSeries) -> MetricSeries:
@@ -239,9 +236,7 @@ def _rounded(value: Number | None) -> Number | None:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _places(buckets: Sequence[Bucket], edges: Mapping[int, float], ruler: Ruler) -> list[Number]:
-    """Where each bucket is on the ruler: at its edge, or else at its last point."""
-    places = [
-        edges.get(bucket.last_x, ruler.place(bucket.last_x, bucket.last_t)) for bucket in buckets
-    ]
+def _places(buckets: Sequence[Bucket], ruler: Ruler) -> list[Number]:
+    """Where each bucket is on the ruler: at its last point, which exists."""
+    places = [ruler.place(bucket.last_x, bucket.last_t) for bucket in buckets]
     return [as_number(math.nan if place is None else float(f"{place:.8g}")) for place in places]

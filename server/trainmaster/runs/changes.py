@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.finding import finding_id
 from trainer_runtime.core.protocol.journal_lines import (
     AttemptEnded,
     FindingReported,
@@ -82,8 +83,28 @@ def _evaluated(values: Mapping[str, object], metric: str) -> str | None:
 def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:
     """The changes in `events`, in order; a finding of both host and trainer appears once."""
     metric = view.run.config.checkpoint.metric
-    changes = [change_of(event, metric) for event in events if not _is_repeated(event, view)]
-    return [change for change in changes if change is not None]
+    news: list[Change] = []
+    for stored in events:
+        change = None if _is_repeated(stored, view) else change_of(stored, metric)
+        if change is not None:
+            news.append(change.model_copy(update={"finding": _finding(stored, view)}))
+    return news
+
+
+def _finding(stored: StoredEvent, view: RunView) -> str | None:
+    """The id of the finding that an event reports, as all answers name it; None for others."""
+    event = stored.event
+    if stored.attempt == 0:
+        line = journal_line(event)
+        return line.finding.id if isinstance(line, FindingReported) else None
+    warned = trainer_line(event)
+    if not isinstance(warned, Warned):
+        return None
+    code = str(warned.code)
+    found = view.record.finding_of(stored.attempt, code, event.t)
+    if found is not None:
+        return found.finding.id
+    return finding_id(view.run.placement, stored.attempt, code, warned.step)
 
 
 def _is_repeated(stored: StoredEvent, view: RunView) -> bool:

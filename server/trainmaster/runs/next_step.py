@@ -27,6 +27,7 @@ _BY_REASON_OF_STOP = {
 _NOT_DELIVERED = "The request is not delivered yet: `trainmaster tick` tries again."
 # The host has stopped for a decision that the policy leaves to the operator.
 _FOR_THE_OPERATOR = frozenset({"needs_operator"})
+_STALL = "stall"
 
 
 def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
@@ -109,6 +110,11 @@ def _while_running(view: RunView, finding: FoundOfRun) -> str:
     run = view.run.run_id
     if view.state is RunState.RECOVERING:
         return f"It recovers by itself: `trainmaster wait {run} --until checkpoint,finding,end`."
+    if finding.code == _STALL:
+        return (
+            f"No step comes any more ({finding.code}, {finding.id}): `trainmaster inspect {run}` "
+            "shows where every rank waits."
+        )
     explained = f"`trainmaster diagnose {run}` explains {finding.code}."
     if not finding.patches:
         return f"{explained} Then wait: `trainmaster wait {run} --until checkpoint,finding,end`."

@@ -14,16 +14,16 @@ from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.protocol.text import code_word
-from trainer_runtime.core.status.eta import eta_s
+from trainer_runtime.core.status.eta import eta_s, step_age_s
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
-from trainmaster.metrics.rank import rank_runs
-from trainmaster.metrics.selection import EVERYTHING, Selection
+from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
+from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source, wanted_of_file
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.attempts import Started, started
-from trainmaster.runs.diagnosis.diagnose_run import open_findings
+from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
@@ -89,9 +89,11 @@ async def query_metrics(
     everything: bool = False,
     part: Selection = EVERYTHING,
     within_s: float | None = None,
+    among: Among = ALL_RUNS,
 ) -> MetricsAnswer:
     """Series of one or several runs, one value per step, the newest attempt's; or of log files,
-    every point in order. Without any: the run with the best value.
+    every point in order. Without any: the runs with the best values, of those in `among`, by
+    groups that can be compared.
 
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
@@ -106,7 +108,10 @@ async def query_metrics(
     from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
     if not runs:
-        return rank_runs(workspace, keys or ("val_loss", "loss"), limit=points or MOST_RANKED)
+        keys = keys or ("val_loss", "loss")
+        return rank_runs(workspace, keys, limit=points or MOST_RANKED, among=among)
+    if among != ALL_RUNS:
+        raise bad_argument("label", "Filters are for ranking runs.", "Leave them or the runs out.")
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
         file = log_file(workspace, name)
@@ -123,9 +128,12 @@ def status_of(view: RunView) -> StatusAnswer:
     """The status of a run from its view, in few words."""
     progress, record = view.progress, view.record
     age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
-    findings = open_findings(view)
+    found = found_of(view)
+    findings = [one for one in found if not one.over]
     last = only_numbers(progress.last) if progress else {}
-    remaining = eta_s(progress) if view.state is RunState.RUNNING else None
+    is_running = view.state is RunState.RUNNING
+    remaining = eta_s(progress, view.known_until) if is_running else None
+    step_age = step_age_s(progress, view.known_until) if is_running else None
     return StatusAnswer(
         run_id=view.run.run_id,
         name=view.run.name,
@@ -143,10 +151,12 @@ def status_of(view: RunView) -> StatusAnswer:
         attempt=view.attempt,
         step=view.step,
         target_step=view.target_step,
+        step_age_s=None if step_age is None else round(step_age, 1),
         eta_s=None if remaining is None else round(remaining, 1),
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
         ranks=RanksState.of(progress.ranks) if progress else None,
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
+        past=past_in_words(view, found),
         checkpoint=_checkpoint_state(view),
         preparation=_preparation_state(view),
         transfer=_transfer_state(view),

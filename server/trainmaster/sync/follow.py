@@ -159,8 +159,7 @@ async def _wait_for_lock(home: Home, host: str) -> int:
             raise StorageError(
                 "HOME_BUSY",
                 f"Another process is following {host}.",
-                "End the command or the MCP server that follows it (a wait, a log that is followed), "
-                "then retry.",
+                "End the command or the MCP server that follows it, then retry.",
                 retryable=True,
             )
         await asyncio.sleep(0.05)

@@ -119,7 +119,7 @@ ENDED = record(
 )
 
 
-def page(found: Record, *attempts: Progress, now: float = FIRST_T + 120) -> str:
+def page(found: Record, *attempts: Progress, now: float = FIRST_T + 50) -> str:
     return render_status(
         found, attempts, build_index(attempts, "val_loss"), RunConfig.parse(CONFIG), now
     )
@@ -164,8 +164,35 @@ def test_evidence_cannot_leave_its_place_on_the_page() -> None:
     assert "  - seen: `torch.OutOfMemoryError: CUDA out of memory, said 'somebody'.`" in text
 
 
-def test_a_finding_that_is_over_is_not_on_the_page() -> None:
-    assert "`closed`" not in page(TROUBLED, LATE)
+def test_a_finding_that_is_over_is_named_in_one_line() -> None:
+    text = page(TROUBLED, LATE)
+    assert "`closed`" not in text
+    assert "- 1 over: closed at 61\n" in text
+
+
+def test_the_page_of_an_attached_training_advises_what_can_be_done_with_it() -> None:
+    attached = RunConfig.parse({**CONFIG, "framework": "attached"})
+    text = render_status(TROUBLED, [LATE], build_index([], "val_loss"), attached, FIRST_T + 1200)
+    assert "cuda_oom" in text
+    assert [word for word in ("trainmaster resume", "loses everything") if word in text] == []
+
+
+def test_a_step_that_does_not_come_leaves_no_time_left() -> None:
+    assert "Time left" in page(RUNNING, FIRST, SECOND)
+    assert "Time left" not in page(RUNNING, FIRST, SECOND, now=FIRST_T + 1200)
+
+
+def test_commands_of_the_page_are_worded_for_who_shows_it() -> None:
+    text = render_status(
+        TROUBLED,
+        [LATE],
+        build_index([], "val_loss"),
+        RunConfig.parse(CONFIG),
+        FIRST_T,
+        lambda advice: advice.replace("trainmaster ", "/opt/trainmaster "),
+    )
+    assert "`/opt/trainmaster stop stdlib-gpt-abc234`, then `/opt/trainmaster resume" in text
+    assert "`trainmaster" not in text
 
 
 def test_the_best_follows_the_metric_that_checkpoints_are_chosen_by() -> None:

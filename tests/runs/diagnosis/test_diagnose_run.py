@@ -71,10 +71,12 @@ def test_causes_come_before_symptoms_and_what_is_over_only_with_all(runs: Diagno
             ("finding_closed", {"attempt": 1, "id": "0d0d0d0d"}),
         )
         assert await runs.codes(run) == ["cuda_oom", "nccl_peer_lost", "plateau"]
+        assert (await diagnose(runs.workspace, run)).past == "1 over: stall at 41"
         everything = await diagnose(runs.workspace, run, everything=True)
         assert [(one.code, one.over) for one in everything.findings][-1] == ("stall", True)
         status = await get_status(runs.workspace, run)
         assert [row.id for row in status.findings] == ["0a0a0a0a", "0b0b0b0b", "0c0c0c0c"]
+        assert status.past == "1 over: stall at 41"
         assert "--apply 0a0a0a0a:halve_micro_batch" in status.next_step
 
     run_async(work)

@@ -66,7 +66,7 @@ def test_people_read_cause_evidence_advice_and_patch(
     assert "  - Check which processes use the GPU's memory (nvidia-smi)." in text
     change = "batch.micro_batch: 8 -> 4, batch.accumulation: 1 -> 2; from latest"
     assert f"  Patch halve_micro_batch: {change}\n" in text
-    assert f"trainmaster resume {failed} --apply 0a0a0a0a:halve_micro_batch" in text
+    assert f" resume {failed} --apply 0a0a0a0a:halve_micro_batch" in text
 
 
 def test_a_healthy_file_has_nothing_wrong_for_people(

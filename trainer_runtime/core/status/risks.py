@@ -9,7 +9,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.protocol.lines import number
+from trainer_runtime.core.protocol.lines import ATTACHED, number
 from trainer_runtime.core.protocol.progress import Progress
 
 # Verifying reads the checkpoint once; this long after the save it should be through.
@@ -66,6 +66,8 @@ def disk_hours_left(free: Curve, free_gib: float | None) -> float | None:
 def _of_checkpoints(
     newest: Progress, index: CheckpointIndex, config: RunConfig, now: float
 ) -> Iterable[str]:
+    if config.framework == ATTACHED:  # what they hold and whether they are whole, its owner knows
+        return
     if index.resume_from is None and newest.steps_done:
         yield "No verified checkpoint yet: a crash now loses everything."
     if any(entry.verified is False for entry in index.entries):

@@ -106,7 +106,7 @@ def _head(record: Record, newest: Progress | None, config: RunConfig, now: float
         f"- State: {state}, as of {_clock_time(now)}",
         f"- Progress: {_progress(newest, config)}",
     ]
-    remaining = eta_s(newest)
+    remaining = eta_s(newest, now)
     if remaining is not None and record.state is PlacementState.RUNNING:
         lines.append(
             f"- Time left: about {spoken_duration(remaining)}, until {_clock_time(now + remaining)}"

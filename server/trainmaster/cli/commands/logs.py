@@ -42,6 +42,8 @@ def logs(
     """
     from trainmaster.runs.logs import read_log
 
+    words = _words(stream)
+
     async def read(workspace: Workspace, after: str | None) -> LogAnswer:
         return await read_log(
             workspace, run_or_file, stream=stream, cursor=after, grep=grep, limit=limit
@@ -50,7 +52,7 @@ def logs(
     async def read_and_print(workspace: Workspace, after: str | None) -> LogAnswer:
         answer = await read(workspace, after)
         if answer.lines:
-            emit_log(answer, as_json)
+            emit_log(answer, as_json, words)
         return answer
 
     async def read_on(workspace: Workspace) -> None:
@@ -61,7 +63,16 @@ def logs(
     if follow:
         ask(read_on, shows_progress=True)
     else:
-        emit_log(ask(lambda workspace: read(workspace, cursor)), as_json)
+        emit_log(ask(lambda workspace: read(workspace, cursor)), as_json, words)
+
+
+def _words(stream: str) -> Callable[[str], str] | None:
+    """How people read a stream's lines: None as they stand."""
+    if stream != "supervisor":
+        return None
+    from trainmaster.cli.views.journal import journal_words
+
+    return journal_words
 
 
 def _maintaining(workspace: Workspace, run_or_file: str) -> AbstractAsyncContextManager[None]:

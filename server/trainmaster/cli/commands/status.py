@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trainmaster.cli.output import emit
+from trainmaster.cli.output import emit, emit_lines
 from trainmaster.cli.parameters import AsJson, Cursor, Run, split_commas
 from trainmaster.cli.run_service import ask
 
@@ -71,7 +71,7 @@ def metrics(
         list[str] | None,
         typer.Argument(
             metavar="[RUN|FILE]...",
-            help="Runs, or log files of any training. None: which run has the best value.",
+            help="Runs, or log files of any training. None: the best runs, by method and data.",
         ),
     ] = None,
     *,
@@ -106,9 +106,21 @@ def metrics(
         Literal["step", "tokens", "time"] | None,
         typer.Option("--x", help="Lay several runs side by side on this."),
     ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="KEY=VALUE", help="Rank only these runs.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Rank only runs there.")] = None,
+    framework: Annotated[
+        str | None, typer.Option("--framework", help="Rank only runs of this framework.")
+    ] = None,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="The points as lines of run,metric,step,value.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Summarise and compare metrics, of runs or of any training's log."""
+    from trainmaster.cli.views.points import csv_lines, point_lines
+    from trainmaster.metrics.rank import Among
     from trainmaster.metrics.selection import selection
     from trainmaster.runs.status import query_metrics
 
@@ -123,9 +135,15 @@ def metrics(
             points=points,
             everything=everything,
             part=part,
+            among=Among(label, host, framework),
         )
     )
-    emit(answer, as_json)
+    if as_csv and not as_json:
+        emit_lines(csv_lines(answer))
+    elif everything and not as_json:
+        emit_lines(point_lines(answer))
+    else:
+        emit(answer, as_json)
 
 
 def wait(

@@ -23,6 +23,8 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
         blocks += [f"  > {line}" for line in answer.evidence or ()]
     elif not answer.findings:
         blocks.append("Nothing is wrong as far as can be seen.")
+    if answer.past is not None:
+        blocks.append(f"Findings: {answer.past} (--all shows them).")
     if answer.omitted is not None:
         blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")
     if answer.read_bytes is not None:

@@ -19,9 +19,9 @@ _STATES = {
 
 @view.register
 def _(answer: InspectionAnswer) -> list[Block]:
-    sure = f"{answer.confidence:.0%} sure"
+    sure = f" ({answer.confidence:.0%} sure)" if answer.confidence else ""
     return [
-        f"{answer.run_id}, attempt {answer.attempt}: {answer.verdict} ({sure})",
+        f"{answer.run_id}, attempt {answer.attempt}: {answer.verdict}{sure}",
         answer.why,
         *_pace(answer),
         *(block for ranks in answer.ranks for block in _ranks(ranks)),

@@ -30,6 +30,10 @@ from trainmaster.words.answers.runs import (
     WaitAnswer,
 )
 
+# A step that came longer ago than this is worth a word.
+_LONG_STEP_S = 60.0
+_CURVE_WIDTH = 48
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -94,6 +98,8 @@ def _(answer: StatusAnswer) -> list[Block]:
     said = ": ".join(part for part in (answer.reason, answer.untrusted_detail) if part)
     reason = f" ({said})" if said else ""
     remaining = "" if answer.eta_s is None else f", {spoken_duration(answer.eta_s)} to go"
+    still = answer.step_age_s or 0.0
+    remaining += f", the last one {spoken_duration(still)} ago" if still >= _LONG_STEP_S else ""
     unconfirmed = " (unconfirmed)" if answer.unconfirmed else ""
     return [
         f"{answer.run_id}: {answer.state}{reason} on {answer.host}, attempt {answer.attempt}",
@@ -102,6 +108,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *named("Metrics", pairs(answer.metrics)),
         *named("Ranks", _ranks(answer.ranks)),
         *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
+        *named("Findings", answer.past),
         *_checkpoint(answer),
         *_preparation(answer),
         *_transfer(answer),
@@ -123,13 +130,19 @@ def _(answer: LogAnswer) -> list[Block]:
     return list(answer.lines)
 
 
+def _thinned(values: Sequence[object]) -> Sequence[object]:
+    """As many as a line has room for, evenly, the last one among them."""
+    most = min(len(values), _CURVE_WIDTH)
+    return [values[(at + 1) * len(values) // most - 1] for at in range(most)]
+
+
 @view.register
 def _(answer: MetricsAnswer) -> list[Block]:
     rows = [
         (
             run,
             key,
-            sparkline(series.values),
+            sparkline(_thinned(series.values)),
             *(_figure(item) for item in (series.first, series.last, series.min, series.max)),
             value(series.n),
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
+from trainer_runtime.core.status.past_findings import over_in_words
 from trainmaster.runs.diagnosis.finding_answer import finding_answer, is_named
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.refused_data import refused_data
@@ -73,6 +74,12 @@ class FoundOfRun:
 def open_findings(view: RunView) -> list[FoundOfRun]:
     """The open findings of the newest attempt and of the checkpoints, causes first."""
     return [found for found in found_of(view) if not found.over]
+
+
+def past_in_words(view: RunView, found: Sequence[FoundOfRun]) -> str | None:
+    """What of `found` is over, and what was changed after it; None where nothing is."""
+    past = [(one.attempt, one.finding) for one in found if one.over]
+    return over_in_words(past, view.record)
 
 
 def found_of(view: RunView) -> list[FoundOfRun]:

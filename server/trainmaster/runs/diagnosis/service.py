@@ -9,7 +9,7 @@ from typing import TypeVar
 from trainer_runtime.core.protocol.states import RunState
 from trainmaster.metrics.log_file import log_file
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
+from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of
 from trainmaster.sync.refresh import refresh
@@ -49,6 +49,7 @@ async def diagnose(
     return DiagnosisAnswer(
         run_id=view.run.run_id,
         findings=[one.answer() for one in page[:most]],
+        past=None if everything else past_in_words(view, found),
         reason=view.reason if is_unexplained else None,
         untrusted_detail=view.detail if is_unexplained else None,
         evidence=evidence_of(view) if is_unexplained else None,

@@ -59,6 +59,7 @@ class DiagnosisAnswer(WholeAnswer):
 
     run_id: str | None = None
     findings: list[FindingAnswer]
+    past: str | None = Field(default=None, description="what is over, and what was changed after")
     reason: str | None = Field(default=None, description="how it failed, without a finding")
     untrusted_detail: str | None = Field(default=None, description="the host's words on `reason`")
     evidence: list[str] | None = Field(default=None, description="the last lines of its log")

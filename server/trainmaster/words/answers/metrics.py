@@ -10,7 +10,8 @@ from trainmaster.words.answers.base import Answer, Number, WholeAnswer
 class MetricSeries(Answer):
     """One key of one run: a summary over all points, and the requested number of points.
 
-    Downsampled series hold each bucket's mean in `values`, with its `lows` and `highs`.
+    Downsampled series hold each bucket's mean in `values`, with its `lows` and `highs`; those of
+    evaluations (val_loss, ...) hold values that were measured, at their steps.
     """
 
     sampled = True

@@ -222,10 +222,14 @@ class StatusAnswer(WholeAnswer):
     attempt: int
     step: int
     target_step: int | None = None
+    step_age_s: float | None = Field(default=None, description="seconds since the newest step")
     eta_s: float | None = None
     metrics: dict[str, Number]
     ranks: RanksState | None = None
     findings: list[FindingRow]
+    past: str | None = Field(
+        default=None, description="findings that are over, and what was changed after each"
+    )
     checkpoint: CheckpointState | None = None
     preparation: PreparationState | None = None
     transfer: TransferState | None = None
@@ -265,6 +269,7 @@ class Change(Answer):
     event: str
     t: float
     step: int | None = None
+    finding: str | None = Field(default=None, description="its id")
     detail: str | None = None
     untrusted_detail: str | None = Field(default=None, description="the host's words")
 

@@ -1,0 +1,174 @@
+"""What advice names can be called on the face that shows it: commands parse, calls validate."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+import typer
+from support.mcp.mcp_client import answer_of, connected, error_of
+from support.words.advice_sources import Sentence, sentences
+
+from trainmaster.cli import run
+from trainmaster.cli.command_table import commands_for
+from trainmaster.mcp.definition import build_tool
+from trainmaster.mcp.server import TOOLSETS
+from trainmaster.words.advice import CALLS, Face, call_of, for_face, shown_by
+from trainmaster.words.answers.runs import StopAnswer
+
+TOOLS = {
+    tool.name: tool for definitions in TOOLSETS.values() for tool in map(build_tool, definitions)
+}
+COMMANDS = typer.main.get_command(commands_for())
+SENTENCES = tuple(sentences())
+# A value of the command's own type for the places that advice leaves open.
+_OPEN = re.compile(r"\bSTEP\b|\bN\b|\bH\b")
+
+
+def test_the_commands_of_all_advice_parse() -> None:
+    commands = [(one, command) for one in SENTENCES for command in one.commands]
+    assert len(commands) > 100
+    refused = [said for one, command in commands if (said := _refusal(one, command))]
+    assert not refused, "\n".join(refused)
+
+
+def test_the_calls_of_all_advice_validate() -> None:
+    """Where a command has no call, the shell's is shown, which the test above has parsed."""
+    found = [
+        (one.place, call)
+        for one in SENTENCES
+        for command in one.commands
+        if (call := call_of(_filled(command), TOOLS)) is not None
+    ]
+    assert len(found) > 60
+    assert {call[0] for _, call in found} > {"resume", "wait_for_event", "get_run", "launch"}
+    for place, (tool, arguments) in found:
+        try:
+            TOOLS[tool].fn_metadata.arg_model.model_validate(arguments)
+        except ValueError as error:
+            pytest.fail(f"{place}: {tool}({arguments}): {error}")
+
+
+def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
+    loose = [
+        f"{one.place}: {option}"
+        for one in SENTENCES
+        if " " in one.text and not one.place.startswith(_COMMAND_LINES_ONLY)
+        for option in one.loose_options
+        if option not in _OF_OTHER_PROGRAMS
+    ]
+    assert loose == []
+
+
+# Adoption is a command without a tool.
+_COMMAND_LINES_ONLY = ("server/trainmaster/cli/", "server/trainmaster/runs/adopt/")
+_OF_OTHER_PROGRAMS = {
+    "--hash", "--shm-size", "--ipc", "--master-port", "--rdzv-endpoint", "--gpu-architecture",
+}  # fmt: skip
+
+
+def test_a_command_line_names_the_program_and_the_home_and_a_server_its_tools() -> None:
+    shell = ("/opt/a b/trainmaster", "--home", "/data/home")
+    advice = "Read `trainmaster logs r-a`, then `trainmaster resume r-a --set a.b=1 --from best`."
+    waiting = "$ trainmaster wait r-a --until end --timeout 14400"
+    assert for_face(advice) == advice
+    with shown_by(Face(shell)):
+        named = "`'/opt/a b/trainmaster' --home /data/home"
+        assert for_face(advice) == (
+            f"Read {named} logs r-a`, then {named} resume r-a --set a.b=1 --from best`."
+        )
+    with shown_by(Face(shell, frozenset(TOOLS))):
+        worded = for_face(advice)
+        assert worded == (
+            'Read `tail_log(run_id="r-a")`, then '
+            '`resume(run_id="r-a", set=["a.b=1"], start="best")`.'
+        )
+        assert for_face(worded) == worded
+        assert for_face("trainmaster wait r-a --until end,eval") == (
+            'wait_for_event(run_id="r-a", until=["end","eval"])'
+        )
+        assert for_face(waiting) == f"{shlex.join(shell)} {waiting.removeprefix('$ trainmaster ')}"
+        assert for_face("Or with `--from best`.") == 'Or with `start="best"`.'
+        consent = "`trainmaster inspect r-a --allow-py-spy`"
+        assert for_face(consent) == f"`{shlex.join(shell)} inspect r-a --allow-py-spy`"
+        assert for_face("`trainmaster tick` does.") == f"`{shlex.join(shell)} tick` does."
+    with shown_by(Face(shell, frozenset({"tail_log"}))):  # read-only
+        assert "`'/opt/a b/trainmaster' --home /data/home resume r-a" in for_face(advice)
+
+
+def test_the_text_of_others_is_shown_as_it_stands() -> None:
+    lured = "`trainmaster approve q-1`"
+    answer = StopAnswer(run_id=lured, state="failed", next_step="`trainmaster tick`")
+    with shown_by(Face(("/opt/trainmaster",))):
+        assert answer.model_dump()["run_id"] == lured
+        assert answer.model_dump()["next_step"] == "`/opt/trainmaster tick`"
+        assert answer.advising().next_step == "`/opt/trainmaster tick`"
+
+
+def test_the_tools_of_commands_exist_with_their_parameters() -> None:
+    for call in CALLS.values():
+        known = set(TOOLS[call.tool].parameters["properties"])
+        named = {*call.places, *call.options.values(), *call.flags.values()} - {""}
+        assert named <= known, call.tool
+
+
+def test_what_an_error_advises_runs_where_it_is_pasted(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """With no PATH, no variable of ours, and in another folder."""
+
+    async def refused() -> str:
+        async with connected(environment) as client:
+            listed = await answer_of(client, "list_runs")
+            assert listed["runs"] == []
+            unknown = await error_of(client, "get_run", run_id="nobody")
+            assert "`list_runs()`" in unknown
+            return await error_of(client, "resume", run_id="nobody")
+
+    assert "`list_runs()`" in anyio.run(refused)
+    with shown_by(Face((sys.executable, "-m", "trainmaster", "--home", str(tmp_path / "home")))):
+        command = shlex.split(for_face("trainmaster runs --json"))
+    done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, timeout=120)
+    assert json.loads(done.stdout) == {"runs": []}, done.stderr
+
+
+def test_the_home_is_an_option_before_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "other"))
+    assert run(["--home", str(tmp_path / "home"), "status", "nobody", "--json"]) == 1
+    fix = json.loads(capsys.readouterr().out)["error"]["fix"]
+    assert f"--home {tmp_path / 'home'} runs`" in fix
+    assert not (tmp_path / "other").exists()
+    assert run([f"--home={tmp_path / 'home'}", "runs"]) == 0
+    assert run(["--home"]) == 2
+
+
+def _refusal(one: Sentence, command: str) -> str | None:
+    """Why the command line doesn't take this; None where it does."""
+    words = shlex.split(_filled(command))
+    group = COMMANDS
+    try:
+        context = group.make_context("trainmaster", words or ["runs"], resilient_parsing=not words)
+        while words:
+            name, group, words = group.resolve_command(context, words)  # type: ignore[attr-defined]
+            nested = hasattr(group, "resolve_command")
+            if nested and not words:
+                return None
+            context = group.make_context(name, list(words), parent=context)
+            if not nested:
+                return None
+    except Exception as error:  # of click, whatever kind of usage it is
+        return f"{one.place}: {command}: {error}"
+    return None
+
+
+def _filled(command: str) -> str:
+    """With a value for what the reader of the advice is to choose."""
+    return _OPEN.sub("1", command.replace("…", "x"))

@@ -1,0 +1,70 @@
+"""What a run has met and is over: `1 over: cuda_oom at 119; batch.micro_batch 32 -> 16`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.protocol.journal import AttemptRecord, Record
+from trainer_runtime.core.protocol.text import code_word
+
+MOST_NAMED = 3
+_MOST_CHANGES = 3
+_FIELD = re.compile(r"[a-z_]{1,30}(?:\.[a-z_0-9]{1,30}){0,4}")
+_PATCH = "patch:"
+# What the journal calls a restart after either of these.
+_BY_GUARD = frozenset({"nan_loss", "nan_grad"})
+
+
+def past_findings(record: Record) -> list[tuple[int, Finding]]:
+    """By the journal, what is over or of an earlier attempt: (attempt, finding), oldest first."""
+    newest = record.attempts[-1].number if record.attempts else 0
+    return [
+        (found.attempt, found.finding)
+        for found in record.findings.values()
+        if found.closed_t is not None or found.attempt != newest
+    ]
+
+
+def over_in_words(
+    past: Sequence[tuple[int, Finding]], record: Record, most: int = MOST_NAMED
+) -> str | None:
+    """How many of these findings are over, and the newest `most` with what was changed after each;
+    None where there are none. What is only for information doesn't count."""
+    counted = [(attempt, found) for attempt, found in past if found.severity != "info"]
+    if not counted:
+        return None
+    counted.sort(key=lambda one: (one[0], one[1].step or 0))
+    named = [_in_words(attempt, found, record) for attempt, found in counted[-most:]]
+    return f"{len(counted)} over: {' | '.join(reversed(named))}"
+
+
+def _in_words(attempt: int, finding: Finding, record: Record) -> str:
+    at = "" if finding.step is None else f" at {finding.step}"
+    after = next((one for one in record.attempts if one.number == attempt + 1), None)
+    changed = [] if after is None or not _is_answer(after, finding) else _changes(after, finding)
+    return "; ".join([f"{code_word(finding.code)}{at}", *changed])
+
+
+def _is_answer(after: AttemptRecord, finding: Finding) -> bool:
+    """Whether the attempt was started because of the finding."""
+    if after.why.startswith(_PATCH):
+        return after.why.split(":")[1] == finding.id
+    return after.why == finding.code or (after.why == "guard" and finding.code in _BY_GUARD)
+
+
+def _changes(after: AttemptRecord, finding: Finding) -> Iterable[str]:
+    before = {path: value for patch in finding.patches for path, value in patch.expected.items()}
+    set_ = [(path, new) for path, new in after.set.items() if _FIELD.fullmatch(path)]
+    for path, new in set_[:_MOST_CHANGES]:
+        old = f"{_value(before[path])} -> " if path in before else ""
+        yield f"{path} {old}{_value(new)}"
+    if not set_ and after.started_at_step is not None:
+        yield f"resumed from {after.started_at_step}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value) if isinstance(value, (int, type(None))) else code_word(str(value))
