@@ -212,7 +212,8 @@ def test_wait_reports_a_timeout_by_4_and_another_end_by_3(command: Command, spec
     _, launched = command("launch", spec, *sets)
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "0")
     assert (code, answer["event"]) == (4, "timeout")
-    assert answer["next_step"].startswith("trainmaster wait ")
+    waits = f"wait {launched['run_id']} --until completed --timeout 14400"
+    assert answer["next_step"].endswith(f" {waits}")
     assert command("stop", launched["run_id"])[0] == 0
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "60")
     assert (code, answer["event"]) == (3, "stopped")

@@ -152,10 +152,12 @@ def test_the_home_is_an_option_before_the_command(
 
 def _refusal(one: Sentence, command: str) -> str | None:
     """Why the command line doesn't take this; None where it does."""
-    words = shlex.split(_filled(command))
+    words = shlex.split(_filled(command)) or ["overview"]
+    if words == ["--help"]:
+        return None
     group = COMMANDS
     try:
-        context = group.make_context("trainmaster", words or ["runs"], resilient_parsing=not words)
+        context = group.make_context("trainmaster", words)
         while words:
             name, group, words = group.resolve_command(context, words)  # type: ignore[attr-defined]
             nested = hasattr(group, "resolve_command")

@@ -94,6 +94,4 @@ def test_without_a_yes_it_is_left_alone_and_the_command_is_named(
 ) -> None:
     reported = anyio.run(ask, tmp_path / "home", era, foreign_process.run.run_id, says)
     assert (reported["verdict"], reported["py_spy"]) == ("stall", "not_allowed")
-    assert (
-        f"trainmaster inspect {foreign_process.run.run_id} --allow-py-spy" in reported["next_step"]
-    )
+    assert f" inspect {foreign_process.run.run_id} --allow-py-spy`" in reported["next_step"]

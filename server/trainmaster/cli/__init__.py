@@ -24,6 +24,9 @@ from trainmaster.words.own_program import command_line
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
+# The command without a word, and the options that don't make it another.
+_ALONE = "overview"
+_OF_EVERY = frozenset({"--json"})
 _INTERRUPTED = "Interrupted; the training continues. See `trainmaster runs`."
 
 
@@ -41,7 +44,8 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
         with at_home(arguments) as command, shown_by(_face()):
             try:
                 _refuse_undecodable(command)
-                code = _run(commands or commands_for(command), list(command) or ["--help"])
+                words = _whole(command) if commands is None else list(command)
+                code = _run(commands or commands_for(words), words)
             except TrainmasterError as error:
                 emit_error(error, as_json)
                 code = 2 if error.code == "BAD_ARGUMENT" else 1
@@ -53,6 +57,11 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
+
+
+def _whole(command: Sequence[str]) -> list[str]:
+    """What was typed; `overview` where no command was."""
+    return list(command) if any(word not in _OF_EVERY for word in command) else [_ALONE, *command]
 
 
 def _face() -> Face:

@@ -44,6 +44,7 @@ class Listed:
 
 # In the order of `--help`.
 LISTED = (
+    Listed("overview", "overview"),
     Listed("plan", "plan"),
     Listed("plan", "launch", acts=True),
     Listed("attach", "attach", acts=True),

@@ -15,6 +15,7 @@ from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 from trainmaster.words.answers.hosts import HostsAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.answers.overview import OverviewAnswer
 from trainmaster.words.answers.runs import (
     CheckpointsAnswer,
     LogAnswer,
@@ -29,6 +30,16 @@ LONGEST_WAIT_S = 40.0
 _LONGEST_CHECK_S = 38.0
 _LONGEST_SEARCH_S = 30.0  # one line may take 5 more
 _LONGEST_READ_S = 38.0
+
+
+async def overview(context: ToolContext, *, cursor: Cursor = "") -> OverviewAnswer:
+    """The state of everything, to begin with: what needs attention first (failed runs, decisions,
+    findings, instances that cost, the keeper), what runs with its loss and the time to go, what
+    ended since the cursor. A line each; get_run has the details of one run.
+    """
+    from trainmaster.runs import overview as query
+
+    return await query.overview(workspace_of(context), cursor=cursor or None)
 
 
 async def plan_run(
@@ -191,7 +202,7 @@ async def query_metrics(
 async def wait_for_event(
     context: ToolContext,
     *,
-    run_id: RunId,
+    run_id: Annotated[Words, Field(description="Runs; none: every open one")] = (),
     until: Annotated[
         Words,
         Field(
@@ -204,16 +215,17 @@ async def wait_for_event(
     ] = 30.0,
     cursor: Cursor = "",
 ) -> WaitAnswer:
-    """Wait until something happens to a run; any end of the run ends the wait too.
+    """Wait until something happens to one of some runs; any end of one ends the wait too.
 
-    Returns `event` (what ended the wait, or `timeout`), what changed since the cursor, and a new
-    cursor: pass it on, and nothing is missed between calls. After a time-out, next_step names the
-    shell command that waits for hours in the background; prefer it to calling this many times.
+    Returns `event` (what ended the wait, `timeout`, or `all_ended`), what changed since the cursor,
+    and a new cursor: pass it on, and every event is reported once. After a time-out, next_step
+    names the shell command that waits for hours in the background; prefer it to calling this many
+    times.
     """
-    from trainmaster.runs import wait
+    from trainmaster.runs import wait_any
 
     limit_s = min(timeout_s, LONGEST_WAIT_S)
-    return await wait.wait_for_event(
+    return await wait_any.wait_for_runs(
         workspace_of(context),
         run_id,
         until=until,
@@ -293,6 +305,7 @@ async def list_hosts(
 
 
 TOOLS = (
+    Definition(overview, "Overview", READS),
     Definition(plan_run, "Plan a training", READS_OUTSIDE),
     Definition(list_runs, "List runs", READS),
     Definition(get_run, "Status of a run", READS),

@@ -30,9 +30,10 @@ The way: write a spec (YAML) -> plan_run, read decisions, estimates and warnings
 idempotency_key -> wait_for_event until what you need -> get_run, query_metrics, tail_log -> stop \
 or resume.
 
-- run_id is a run's id, or its name where that is unique. list_runs finds runs of earlier sessions.
-- Never poll get_run in a loop: wait_for_event returns at the next event or its time-out, and its \
-next_step names a shell command that waits for hours in the background.
+- Begin with overview: what needs attention, runs, or ended since. run_id is a run's id, or its \
+name where that is unique; list_runs finds runs of earlier sessions.
+- Never poll get_run in a loop: wait_for_event returns at the next event of any of several runs, \
+or its time-out, and its next_step names a shell command that waits for hours in the background.
 - Follow next_step: it names the call, or the shell command where no tool does it; findings name \
 what is wrong with a run: diagnose explains them, for any log file too, and \
 resume(apply="FINDING:PATCH") applies a patch.

@@ -18,9 +18,10 @@ from trainmaster.runs.next_step import next_step
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.positions import BEGINNING
 from trainmaster.runs.record_run import record_run
 from trainmaster.runs.status import resumes_at
-from trainmaster.runs.wait import BEGINNING, until_attempt
+from trainmaster.runs.wait import until_attempt
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import KAGGLE_LAUNCHER
@@ -97,7 +98,7 @@ async def start_run(
     return run.run_id
 
 
-def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> LaunchAnswer:
+def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) -> LaunchAnswer:
     """The answer of a call that has started a run; `cursor`: the position before it."""
     view = load_view(workspace, run_id)
     until = "finding,end" if view.run.is_attached else "checkpoint,end"

@@ -124,17 +124,17 @@ async def deliver(workspace: Workspace, run_id: str) -> bool:
 
 
 @asynccontextmanager
-async def maintaining(workspace: Workspace, run: str) -> AsyncIterator[None]:
-    """Inside, what is due for a run is done every few seconds, and once more at the end: for
-    commands that wait, and follow the run's host meanwhile.
+async def maintaining(workspace: Workspace, *runs: str) -> AsyncIterator[None]:
+    """Inside, what is due for these runs is done every few seconds, and once more at the end: for
+    commands that wait, and follow the runs' hosts meanwhile.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    run_id = workspace.control.run(run).run_id
+    run_ids = [workspace.control.run(run).run_id for run in runs]
 
     async def once(how: Round) -> None:
-        await maintain(workspace, [workspace.control.run(run_id)], how)
+        await maintain(workspace, [workspace.control.run(run_id) for run_id in run_ids], how)
 
     async def repeatedly() -> None:
         while True:
@@ -149,7 +149,7 @@ async def maintaining(workspace: Workspace, run: str) -> AsyncIterator[None]:
         await asyncio.wait({task})
     if not task.cancelled():
         task.result()  # raises what ended it
-    await _read_last_words(workspace, run_id)
+    await asyncio.gather(*(_read_last_words(workspace, run_id) for run_id in run_ids))
     await once(_AFTER_WAITING)
 
 

@@ -26,11 +26,12 @@ from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.planning.spec_policy import Beyond
+from trainmaster.runs.positions import cursor_of
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
 from trainmaster.runs.resume_rented import changes_on
-from trainmaster.runs.wait import cursor_of, until_attempt
+from trainmaster.runs.wait import until_attempt
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig

@@ -7,12 +7,11 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.states import ENDED_RUNS
 from trainmaster.runs.changes import news_of
+from trainmaster.runs.positions import Position, newest, positions_after
 from trainmaster.runs.status import status_of
-from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
@@ -21,8 +20,6 @@ from trainmaster.words.answers.runs import Change, StatusAnswer, WaitAnswer
 from trainmaster.words.errors import UsageError
 
 TIMEOUT = "timeout"
-# The cursor of a run without any record yet.
-BEGINNING = "w1.1.-1.0.-1"
 EVENTS = (
     "checkpoint",
     "eval",
@@ -35,15 +32,14 @@ EVENTS = (
     "stopped",
     "end",
 )
-_ENDS = frozenset(state.value for state in ENDED_RUNS)
+ENDS = frozenset(state.value for state in ENDED_RUNS)
 _STEP = re.compile(r"step:(\d{1,12})")
-_CURSOR = re.compile(r"w1\.(\d{1,9})\.(-?\d{1,15})\.(\d{1,9})\.(-?\d{1,15})")
 _READ_EVERY_S = 0.2
 # A check for new rows takes microseconds, an evaluation of them more.
 _WRITTEN_EVERY_S = 0.02
 _LEAST_READ_S = 3.0
 _PROGRESS_EVERY_S = 1.0
-_MOST_CHANGES = 20
+MOST_CHANGES = 20
 
 OnProgress = Callable[[StatusAnswer], Awaitable[None]]
 
@@ -67,12 +63,12 @@ async def wait_for_event(
         UsageError: `BAD_ARGUMENT` for an unknown event, `CURSOR_INVALID`.
         StateError: `RUN_NOT_FOUND`.
     """
-    _check(until)
+    check_events(until)
     view = load_view(workspace, run)
     run_id, host = view.run.run_id, view.run.host
     deadline = time.monotonic() + timeout_s
     await catch_up(workspace, host, min(READ_WITHIN_S, max(timeout_s, _LEAST_READ_S)))
-    position = _parse(cursor) if cursor else _newest(load_view(workspace, run_id))
+    position = positions_after(workspace, [run_id], cursor or None)[run_id]
     watch = _Watch(workspace, run_id, until, position, on_progress)
     async with following(workspace, host, run_id) as follower:
         while (answer := await watch.evaluate()) is None:
@@ -80,21 +76,16 @@ async def wait_for_event(
                 await follower  # raises its error
             if time.monotonic() >= deadline:
                 return watch.timed_out()
-            await _until_written(workspace, _READ_EVERY_S)
+            await until_written(workspace, _READ_EVERY_S)
     return answer
 
 
-async def _until_written(workspace: Workspace, bound_s: float) -> None:
+async def until_written(workspace: Workspace, bound_s: float) -> None:
     """Wait until points or events are written, by whichever process; at most `bound_s`."""
     deadline = time.monotonic() + bound_s
     version = workspace.metrics.version()
     while workspace.metrics.version() == version and time.monotonic() < deadline:
         await asyncio.sleep(_WRITTEN_EVERY_S)
-
-
-def cursor_of(view: RunView) -> str:
-    """The cursor after everything that `view` shows."""
-    return str(_newest(view))
 
 
 async def until_attempt(workspace: Workspace, run_id: str, bound_s: float = 5.0) -> None:
@@ -113,26 +104,28 @@ def exit_code(answer: WaitAnswer, until: Sequence[str]) -> int:
     """0 for a wanted event, 3 where the run ended otherwise, 4 for a time-out."""
     if answer.event == TIMEOUT:
         return 4
-    wanted = answer.event in until or ("end" in until and answer.event in _ENDS)
+    wanted = answer.event in until or ("end" in until and answer.event in ENDS)
     return 0 if wanted else 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
-    placement: int
-    journal_seq: int
-    attempt: int
-    seq: int
+def changes_after(workspace: Workspace, view: RunView, position: Position) -> list[Change]:
+    """What `view` shows beyond a position, in order."""
+    after = (position.journal_seq, position.attempt, position.seq)
+    stored = workspace.metrics.events_after(view.run.run_id, view.run.placement, after)
+    seen = newest(view)  # events that came after the view was loaded belong to the next answer
+    return news_of([event for event in stored if seen.covers(event)], view)
 
-    def covers(self, event: StoredEvent) -> bool:
-        """Whether the event is at or before this position."""
-        seq = event.event.seq
-        if event.attempt == 0:
-            return seq <= self.journal_seq
-        return (event.attempt, seq) <= (self.attempt, self.seq)
 
-    def __str__(self) -> str:
-        return f"w1.{self.placement}.{self.journal_seq}.{self.attempt}.{self.seq}"
+def wanted_event(until: Sequence[str], view: RunView, changes: Sequence[Change]) -> str | None:
+    """The first of `until` that has happened, or has been reached."""
+    happened = {change.event for change in changes}
+    for wanted in until:
+        step = _STEP.fullmatch(wanted)
+        if step is not None and view.step >= int(step.group(1)):
+            return wanted
+        if wanted in happened or wanted == view.state.value:
+            return wanted
+    return None
 
 
 class _Watch:
@@ -143,7 +136,7 @@ class _Watch:
         workspace: Workspace,
         run_id: str,
         until: Sequence[str],
-        position: _Position,
+        position: Position,
         on_progress: OnProgress | None,
     ) -> None:
         self._workspace = workspace
@@ -159,33 +152,16 @@ class _Watch:
         if self._on_progress is not None and now >= self._progress_due:
             self._progress_due = now + _PROGRESS_EVERY_S
             await self._on_progress(status_of(view))
-        changes = self._changes(view)
-        event = self._event(view, changes)
+        changes = changes_after(self._workspace, view, self._position)
+        event = wanted_event(self._until, view, changes)
+        if event is None and view.ended:
+            event = view.state.value
         return None if event is None else self._answer(view, event, changes)
 
     def timed_out(self) -> WaitAnswer:
         view = load_view(self._workspace, self._run_id)
-        return self._answer(view, TIMEOUT, self._changes(view))
-
-    def _changes(self, view: RunView) -> list[Change]:
-        position = self._position
-        stored = self._workspace.metrics.events_after(
-            self._run_id,
-            view.run.placement,
-            (position.journal_seq, position.attempt, position.seq),
-        )
-        seen = _newest(view)  # events that came after the view was loaded belong to the next answer
-        return news_of([event for event in stored if seen.covers(event)], view)
-
-    def _event(self, view: RunView, changes: Sequence[Change]) -> str | None:
-        happened = {change.event for change in changes}
-        for wanted in self._until:
-            step = _STEP.fullmatch(wanted)
-            if step is not None and view.step >= int(step.group(1)):
-                return wanted
-            if wanted in happened or wanted == view.state.value:
-                return wanted
-        return view.state.value if view.ended else None
+        changes = changes_after(self._workspace, view, self._position)
+        return self._answer(view, TIMEOUT, changes)
 
     def _answer(self, view: RunView, event: str, changes: list[Change]) -> WaitAnswer:
         return WaitAnswer(
@@ -193,9 +169,9 @@ class _Watch:
             run_id=view.run.run_id,
             state=view.state.value,
             step=view.step,
-            cursor=str(_newest(view)),
-            changes=changes[-_MOST_CHANGES:],
-            omitted=max(0, len(changes) - _MOST_CHANGES) or None,
+            cursor=str(newest(view)),
+            changes=changes[-MOST_CHANGES:],
+            omitted=max(0, len(changes) - MOST_CHANGES) or None,
             unreachable=view.unreachable,
             next_step=self._next_step(view, event),
         )
@@ -207,7 +183,7 @@ class _Watch:
         return status_of(view).next_step
 
 
-def _check(until: Sequence[str]) -> None:
+def check_events(until: Sequence[str]) -> None:
     for wanted in until:
         if wanted not in EVENTS and not _STEP.fullmatch(wanted):
             raise UsageError(
@@ -216,22 +192,3 @@ def _check(until: Sequence[str]) -> None:
                 f"Use {', '.join(EVENTS)} or step:N, several with commas between them.",
                 field="until",
             )
-
-
-def _parse(cursor: str) -> _Position:
-    found = _CURSOR.fullmatch(cursor)
-    if found is None:
-        raise UsageError(
-            "CURSOR_INVALID",
-            f"{cursor[:80]!r} is not a cursor of `wait`.",
-            "Pass the cursor of the last answer, or none.",
-            field="cursor",
-        )
-    return _Position(*(int(part) for part in found.groups()))
-
-
-def _newest(view: RunView) -> _Position:
-    attempt, seq = 0, -1
-    if view.attempts:
-        attempt, seq = view.attempts[-1].attempt, view.attempts[-1].last_seq
-    return _Position(view.run.placement, view.record.last_seq, attempt, seq)

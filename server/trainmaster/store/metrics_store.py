@@ -243,6 +243,16 @@ class MetricsStore:
             for attempt, seq, t, kind, body in rows
         ]
 
+    def seen_by(self, run_id: str, placement: int, t: float) -> tuple[int, int, int]:
+        """The position of the newest events until `t`, as `events_after` takes it."""
+        rows = self.connection.execute(
+            "SELECT attempt, max(seq) FROM events WHERE run_id = ? AND placement = ? AND t <= ?"
+            " GROUP BY attempt ORDER BY attempt",
+            (run_id, placement, t),
+        ).fetchall()
+        newest = rows[-1] if rows and rows[-1][0] else (0, -1)
+        return dict(rows).get(0, -1), *newest
+
     def keys(self, run_id: str) -> list[str]:
         rows = self.connection.execute(
             "SELECT DISTINCT key FROM series WHERE run_id = ? ORDER BY key", (run_id,)

@@ -45,6 +45,7 @@ _HOST_AND_SET = {"--host": "host", "--set": "set"}
 _KEY = {"--idempotency-key": "idempotency_key"}
 # Commands without a tool are missing here.
 CALLS: Mapping[str, _Call] = {
+    "overview": _Call("overview", options={"--cursor": "cursor"}),
     "plan": _Call("plan_run", ("spec",), _HOST_AND_SET),
     "launch": _Call("launch", ("spec",), {**_HOST_AND_SET, **_KEY}),
     "attach": _Call(

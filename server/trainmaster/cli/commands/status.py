@@ -147,7 +147,10 @@ def metrics(
 
 
 def wait(
-    run: Run,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Any of these; every open run without."),
+    ] = None,
     until: Annotated[
         str,
         typer.Option(
@@ -162,21 +165,24 @@ def wait(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait for an event; meanwhile, do what is due for the run, as the keeper would.
+    """Wait for an event; meanwhile, do what is due for the runs, as the keeper would.
 
-    Exit code 0: it came; 3: the run ended otherwise; 4: time-out.
+    Exit code 0: it came; 3: the run ended otherwise, or all had ended; 4: time-out. Of several
+    runs, --cursor of the last answer continues with what came after it, each event once.
     """
     from trainmaster.cli.progress_bar import showing_progress
     from trainmaster.runs.maintain import maintaining
-    from trainmaster.runs.wait import exit_code, wait_for_event
+    from trainmaster.runs.wait import exit_code
+    from trainmaster.runs.wait_any import wait_for_runs
 
     wanted = split_commas(until)
 
     async def wait_here(workspace: Workspace) -> WaitAnswer:
-        async with maintaining(workspace, run):
-            return await wait_for_event(
+        awaited = runs or [run.run_id for run in workspace.control.runs(only_open=True)]
+        async with maintaining(workspace, *awaited):
+            return await wait_for_runs(
                 workspace,
-                run,
+                runs or (),
                 until=wanted,
                 timeout_s=timeout_s,
                 cursor=cursor,

@@ -157,12 +157,15 @@ def _(answer: MetricsAnswer) -> list[Block]:
 
 @view.register
 def _(answer: WaitAnswer) -> list[Block]:
-    state = "" if answer.event == answer.state else f"; {answer.state}"
+    state = "" if answer.state in (None, answer.event) else f"; {answer.state}"
+    at = "" if answer.step is None else f" at step {value(answer.step)}"
+    run = "" if answer.run_id is None else f"{answer.run_id}: "
+    left = "" if answer.still_open is None else f" ({answer.still_open} still open)"
     return [
-        f"{answer.run_id}: {answer.event}{state} at step {value(answer.step)}",
+        f"{run}{answer.event}{state}{at}{left}",
         *([f"- {value(answer.omitted)} older left out"] if answer.omitted else []),
         *(
-            f"- {change.event}"
+            f"- {'' if change.run_id is None else f'{change.run_id}: '}{change.event}"
             + ("" if change.step is None else f" at step {value(change.step)}")
             + "".join(f": {said}" for said in (change.detail, change.untrusted_detail) if said)
             for change in answer.changes

@@ -266,6 +266,7 @@ class LogAnswer(WholeAnswer):
 class Change(Answer):
     """An event: a checkpoint, an evaluation, a new state, the end."""
 
+    run_id: str | None = Field(default=None, description="where several runs were awaited")
     event: str
     t: float
     step: int | None = None
@@ -275,12 +276,15 @@ class Change(Answer):
 
 
 class WaitAnswer(WholeAnswer):
+    """Of several runs without an event of one (`timeout`, `all_ended`): no run, state and step."""
+
     cap = Cap(4096, drops=("changes",), newest=frozenset({"changes"}), always=True)
 
     event: str
-    run_id: str
-    state: State
-    step: int
+    run_id: str | None = Field(default=None, description="the run of the event")
+    state: State | None = None
+    step: int | None = None
+    still_open: int | None = Field(default=None, description="of several runs")
     cursor: str
     changes: list[Change]
     omitted: int | None = Field(default=None, description="older changes that were omitted")

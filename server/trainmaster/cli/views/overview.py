@@ -1,0 +1,26 @@
+"""What people see of an overview."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainmaster.cli.views.views import Block, view
+from trainmaster.words.answers.overview import OverviewAnswer
+
+
+@view.register
+def _(answer: OverviewAnswer) -> list[Block]:
+    blocks = [
+        *_titled("Attention", answer.attention),
+        *_titled("Open", answer.running),
+        *_titled("Ended", answer.ended),
+    ]
+    return [
+        *(blocks or ["No runs."]),
+        f"Next: {answer.next_step}",
+        "`trainmaster --help` lists the commands.",
+    ]
+
+
+def _titled(title: str, lines: Sequence[str]) -> list[Block]:
+    return [f"{title}:", *(f"- {line}" for line in lines)] if lines else []

@@ -1,0 +1,204 @@
+"""The state of everything: a line for each run and instance, the most pressing first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.followed_files import JOURNAL
+from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
+from trainer_runtime.core.protocol.states import RunState
+from trainmaster.runs.cost import committed_usd
+from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
+from trainmaster.runs.positions import cursor_of_time, time_of
+from trainmaster.runs.status import status_of
+from trainmaster.store.control.instances import RentedInstance
+from trainmaster.store.failures import Failures
+from trainmaster.store.run import Run
+from trainmaster.sync.follow import catch_up
+from trainmaster.sync.keeper_state import keeper_problem
+from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.overview import OverviewAnswer
+
+# Without a cursor: a weekend and more.
+DEFAULT_SPAN_S = 7 * 86400.0
+# Of ended runs the newest: which of them ended when is known only from their files.
+_MOST_ENDED = 200
+_SOON_S = 3600.0
+_LONGEST_READ_S = 5.0
+_NOTHING = (
+    "Nothing here yet: `trainmaster plan SPEC`, then `trainmaster launch SPEC`; `trainmaster demo` "
+    "shows a run."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pressing:
+    """Something that needs attention; the lower the `rank`, the sooner. `next_step`: what to do."""
+
+    rank: int
+    line: str
+    next_step: str
+
+
+async def overview(workspace: Workspace, *, cursor: str | None = None) -> OverviewAnswer:
+    """What needs attention (failed runs, decisions, findings, instances, the keeper), what runs
+    with its loss and the time to go, and what has ended since `cursor`, from an earlier answer.
+
+    Raises:
+        UsageError: `CURSOR_INVALID`.
+    """
+    now = time.time()
+    since_t = now - DEFAULT_SPAN_S if not cursor else time_of(cursor)
+    failures = Failures(workspace.home)
+    hosts = workspace.control.hosts_of_open_runs()
+    await asyncio.gather(*(_read(workspace, host, failures) for host in hosts))
+    views = [
+        view
+        for run in _chosen(workspace, since_t)
+        if (view := _viewed(workspace, run, failures)) is not None
+        and (not view.ended or _reported_t(workspace, run) > since_t)
+    ]
+    pressing = [one for view in views for one in _of_run(view)]
+    pressing += _of_hosts(views)
+    pressing += _of_instances(workspace, views, now)
+    pressing += _of_keeper(workspace, views, now)
+    pressing += [
+        _Pressing(2, f"not read: {one.subject}: {one.code}", "`trainmaster doctor` checks it.")
+        for one in failures.rows or ()
+    ]
+    pressing.sort(key=lambda one: one.rank)
+    return OverviewAnswer(
+        attention=[one.line for one in pressing],
+        running=[_line(view) for view in views if not view.ended],
+        ended=[_line(view) for view in views if view.ended and view.state is not RunState.FAILED],
+        cursor=cursor_of_time(now),
+        next_step=_next_step(pressing, views),
+    )
+
+
+async def _read(workspace: Workspace, host: str, failures: Failures) -> None:
+    with failures.caught(host):
+        await catch_up(workspace, host, _LONGEST_READ_S)
+
+
+def _chosen(workspace: Workspace, since_t: float) -> list[Run]:
+    """The open runs, and those of the newest of which something was heard since then."""
+    found = {run.run_id: run for run in workspace.control.runs(only_open=True)}
+    for run in workspace.control.newest_runs(_MOST_ENDED):
+        if not run.cleaned and _reported_t(workspace, run) > since_t:
+            found.setdefault(run.run_id, run)
+    return list(found.values())
+
+
+def _viewed(workspace: Workspace, run: Run, failures: Failures) -> RunView | None:
+    """None where it can't be read; why is among the failures."""
+    with failures.caught(run.run_id):
+        return load_view(workspace, run.run_id)
+    return None
+
+
+def _reported_t(workspace: Workspace, run: Run) -> float:
+    """When the newest line of the run's journal arrived here, whatever its host's clock says."""
+    try:
+        path = workspace.mirror.of(run.run_id, run.placement).path(JOURNAL)
+        return path.stat().st_mtime
+    except OSError:
+        return run.created_t
+
+
+def _of_run(view: RunView) -> Iterator[_Pressing]:
+    name, state, findings = view.run.name, view.state, open_findings(view)
+    step = status_of(view).next_step
+    worst = next((one for one in findings if one.severity != "info"), None)
+    if state is RunState.FAILED:
+        why = _named(worst) if worst is not None else view.reason or ""
+        yield _Pressing(0, f"{name} failed: {why}".rstrip(": "), step)
+    elif view.record.reason == NEEDS_OPERATOR and not view.ended:
+        why = "" if worst is None else f" on {_named(worst)}"
+        yield _Pressing(0, f"{name} waits for a decision{why}", step)
+    elif state is RunState.LOST:
+        yield _Pressing(1, f"{name} lost on {view.run.host}", step)
+    elif worst is not None:
+        done = "completed" if state is RunState.COMPLETED else f"at {view.step}"
+        rank = 1 if worst.severity == "critical" else 3
+        yield _Pressing(rank, f"{name} {done}: {_named(worst)}", step)
+
+
+def _of_hosts(views: Sequence[RunView]) -> Iterator[_Pressing]:
+    """Hosts that could not be reached just now, with the number of their open runs."""
+    cut_off = [view for view in views if view.unreachable is not None and not view.ended]
+    for host, runs in Counter(view.run.host for view in cut_off).items():
+        line = f"{host} not reached; {runs} of its runs are open"
+        yield _Pressing(1, line, f"`trainmaster hosts check {host}` finds the cause.")
+
+
+def _named(finding: FoundOfRun) -> str:
+    return f"{finding.code} {finding.id}"
+
+
+def _of_instances(
+    workspace: Workspace, views: Sequence[RunView], now: float
+) -> Iterator[_Pressing]:
+    """What costs: an instance without a run, or whose lease ends soon; the others in one line."""
+    used = {view.run.host for view in views if not view.ended}
+    quiet: list[RentedInstance] = []
+    for one in workspace.control.instances.all():
+        if not one.open:
+            continue
+        left_s = one.lease_end_t - now
+        price = f"{one.host} costs ${one.usd_per_h:.2f}/h"
+        if one.host not in used:
+            line = f"{price}, no run on it"
+            yield _Pressing(1, line, f"`trainmaster release {one.host}` ends it.")
+        elif left_s < _SOON_S:
+            line = f"{price}, lease ends in {spoken_duration(max(0.0, left_s))}"
+            yield _Pressing(1, line, f"`trainmaster status {_first_on(one.host, views)}`")
+        else:
+            quiet.append(one)
+    if quiet:
+        usd_per_h = sum(one.usd_per_h for one in quiet)
+        most = sum(committed_usd(one, now) for one in quiet)
+        line = f"{len(quiet)} instances cost ${usd_per_h:.2f}/h, ${most:.2f} more at most"
+        yield _Pressing(5, line, "`trainmaster costs` lists them.")
+
+
+def _first_on(host: str, views: Sequence[RunView]) -> str:
+    return next(view.run.name for view in views if view.run.host == host and not view.ended)
+
+
+def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> Iterator[_Pressing]:
+    """That nothing maintains what is open."""
+    is_open = any(not view.ended for view in views)
+    is_open = is_open or any(one.open for one in workspace.control.instances.all())
+    problem = keeper_problem(workspace.home, now) if is_open else None
+    if problem is not None:
+        yield _Pressing(4, problem, "`trainmaster keeper install` has due work done on a timer.")
+
+
+def _line(view: RunView) -> str:
+    """One run: its name, state unless it runs, step, loss, time to go."""
+    status = status_of(view)
+    target = "" if status.target_step is None else f"/{status.target_step}"
+    words = [f"{status.step}{target}"]
+    key = next((key for key in ("loss", "val_loss") if key in status.metrics), None)
+    if key is not None:
+        value = status.metrics[key]
+        words.append(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}")
+    if status.eta_s is not None:
+        words.append(f"{spoken_duration(status.eta_s)} to go")
+    state = "" if view.state is RunState.RUNNING else f" {view.state.value}"
+    return f"{view.run.name}{state} {', '.join(words)}"
+
+
+def _next_step(pressing: Sequence[_Pressing], views: Sequence[RunView]) -> str:
+    if pressing and pressing[0].rank < 4:
+        return pressing[0].next_step
+    if any(not view.ended for view in views):
+        return "trainmaster wait --until finding,end --timeout 3600"
+    return pressing[0].next_step if pressing else _NOTHING if not views else "Nothing is running."
