@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
     STEP,
-    as_float,
+    are_steps,
+    as_floats,
     collect,
+    columns_of,
     is_step,
     scan,
 )
@@ -24,6 +26,9 @@ _KINDS = 256  # sets of keys in one block; lines with further ones are read sing
 # within another.
 _MARK = random.SystemRandom().getrandbits(62)
 _BETWEEN = b",%d," % _MARK
+
+
+_Numbered = tuple[Sequence[Any], Sequence[int]]
 
 
 @dataclass(slots=True)
@@ -39,10 +44,48 @@ class _Kind:
 def rows_of_objects(block: Block, index: Sequence[int]) -> tuple[list[Rows], list[int]]:
     """The rows of lines that are objects with a step, and the lines that must be read singly."""
     lines = block.lines
+    records = list(_decoded([lines[i] for i in index]))
+    found: list[Rows] = []
     singly: list[int] = []
+    for numbered in _by_length(records, index):
+        rows = _rows_of_columns(*numbered)
+        if rows is not None:
+            found.append(rows)
+        else:
+            found += _rows_by_kind(*numbered, singly)
+    return found, singly
+
+
+def _by_length(records: Sequence[Any], index: Sequence[int]) -> Iterator[_Numbered]:
+    """The records and their lines, apart by the number of keys; what is no object in one part."""
+    lengths = [len(record) if type(record) is dict else -1 for record in records]
+    different = set(lengths)
+    if len(different) == 1:
+        yield records, index
+        return
+    for length in sorted(different):
+        chosen = [i for i, other in enumerate(lengths) if other == length]
+        yield [records[i] for i in chosen], [index[i] for i in chosen]
+
+
+def _rows_of_columns(records: Sequence[Any], index: Sequence[int]) -> Rows | None:
+    """The rows of records, read column by column; None unless all have the same keys."""
+    first = records[0]
+    if type(first) is not dict or "kind" in first or "rank" in first:
+        return None
+    columns = columns_of(records)
+    steps = columns.pop(STEP, None) if columns else None
+    if not columns or steps is None or not are_steps(steps):
+        return None
+    return _made(tuple(columns), list(columns.values()), steps, index)
+
+
+def _rows_by_kind(
+    records: Sequence[Any], index: Sequence[int], singly: list[int]
+) -> Iterator[Rows]:
+    """The rows of any records, read one by one; other lines are added to `singly`."""
     kinds: dict[frozenset[str], _Kind] = {}
     by_order: dict[tuple[str, ...], _Kind] = {}
-    records = _decoded([lines[i] for i in index])
     for i, record in zip(index, records, strict=True):
         if type(record) is not dict or "kind" in record or "rank" in record:
             singly.append(i)
@@ -61,8 +104,9 @@ def rows_of_objects(block: Block, index: Sequence[int]) -> tuple[list[Rows], lis
         by_order[order] = kind
         kind.rows.append(kind.row_of(values))
         kind.index.append(i)
-    found = [rows for kind in kinds.values() if (rows := _rows(kind, singly)) is not None]
-    return found, singly
+    for kind in kinds.values():
+        if (rows := _rows(kind, singly)) is not None:
+            yield rows
 
 
 def _decoded(lines: Sequence[bytes]) -> Iterable[Any]:
@@ -97,7 +141,17 @@ def _rows(kind: _Kind, singly: list[int]) -> Rows | None:
         index = [i for i, good in zip(index, whole, strict=True) if good]
     if not rows:
         return None
-    steps, *columns = [list(map(as_float, column)) for column in zip(*rows, strict=True)]
-    made = Rows(Reading("json"), kind.names, list(columns), index, steps, None, 0, False)
-    made.increasing = increases(steps)
+    steps, *columns = zip(*rows, strict=True)
+    return _made(kind.names, columns, steps, index)
+
+
+def _made(
+    names: tuple[str, ...],
+    columns: Sequence[Sequence[float]],
+    steps: Sequence[float],
+    index: Sequence[int],
+) -> Rows:
+    floats: list[Sequence[float]] = [as_floats(column) for column in columns]
+    made = Rows(Reading("json"), names, floats, index, as_floats(steps), None, 0, False)
+    made.increasing = increases(made.steps or [])
     return made

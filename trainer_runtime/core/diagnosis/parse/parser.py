@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from operator import itemgetter
+from collections.abc import Collection
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.bars import BAR, Bars
@@ -31,7 +30,9 @@ class LogParser:
     steps, epochs and known keys affect how later lines are read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Collection[str] | None = None) -> None:
+        """`keys`: the metrics that will be read; None: all. Others cost less until they are."""
+        self._wanted = keys
         self._tail = b""
         self._offset = 0  # of the tail's first byte
         self._skipping = False  # within a line that is too long
@@ -153,13 +154,15 @@ class LogParser:
         self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows))
         self._bars.advance(block)
         self._yield(block, all_rows, parsed)
+        block.forget_lines()
 
     def _rows(self, block: Block, sorted_lines: Sorted) -> tuple[list[Rows], list[int]]:
         """The rows of the lines, not yet in order, and the lines that are bars without metrics."""
         all_rows: list[Rows] = []
         singly = sorted_lines.singly
         for template, index in sorted_lines.by_template.items():
-            rows, others = rows_of_template(template, _text(block, index), index)
+            exceptions = sorted_lines.exceptions if template is sorted_lines.usual else None
+            rows, others = rows_of_template(template, block, index, exceptions, self._wanted)
             all_rows += rows
             if others:
                 singly = [*singly, *others]
@@ -206,14 +209,6 @@ class LogParser:
         return False
 
 
-def _text(block: Block, index: Sequence[int]) -> bytes:
-    if isinstance(index, range) or len(index) == len(block.lines):
-        return block.data
-    if len(index) == 1:
-        return block.lines[index[0]]
-    return b"\n".join(itemgetter(*index)(block.lines))
-
-
 def _first_line(rows: Rows) -> int:
     return rows.index[0]
 
@@ -221,15 +216,15 @@ def _first_line(rows: Rows) -> int:
 def _with_numbers(block: Block, found: Sorted) -> int:
     """The number of lines with numbers; those read by a template always have."""
     by_template = sum(map(len, found.by_template.values()))
-    if by_template == len(block.lines):
+    if by_template == block.count:
         return by_template
-    if found.noise is None or by_template * 2 < len(block.lines):
+    if found.noise is None or by_template * 2 < block.count:
         return with_numbers(block.data)
     others = [*found.noise, *found.progress, *found.singly, *found.objects]
-    return by_template + (with_numbers(_text(block, others)) if others else 0)
+    return by_template + with_numbers(b"\n".join([block.lines[line] for line in others]))
 
 
 def _lines_read(all_rows: list[Rows]) -> int:
-    if len(all_rows) == 1:
-        return len(all_rows[0].index)
-    return len(set().union(*(rows.index for rows in all_rows)))
+    """The number of lines with rows; only those that were read singly may have several."""
+    single = {rows.index[0] for rows in all_rows if len(rows.index) == 1}
+    return len(single) + sum(len(rows.index) for rows in all_rows if len(rows.index) > 1)

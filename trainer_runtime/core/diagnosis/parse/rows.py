@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, compress, count, islice
 from operator import ge, lt
 
+from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
 from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn
@@ -24,6 +25,7 @@ class Block:
         self.data = data
         self.offset = offset
         self._lines: list[bytes] | None = None
+        self._count: int | None = None
         self._starts: list[int] | None = None
         self._mark = (0, offset)  # a line and where it begins
 
@@ -34,12 +36,30 @@ class Block:
             self._lines.pop()
         return self._lines
 
+    @property
+    def count(self) -> int:
+        """The number of lines."""
+        if self._count is None:
+            self._count = self.data.count(b"\n")
+        return self._count
+
+    def shapes(self) -> list[bytes]:
+        """The lines with every digit as 0."""
+        shapes = self.data.translate(ZEROS).split(b"\n")
+        shapes.pop()
+        self._count = len(shapes)
+        return shapes
+
+    def forget_lines(self) -> None:
+        """Free memory; they are cut again where they are used."""
+        self._lines = None
+
     def start_of(self, line: int) -> int:
         """The byte of the stream where the line begins."""
         if self._starts is None:
             marked, start = self._mark
             if line >= marked:  # mostly requested in order
-                start += sum(map(len, self.lines[marked:line])) + line - marked
+                start += len(b"\n".join(self.lines[marked:line])) + (line > marked)
                 self._mark = line, start
                 return start
             lengths = map((1).__add__, map(len, self.lines))
@@ -163,40 +183,81 @@ def rows_of_reading(reading: Reading, line: int) -> Rows:
 
 
 def rows_of_template(
-    template: Template, text: bytes, index: Sequence[int]
+    template: Template,
+    block: Block,
+    index: Sequence[int],
+    exceptions: Sequence[int] | None,
+    keys: Collection[str] | None,
 ) -> tuple[list[Rows], Sequence[int]]:
-    """The rows of lines of one shape, by rank, and the lines that must be read one by one."""
+    """The rows of lines of one shape, by rank, and the lines that must be read one by one.
+
+    `exceptions`: all other lines of the block, in order; None where they are many. `keys`: the
+    columns that are converted at once, None: all.
+    """
     all_lines = index
-    found = template.tokens(text, len(index))
-    if found is None:
+    tokens = _tokens(template, block, index, exceptions)
+    odd = template.odd_rows(tokens, len(index))
+    if odd is None:
         return [], all_lines
-    tokens, odd = found
     singly = [index[row] for row in odd]
     if odd:
+        tokens = _without(tokens, template.width, odd)
         others = set(odd)
         index = [line for row, line in enumerate(index) if row not in others]
     count, width = len(index), template.width
     if not count:
         return [], all_lines
     marks = {name: column.of(tokens, width, count) for name, column in template.marks.items()}
-    columns: list[Sequence[float]] = [
-        TokenColumn(column, tokens, width, 0, count) for column in template.columns.values()
-    ]
     if template.like.source is not StepFrom.LINE or "rank" in marks:
-        columns = [list(column) for column in columns]  # every row is needed to find its step
+        keys = None  # every row is needed to find its step
+    columns: list[Sequence[float]] = [
+        column.of(tokens, width, count)
+        if keys is None or key in keys
+        else TokenColumn(column, tokens, width, 0, count)
+        for key, column in template.columns.items()
+    ]
     steps, laps = marks.get("step"), marks.get("laps")
     if steps is not None and laps is not None:
         steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
     rises = steps is not None and increases(steps)
     if steps is not None and (steps[-1] if rises else max(steps)) > _LARGEST_STEP:
         return [], all_lines
-    keys, micros = tuple(template.columns), marks.get("micro")
-    made = Rows(template.like, keys, columns, index, steps, micros, 0, False)
+    names, micros = tuple(template.columns), marks.get("micro")
+    made = Rows(template.like, names, columns, index, steps, micros, 0, False)
     if "rank" in marks:
         return list(_by_rank(made, marks["rank"])), singly
     made.rank = template.like.rank or 0
     made.increasing = rises
     return [made], singly
+
+
+def _tokens(
+    template: Template, block: Block, index: Sequence[int], exceptions: Sequence[int] | None
+) -> list[bytes]:
+    """The tokens of the lines `index`, which are cut out only where there are many exceptions."""
+    if exceptions is None:
+        return template.split(b"\n".join([block.lines[line] for line in index]))
+    found = template.split(block.data)
+    if not exceptions:
+        return found
+    kept: list[bytes] = []
+    begin = line = 0
+    for exception in exceptions:
+        end = begin + (exception - line) * template.width
+        kept += found[begin:end]
+        begin = end + len(template.split(block.lines[exception]))
+        line = exception + 1
+    return kept + found[begin:]
+
+
+def _without(tokens: list[bytes], width: int, odd: Sequence[int]) -> list[bytes]:
+    """The tokens of all rows except `odd`."""
+    kept: list[bytes] = []
+    begin = 0
+    for row in odd:
+        kept += tokens[begin : row * width]
+        begin = (row + 1) * width
+    return kept + tokens[begin:]
 
 
 def _by_rank(rows: Rows, ranks: list[float]) -> Iterator[Rows]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.parse.line import NEEDLES, may_be_metrics, read_line
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
@@ -26,6 +26,7 @@ _CREDIT_PER_ROW = 1 / 2000
 _CREDIT_PER_OBJECT = 1 / 5000
 _CREDIT_PER_LINE = 1 / 100  # read singly
 _LONGEST_NOISE = 400
+_MAX_EVENTS = 256
 _MAX_SHAPES = 20_000
 _MAX_OUTLINES = 2000
 _MAX_SHAPE_BYTES = 8 << 20
@@ -33,6 +34,7 @@ _MAX_SHAPE_BYTES = 8 << 20
 # keeps the needle in the line.
 _HEX = b"0123456789abcdef"
 _NEEDLES_WITHOUT = tuple({needle.translate(None, _HEX) for needle in (*NEEDLES, BAR)})
+_HAS_NEEDLE = re.compile(b"|".join(map(re.escape, _NEEDLES_WITHOUT))).search
 
 # Characters that may differ between lines of one template.
 _FORM = b"0123456789.,+-eE #" + bytes(range(0x80, 0xC0)) + b"\xe2"
@@ -41,8 +43,11 @@ _OFTEN = 2  # an outline that occurs this often is worth learning
 _OBJECT_BLOCKS = 15  # after a block of objects of no fixed shape, until shapes are tried again
 _OFTEN_OBJECTS = 64  # an object's, since objects are read fast without a template
 _RARER = 8  # and again each time it occurred this many times as often
+_ANOTHER = 2  # where it was learnt before, in another form
 _COST_OF_NOISE = 1.0
 _COST_OF_SHAPE = 0.1
+_VARIED = 4  # blocks of new shapes, until templates are tried on whole blocks
+_SAMPLE = 64  # lines by which a log's first block is judged
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
 
 # How lines of a shape are handled: read by a template, or one of these.
@@ -58,10 +63,12 @@ class Sorted:
     """Lines of a block, by number."""
 
     by_template: dict[Template, Sequence[int]]
-    objects: list[int] = field(default_factory=list)
-    singly: list[int] = field(default_factory=list)
+    usual: Template | None = None  # that reads most lines of the block
+    exceptions: Sequence[int] = ()  # the lines that it does not read, in order
+    objects: Sequence[int] = ()
+    singly: Sequence[int] = ()
     progress: Sequence[int] = ()
-    noise: list[int] | None = field(default_factory=list)  # None: not listed
+    noise: Sequence[int] | None = ()  # None: not listed
 
 
 @dataclass(slots=True)
@@ -82,26 +89,28 @@ class Shapes:
         self._templates: dict[bytes, list[Template]] = {}  # by outline
         self._outlines: dict[bytes, _Outline] = {}
         self._credit = _FIRST_CREDIT
+        self._events: dict[bytes, list[Reading]] = {}  # of lines, which often occur again
         self._noise: set[bytes] = set()
         self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
-        self._dense = True  # many lines are metrics
-        self._varied = False  # and of many shapes
+        self._dense: bool | None = None  # many lines are metrics; None: not known yet
+        self._varied = 0  # blocks in a row in which most shapes were new
         self._objects = 0  # blocks in which no line of a fixed shape is expected, only objects
 
     def sort(self, block: Block) -> Sorted:
         """The lines of a block by how they are handled."""
+        if self._dense is None:
+            self._dense = _seems_dense(block)
         if not self._dense:
             candidates = self._candidates(block)
-            self._dense = len(candidates) * 4 > len(block.lines)
+            self._dense = len(candidates) * 4 > block.count
             return self._with_credit(_sorted(self._handlings_of(block, candidates), candidates))
-        if self._varied and (template := self._template_of_all(block)) is not None:
-            return self._with_credit(Sorted({template: range(len(block.lines))}))
+        if self._varied >= _VARIED and (template := self._template_of_all(block)) is not None:
+            return self._with_credit(Sorted({template: range(block.count)}, template))
         if self._objects and _are_objects(block):
             self._objects -= 1
-            everything = list(range(len(block.lines)))
+            everything = range(block.count)
             return self._with_credit(Sorted({}, objects=everything, noise=None))
-        shapes = block.data.translate(ZEROS).split(b"\n")
-        shapes.pop()
+        shapes = block.shapes()
         handlings = list(map(self._by_shape.get, shapes))
         if None in handlings:
             self._settle(block, shapes, handlings)
@@ -132,7 +141,7 @@ class Shapes:
         new = [i for i, handling in enumerate(handlings) if handling is None]
         lines = block.lines
         kinds = {shapes[i]: i for i in new}
-        self._varied = len(kinds) * _FEW > len(handlings)
+        self._varied = self._varied + 1 if len(kinds) * 2 > len(handlings) else 0
         if len(kinds) * _FEW < len(new):
             times = Counter(shapes[i] for i in new)
             known = {
@@ -147,7 +156,7 @@ class Shapes:
             for template in self._templates.get(outline, ()):
                 if template.reads_all(text, len(alike)):
                     for i in alike:
-                        handlings[i] = template
+                        handlings[i] = self._keep(shapes[i], template)
                     break
         for i in new:
             if handlings[i] is None:
@@ -156,7 +165,11 @@ class Shapes:
 
     def read(self, line: bytes) -> list[Reading]:
         """The readings of a single line. If the template of its shape failed, learn another."""
+        if line in self._events:
+            return self._events[line]
         readings = read_line(line)
+        if len(readings) == 1 and readings[0].events and len(self._events) < _MAX_EVENTS:
+            self._events[line] = readings
         self._credit = min(_MAX_CREDIT, self._credit + _CREDIT_PER_LINE)
         shape = line.translate(ZEROS)
         if isinstance(self._by_shape.get(shape), Template) and len(readings) == 1:
@@ -164,28 +177,29 @@ class Shapes:
             seen = self._counted(line.translate(None, _FORM), 1)
             if seen.count >= seen.due and self._credit > 0:
                 seen.due = seen.count * _RARER
-                template = self._learn(line, readings[0])
+                template = self._learn(line, readings[0], seen)
             if template is not None:
                 self._keep(shape, template)
         return readings
 
     def _candidates(self, block: Block) -> Sequence[int]:
+        """The lines that may be worth reading; of the others, what is left of them is kept."""
         reduced = block.data.translate(None, _HEX).split(b"\n")
         reduced.pop()
-        if self._noise.issuperset(reduced):
+        noise = self._noise
+        if noise.issuperset(reduced):
             return ()
         found: list[int] = []
-        noise = self._noise
         for i, text in [(i, text) for i, text in enumerate(reduced) if text not in noise]:
             if text in noise:
                 continue
-            if text.startswith(b'{"') or any(map(text.__contains__, _NEEDLES_WITHOUT)):
+            if _HAS_NEEDLE(text) or text.startswith(b'{"'):
                 found.append(i)
                 continue
-            if len(self._noise) >= _MAX_SHAPES:
-                self._noise.clear()
+            if len(noise) >= _MAX_SHAPES:
+                noise.clear()
             if len(text) <= _LONGEST_NOISE:
-                self._noise.add(text)
+                noise.add(text)
         return found
 
     def _handlings_of(self, block: Block, candidates: Sequence[int]) -> list[Handling | None]:
@@ -221,7 +235,7 @@ class Shapes:
         seen.due = seen.count * _RARER
         readings = read_line(line)
         if len(readings) == 1:
-            return self._keep(shape, self._learn(line, readings[0]) or SINGLY)
+            return self._keep(shape, self._learn(line, readings[0], seen) or SINGLY)
         if readings:
             return self._keep(shape, SINGLY)
         seen.is_noise = True
@@ -247,10 +261,11 @@ class Shapes:
         self._credit -= _COST_OF_SHAPE
         return is_noise(line, read_line)
 
-    def _learn(self, line: bytes, reading: Reading) -> Template | None:
+    def _learn(self, line: bytes, reading: Reading, seen: _Outline) -> Template | None:
         self._credit -= 1
         template = learn(line, reading, read_line)
         if template is not None:
+            seen.due = seen.count * _ANOTHER
             templates = self._templates.setdefault(line.translate(None, _FORM), [])
             templates.insert(0, template)
             del templates[_MAX_TEMPLATES_PER_OUTLINE:]
@@ -278,16 +293,32 @@ class Shapes:
         return handling
 
 
+def _seems_dense(block: Block) -> bool:
+    sample = block.lines[:: len(block.lines) // _SAMPLE + 1]
+    return sum(BAR in line or may_be_metrics(line) for line in sample) * 4 > len(sample)
+
+
 def _are_objects(block: Block) -> bool:
     begins = block.data.count(b'\n{"') + block.data.startswith(b'{"')
-    return begins == len(block.lines)
+    return begins == block.count
 
 
 def _by_outline(block: Block, lines: Sequence[int]) -> dict[bytes, list[int]]:
-    outlines = block.data.translate(None, _FORM).split(b"\n")
+    text = b"\n".join([block.lines[i] for i in lines])
     found: dict[bytes, list[int]] = {}
-    for i in lines:
-        found.setdefault(outlines[i], []).append(i)
+    for i, outline in zip(lines, text.translate(None, _FORM).split(b"\n"), strict=True):
+        found.setdefault(outline, []).append(i)
+    return found
+
+
+def _all_but(others: Sequence[int], count: int) -> list[int]:
+    """The numbers below `count` that are not in the ascending `others`."""
+    found: list[int] = []
+    begin = 0
+    for other in others:
+        found += range(begin, other)
+        begin = other + 1
+    found += range(begin, count)
     return found
 
 
@@ -296,22 +327,22 @@ def _sorted(handlings: Sequence[Handling | None], lines: Sequence[int] | None = 
     if not handlings:
         return Sorted({}, noise=None)
     usual = handlings[len(handlings) // 2]
-    places = list(range(len(handlings)))
-    by_handling: dict[Handling | None, list[int]] = {usual: places}
+    others: list[int] = []
+    by_handling: dict[Handling | None, Sequence[int]] = {usual: range(len(handlings))}
     if handlings.count(usual) < len(handlings):
         others = [k for k, handling in enumerate(handlings) if handling is not usual]
+        by_handling = {usual: _all_but(others, len(handlings))}
+        by_other: dict[Handling | None, list[int]] = defaultdict(list)
         for k in others:
-            by_handling.setdefault(handlings[k], []).append(k)
-        if len(others) * 4 < len(handlings):
-            for k in reversed(others):
-                del places[k]
-        else:
-            places[:] = [k for k, handling in enumerate(handlings) if handling is usual]
+            by_other[handlings[k]].append(k)
+        by_handling.update(by_other)
+    found = Sorted({}, noise=by_handling.get(NOISE, []) if lines is None else None)
+    if lines is None and isinstance(usual, Template) and len(others) * 4 < len(handlings):
+        found.usual, found.exceptions = usual, others
     if lines is not None:
         by_handling = {
             handling: [lines[k] for k in index] for handling, index in by_handling.items()
         }
-    found = Sorted({}, noise=by_handling.get(NOISE, []) if lines is None else None)
     found.by_template = {
         handling: i for handling, i in by_handling.items() if isinstance(handling, Template)
     }

@@ -105,21 +105,19 @@ class Template:
             self._lines = re.compile(self.lines_pattern, re.MULTILINE)
         return len(self._lines.findall(text)) == rows
 
-    def tokens(self, text: bytes, rows: int) -> tuple[list[bytes], list[int]] | None:
-        """The tokens of the lines of this shape among `rows`, and the rows that are not of it,
-        because a fixed token differs; None if the lines can't be separated."""
-        found = text.translate(self.table, self.delete).split()
+    def split(self, text: bytes) -> list[bytes]:
+        """The tokens of lines; those of this shape have `width` each."""
+        return text.translate(self.table, self.delete).split()
+
+    def odd_rows(self, tokens: list[bytes], rows: int) -> list[int] | None:
+        """The rows that are not of this shape, because a fixed token differs; None if the lines
+        can't be separated."""
         width = self.width
-        if len(found) != rows * width:
+        if len(tokens) != rows * width:
             return None
-        others: set[int] = set()
+        odd: set[int] = set()
         for index, must_be in self.fixed:
-            column = found[index::width]
+            column = tokens[index::width]
             if column.count(must_be) != rows:
-                others.update(row for row, token in enumerate(column) if token != must_be)
-        if not others:
-            return found, []
-        kept = (row for row in range(rows) if row not in others)
-        return [token for row in kept for token in found[row * width : (row + 1) * width]], sorted(
-            others
-        )
+                odd.update(row for row, token in enumerate(column) if token != must_be)
+        return sorted(odd)

@@ -264,5 +264,7 @@ def _with_roles(reading: Reading, roles: Sequence[_Role], text: bytes) -> Readin
 
 
 def _is_equal(one: Reading | None, other: Reading) -> bool:
+    if one is None or one == other:
+        return one is not None
     # By repr, so that NaN equals NaN.
-    return one is not None and repr(one) == repr(other)
+    return any(map(math.isnan, dict(other.values).values())) and repr(one) == repr(other)

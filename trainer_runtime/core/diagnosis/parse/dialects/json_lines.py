@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
@@ -22,6 +23,10 @@ _LONGEST_NAME = 200
 _DEEPEST = 8
 _NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity"))
 _LARGEST_STEP = 2**53
+_NUMBERS = frozenset((float, int))
+_OBJECTS = frozenset((dict,))
+_READ = frozenset((float, int, dict, str))  # the types of which something may be read
+_TEXTS = frozenset((str, bool, type(None)))
 _LEADING_ZEROS = re.compile(rb"([:\[,]\s*-?)0+(?=\d)")
 # Reads one object faster than json.loads, and returns where it ends.
 scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -88,8 +93,51 @@ def collect(record: dict[str, Any], prefix: str, values: dict[str, float], depth
             collect({name: float(value)}, prefix, values, depth)
 
 
+def columns_of(records: Sequence[dict[str, Any]]) -> dict[str, list[float]] | None:
+    """What `collect` finds in each of the records, by column; None unless all have the same keys
+    with values of the same kinds."""
+    columns: dict[str, list[float]] = {}
+    return columns if _add_columns(records, "", columns, 0) else None
+
+
+def _add_columns(
+    records: Sequence[dict[str, Any]], prefix: str, columns: dict[str, list[float]], depth: int
+) -> bool:
+    names = records[0]
+    if any(map(len(names).__ne__, map(len, records))):
+        return False
+    for name in names:
+        try:
+            column = list(map(itemgetter(name), records))
+        except KeyError:
+            return False
+        kinds = set(map(type, column))
+        if kinds <= _NUMBERS:
+            key = _key_of(prefix, name)
+            if key in columns:
+                return False
+            if key is not None:
+                columns[key] = column
+        elif kinds == _OBJECTS:
+            if depth < _DEEPEST and not _add_columns(
+                column, f"{prefix}{name}/", columns, depth + 1
+            ):
+                return False
+        elif not kinds.isdisjoint(_READ) and (
+            not kinds <= _TEXTS or not _NOT_FINITE.isdisjoint(column)
+        ):
+            return False
+    return True
+
+
 def is_step(value: float | None) -> bool:
     return value is not None and 0 <= value <= _LARGEST_STEP and value == int(value)
+
+
+def are_steps(values: Sequence[float]) -> bool:
+    if set(map(type, values)) == {int}:
+        return min(values) >= 0 and max(values) <= _LARGEST_STEP
+    return all(map(is_step, values))
 
 
 def _floats(values: dict[str, float]) -> list[tuple[str, float]]:
@@ -104,9 +152,21 @@ def as_float(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
+def as_floats(values: Sequence[float]) -> list[float]:
+    try:
+        return list(map(float, values))
+    except OverflowError:
+        return list(map(as_float, values))
+
+
 _NO_KEYS: dict[str, str | None] = {}
 _keys: dict[str, str | None] = {}  # by name with its path
 _keys_below: dict[str, dict[str, str | None]] = {}  # the same by path and name
+
+
+def _key_of(prefix: str, name: str) -> str | None:
+    key = _keys_below.get(prefix, _NO_KEYS).get(name, _UNKNOWN)
+    return _key(prefix, name) if key is _UNKNOWN else key
 
 
 def _key(prefix: str, own_name: str) -> str | None:
