@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,22 @@ def test_a_reader_gives_each_whole_line_once(tmp_path: Path) -> None:
             file.write(part)
         found += reader.read()
     assert found == [b"one", b"two", b"three"]
+
+
+def test_a_line_that_is_too_long_is_left_out_in_bounded_memory(tmp_path: Path) -> None:
+    path, long = tmp_path / "lines", b"x" * (24 << 20)
+    path.write_bytes(b"one\n" + long)
+    reader = LineReader(path)
+    tracemalloc.start()
+    try:
+        assert list(reader.read()) == [b"one"]
+        with path.open("ab") as file:
+            file.write(b"its end\ntwo\nthr")
+        assert list(reader.read()) == [b"two"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert reader.offset == path.stat().st_size - len(b"thr")
+    from_within = LineReader(path, begin=100)  # as after a restart
+    assert list(from_within.read())[-1] == b"two"

@@ -85,13 +85,17 @@ _PIECE_BYTES = 1 << 20
 
 class LineReader:
     """Reads what was appended to a file since the last time, whole lines only; also lines of
-    regions that were compressed."""
+    regions that were compressed.
+
+    A line that is longer than what `decode` accepts may be left out: its memory stays bounded.
+    """
 
     def __init__(self, path: Path, begin: int = 0, end: int | None = None) -> None:
         """`begin`, `end`: the bytes of the file that are read; `end` None: as far as it goes."""
         self._path = path
         self._offset = begin
         self._end = sys.maxsize if end is None else end
+        self._within_long_line = False
 
     @property
     def offset(self) -> int:
@@ -108,9 +112,17 @@ class LineReader:
             rest = b""
             while piece := self._piece(file.fileno(), self._offset + len(rest)):
                 data = rest + piece
+                if self._within_long_line:
+                    left_out = data.find(b"\n") + 1 or len(data)
+                    self._within_long_line = data[left_out - 1 : left_out] != b"\n"
+                    data = data[left_out:]
+                    self._offset += left_out
                 lines, used = complete_lines(data)
                 rest = data[used:]
                 self._offset += used
+                if len(rest) > MAX_RECORD_BYTES:
+                    self._offset += len(rest)
+                    self._within_long_line, rest = True, b""
                 yield from lines
 
     def _piece(self, descriptor: int, begin: int) -> bytes:
