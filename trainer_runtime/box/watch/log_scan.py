@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from trainer_runtime.core.diagnosis.signatures import ScanResult, SignatureScan
 from trainer_runtime.core.protocol.masking import Mask
@@ -22,6 +23,27 @@ class MaskedScan:
         self._mask = mask
         self._unmasked = b""
         self._scan = SignatureScan()
+        self._scanned = 0  # bytes to come that were scanned before
+
+    @property
+    def begin(self) -> int:
+        """The byte of the log from which on it must be fed to one that is made by `from_dict`: a
+        secret may begin before the place where scanning continues."""
+        return max(0, self._scan.offset - self._mask.reach_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for `from_dict`; the log's text in it is masked."""
+        return self._scan.to_dict()
+
+    @classmethod
+    def from_dict(cls, mask: Mask, memory: Mapping[str, Any]) -> MaskedScan:
+        """Raises:
+        KeyError, TypeError, ValueError: another version has written it.
+        """
+        scan = cls(mask)
+        scan._scan = SignatureScan.from_dict(memory)
+        scan._scanned = scan._scan.offset - scan.begin
+        return scan
 
     def feed(self, data: bytes) -> None:
         """Take in the next bytes of the log."""
@@ -31,23 +53,28 @@ class MaskedScan:
         data = self._unmasked + data
         masked = self._mask.apply(data, final=False)
         self._unmasked = data[len(masked) :]
-        self._scan.feed(masked)
+        self._feed_masked(masked)
 
     def result(self, *, ended: bool = False) -> ScanResult:
         """What was found so far; `ended`: nothing will be added to it."""
         if ended:
-            self._scan.feed(self._mask.apply(self._unmasked, final=True))
+            self._feed_masked(self._mask.apply(self._unmasked, final=True))
             self._unmasked = b""
             self._scan.finish()
         return self._scan.result()
+
+    def _feed_masked(self, masked: bytes) -> None:
+        scanned = min(self._scanned, len(masked))
+        self._scanned -= scanned
+        self._scan.feed(masked[scanned:])
 
 
 class GrowingLog:
     """Reads what a file has grown by since the last time; one that isn't there has not grown."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, offset: int = 0) -> None:
         self._path = path
-        self._offset = 0
+        self._offset = offset
 
     def has_restarted(self) -> bool:
         """Whether it was truncated: the new text is then read from its start."""

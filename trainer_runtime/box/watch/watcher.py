@@ -84,7 +84,7 @@ class Watch:
     def to_dict(self) -> dict[str, Any]:
         """What the events so far add up to, as JSON values for `restore`.
 
-        Not in it: the log, which is read again, and the verdict on a stall, which is given again.
+        Not in it: the verdict on a stall, which is given again.
         """
         return {
             "attempt": self._attempt,
@@ -93,6 +93,7 @@ class Watch:
             "configured": self._configured,
             "detectors": self._detectors.to_dict(),
             "throttle": self._throttle.to_dict(),
+            "log": None if self._ended else self._scan.to_dict(),
         }
 
     def restore(self, memory: Mapping[str, Any]) -> None:
@@ -105,6 +106,10 @@ class Watch:
         self._asked, self._ended = memory["asked"], memory["ended"]
         self._detectors = Detectors.from_dict(memory["detectors"], self._detectors.settings)
         self._throttle.restore(memory["throttle"])
+        if memory.get("log") is not None:
+            self._scan = MaskedScan.from_dict(self._mask, memory["log"])
+            self._log = GrowingLog(self._run.attempt(self._attempt).train_log, self._scan.begin)
+            self._has_news = True
         if memory["configured"] is not None:
             self._configure(memory["configured"])
 

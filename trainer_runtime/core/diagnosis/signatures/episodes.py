@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from trainer_runtime.core.diagnosis.signatures.catalogue import ROOT_EXITS
+from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE, ROOT_EXITS
 from trainer_runtime.core.diagnosis.signatures.line_matcher import KEPT_LINE_BYTES, Match
 from trainer_runtime.core.diagnosis.signatures.log_blocks import Line
 from trainer_runtime.core.diagnosis.signatures.shapes import ShapeKind
@@ -19,6 +20,7 @@ MARKERS = (
     *("halving", "skipping+batch", "reducing+batch", "continuing", "recovered", "falling+back"),
 )
 _MAX_RANKS = 64
+_BY_NAME = {one.name: one for one in (*CATALOGUE, *ROOT_EXITS.values())}
 _ROOT = re.compile(r"^\W*Root Cause\b")
 _ROOT_LINES = 10
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d{1,6})\b")
@@ -62,6 +64,36 @@ class EpisodeLog:
         self.cumulative: dict[str, Occurrence] = {}
         self.unsettled: list[Occurrence] = []
         self.summary_left = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for `from_dict`."""
+        episode = self.episode
+        return {
+            "occurrences": _described(episode.occurrences),
+            "root_rank": episode.root_rank,
+            "root_exit": episode.root_exit,
+            "died": episode.died,
+            "survived": _described(self.survived),
+            "cumulative": _described(self.cumulative),
+            "unsettled": [one.signature.name for one in self.unsettled],
+            "summary_left": self.summary_left,
+        }
+
+    @classmethod
+    def from_dict(cls, memory: Mapping[str, Any]) -> EpisodeLog:
+        """Raises:
+        KeyError: a signature of another version.
+        """
+        log = cls()
+        occurrences = _occurrences(memory["occurrences"])
+        root = memory["root_rank"], memory["root_exit"]
+        log.episode = Episode(occurrences, *root, memory["died"])
+        log.survived = _occurrences(memory["survived"])
+        log.cumulative = _occurrences(memory["cumulative"])
+        by_name = log.cumulative | occurrences
+        log.unsettled = [by_name[name] for name in memory["unsettled"]]
+        log.summary_left = memory["summary_left"]
+        return log
 
     def record(self, match: Match, line: Line) -> None:
         """A signature matches a line."""
@@ -146,3 +178,14 @@ class EpisodeLog:
                 self.survived.setdefault(one.code, one)
         self.unsettled = [one for one in self.unsettled if one.signature.cumulative]
         self.episode = Episode()
+
+
+def _described(occurrences: Mapping[str, Occurrence]) -> dict[str, Any]:
+    return {key: [one.signature.name, one.to_dict()] for key, one in occurrences.items()}
+
+
+def _occurrences(memory: Mapping[str, Any]) -> dict[str, Occurrence]:
+    return {
+        key: Occurrence.from_dict(_BY_NAME[name], described)
+        for key, (name, described) in memory.items()
+    }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 TAIL_BYTES = 1 << 15  # of the log's end
 LONGEST_LINE = 16_384  # a longer one is read in pieces of this size
@@ -69,6 +71,23 @@ class BlockReader:
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self._pieces = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for `from_dict`. What follows `offset` has to be fed again."""
+        return {
+            "offset": self.offset,
+            "before": base64.b64encode(self._before).decode(),
+            "tail": base64.b64encode(self.tail()).decode(),
+            "pieces": self._pieces,
+        }
+
+    @classmethod
+    def from_dict(cls, memory: Mapping[str, Any]) -> BlockReader:
+        reader = cls(memory["offset"])
+        reader._before = base64.b64decode(memory["before"])
+        reader._keep_tail(base64.b64decode(memory["tail"]))
+        reader._pieces = memory["pieces"]
+        return reader
 
     def feed(self, data: bytes) -> Iterator[Block]:
         """The blocks that `data` completes."""

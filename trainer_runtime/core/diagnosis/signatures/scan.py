@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE
 from trainer_runtime.core.diagnosis.signatures.episodes import MARKERS, Episode, EpisodeLog
@@ -40,6 +41,30 @@ class SignatureScan:
         self._index = ShapeIndex(CATALOGUE, MARKERS)
         self._matcher = LineMatcher()
         self._log = EpisodeLog()
+
+    @property
+    def offset(self) -> int:
+        """The log's byte up to which lines were read."""
+        return self._blocks.offset
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for `from_dict`. What follows `offset` has to be fed again."""
+        return {
+            "blocks": self._blocks.to_dict(),
+            "log": self._log.to_dict(),
+            "progress_seen": self._index.progress_seen,
+        }
+
+    @classmethod
+    def from_dict(cls, memory: Mapping[str, Any]) -> SignatureScan:
+        """Raises:
+        KeyError, TypeError, ValueError: another version has written it.
+        """
+        scan = cls()
+        scan._blocks = BlockReader.from_dict(memory["blocks"])
+        scan._log = EpisodeLog.from_dict(memory["log"])
+        scan._index.progress_seen = memory["progress_seen"]
+        return scan
 
     def feed(self, data: bytes) -> None:
         """Take in the next bytes."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Any
 
 from trainer_runtime.core.protocol.finding import Severity
 
@@ -77,6 +80,33 @@ class Occurrence:
     progress_since: int = 0
     retried: bool = False
     ranks: set[int] = field(default_factory=set)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for `from_dict`."""
+        return {
+            "offset": self.offset,
+            "line": base64.b64encode(self.line).decode(),
+            "slots": self.slots,
+            "context": base64.b64encode(self.context).decode(),
+            "count": self.count,
+            "progress_since": self.progress_since,
+            "retried": self.retried,
+            "ranks": sorted(self.ranks),
+        }
+
+    @classmethod
+    def from_dict(cls, signature: Signature, memory: Mapping[str, Any]) -> Occurrence:
+        return cls(
+            signature,
+            memory["offset"],
+            base64.b64decode(memory["line"]),
+            dict(memory["slots"]),
+            base64.b64decode(memory["context"]),
+            memory["count"],
+            memory["progress_since"],
+            memory["retried"],
+            set(memory["ranks"]),
+        )
 
     @property
     def code(self) -> str:
