@@ -25,13 +25,7 @@ class LogAggregates:
 
     def take(self, batches: Sequence[Batch]) -> Points:
         """The points that the batches of one block complete."""
-        made: list[RankAggregate] = []
-        for base in self.bases:
-            # In the order of lines: within a block the batches are sorted by rank.
-            for _, segment, step, rank, value in sorted(_rows(batches, base)):
-                if 0 <= step < _FARTHEST_STEP:
-                    made += self._ranks.add(base, segment, int(step), rank, value)
-        return self._points(made)
+        return self._points(aggregated(self._ranks, batches, self.bases))
 
     def finish(self) -> Points:
         """The points of the steps that are still open."""
@@ -45,6 +39,19 @@ class LogAggregates:
                     points[key][0].append(one.step)
                     points[key][1].append(value)
         return points
+
+
+def aggregated(
+    ranks: RankAggregates, batches: Sequence[Batch], bases: Iterable[str]
+) -> list[RankAggregate]:
+    """Add the batches of one block to `ranks`: the aggregates that they complete."""
+    made: list[RankAggregate] = []
+    for base in bases:
+        # In the order of lines: within a block the batches are sorted by rank.
+        for _, segment, step, rank, value in sorted(_rows(batches, base)):
+            if 0 <= step < _FARTHEST_STEP:
+                made += ranks.add(base, segment, int(step), rank, value)
+    return made
 
 
 def _rows(batches: Sequence[Batch], base: str) -> Iterator[tuple[int, int, float, int, float]]:

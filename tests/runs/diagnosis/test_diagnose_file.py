@@ -172,3 +172,17 @@ def test_what_is_no_log_is_refused_with_a_reason(log: Path, data: bytes | None, 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="directory"):
         diagnose_file(tmp_path)
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(5, ["slow_rank"]), (None, [])])
+def test_the_paces_of_all_ranks_are_compared(
+    codes: Diagnose, slow: int | None, expected: list[str]
+) -> None:
+    source = random.Random(3)
+    text = "".join(
+        f"[rank{rank}]: step: {step} loss: {3 - step / 100:.4f} "
+        f"step_time: {0.8 if rank == slow else source.uniform(0.5, 0.51):.4f}\n"
+        for step in range(60)
+        for rank in source.sample(range(8), 8)
+    )
+    assert codes(text) == expected

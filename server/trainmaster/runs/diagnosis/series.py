@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 
 from trainer_runtime.core.diagnosis.detectors import Detectors
 from trainer_runtime.core.diagnosis.parse import Batch, LogEvent, LogParser, Parsed
+from trainer_runtime.core.diagnosis.rank_aggregates import (
+    FEWEST_RANKS,
+    PACE_KEYS,
+    RankAggregate,
+    RankAggregates,
+    described,
+)
 from trainer_runtime.core.protocol.finding import Finding
+from trainmaster.metrics.log_aggregates import aggregated
 
 _Columns = list[tuple[str, Sequence[float]]]
 # More than almost any training has; each costs some 8 microseconds.
@@ -16,6 +26,7 @@ _PIECE_BYTES = 1 << 17  # the parser's own block
 
 class LogSeries:
     """Reads points from a log and watches them; of each metric one rank's, the first to report it.
+    Where several ranks report their pace, it is compared.
 
     Bounded: after `most_steps` rows nothing more is read, and `until_step` says where that was.
     """
@@ -24,6 +35,8 @@ class LogSeries:
         self._parser = LogParser()
         self._detectors = Detectors(placement=0, attempt=0)
         self._rank_of: dict[str, int] = {}
+        self._ranks: set[int] = set()
+        self._aggregates = RankAggregates()
         self._left = most_steps
         self.until_step: int | None = None
 
@@ -38,6 +51,7 @@ class LogSeries:
         """All findings, by onset, and the ids of those that are over. Ends the reading."""
         if self._left > 0:
             self._take(self._parser.close())
+            self._compare(self._aggregates.finish())
         found = self._detectors.findings(closed=True)
         return found, {one.id for one in found} - {one.id for one in self._detectors.findings()}
 
@@ -51,6 +65,8 @@ class LogSeries:
                 self._row(*batches[0], row)
         else:
             self._in_order(batches, events)
+        for _, of_block in groupby(parsed.batches, key=lambda batch: id(batch.block)):
+            self._compare_ranks(list(of_block))
         rows = sum(len(batch.steps) for batch, _ in batches)
         self._left -= rows
         if rows and self._left <= 0:
@@ -69,6 +85,19 @@ class LogSeries:
                 self._row(*batches[number], row)
             else:
                 self._event(events[row])
+
+    def _compare_ranks(self, batches: list[Batch]) -> None:
+        self._ranks.update(batch.rank for batch in batches)
+        if len(self._ranks) >= FEWEST_RANKS:
+            self._compare(aggregated(self._aggregates, batches, PACE_KEYS))
+
+    def _compare(self, aggregates: list[RankAggregate]) -> None:
+        by_step: dict[tuple[int, int], list[RankAggregate]] = defaultdict(list)
+        for one in aggregates:
+            by_step[one.segment, one.step].append(one)
+        for (_, step), found in by_step.items():
+            fields = {"step": step, **described(found)}
+            self._detectors.event("rank_metric", None, step, fields)
 
     def _watched(self, batch: Batch) -> _Columns:
         """The columns that a detector reads."""
