@@ -7,13 +7,15 @@ from collections.abc import Collection
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.bars import BAR, Bars
+from trainer_runtime.core.diagnosis.parse.block_tokens import tokens_of
 from trainer_runtime.core.diagnosis.parse.clock import Clock
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage, with_numbers
 from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, rows_of_reading, rows_of_template
-from trainer_runtime.core.diagnosis.parse.shapes import Shapes, Sorted
+from trainer_runtime.core.diagnosis.parse.shapes import Shapes
+from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
 
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
@@ -160,9 +162,9 @@ class LogParser:
         """The rows of the lines, not yet in order, and the lines that are bars without metrics."""
         all_rows: list[Rows] = []
         singly = sorted_lines.singly
+        tokens = tokens_of(block, sorted_lines)
         for template, index in sorted_lines.by_template.items():
-            exceptions = sorted_lines.exceptions if template is sorted_lines.usual else None
-            rows, others = rows_of_template(template, block, index, exceptions, self._wanted)
+            rows, others = rows_of_template(template, tokens[template], index, self._wanted)
             all_rows += rows
             if others:
                 singly = [*singly, *others]
@@ -178,7 +180,7 @@ class LogParser:
     def _read_singly(self, block: Block, singly: list[int], all_rows: list[Rows]) -> list[int]:
         bar_lines = []
         for i in singly:
-            line = block.lines[i]
+            line = block.line(i)
             readings = self._shapes.read(line)
             all_rows += [rows_of_reading(reading, i) for reading in readings]
             if readings:
@@ -221,7 +223,7 @@ def _with_numbers(block: Block, found: Sorted) -> int:
     if found.noise is None or by_template * 2 < block.count:
         return with_numbers(block.data)
     others = [*found.noise, *found.progress, *found.singly, *found.objects]
-    return by_template + with_numbers(b"\n".join([block.lines[line] for line in others]))
+    return by_template + with_numbers(b"\n".join([block.line(line) for line in others]))
 
 
 def _lines_read(all_rows: list[Rows]) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, compress, count, islice
 from operator import ge, lt
 
-from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
 from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn
@@ -28,6 +27,7 @@ class Block:
         self._count: int | None = None
         self._starts: list[int] | None = None
         self._mark = (0, offset)  # a line and where it begins
+        self._places: dict[int, tuple[int, int]] = {}  # of some lines: start and end
 
     @property
     def lines(self) -> list[bytes]:
@@ -43,12 +43,19 @@ class Block:
             self._count = self.data.count(b"\n")
         return self._count
 
-    def shapes(self) -> list[bytes]:
-        """The lines with every digit as 0."""
-        shapes = self.data.translate(ZEROS).split(b"\n")
-        shapes.pop()
-        self._count = len(shapes)
-        return shapes
+    @count.setter
+    def count(self, count: int) -> None:
+        self._count = count
+
+    def place(self, line: int, start: int, end: int) -> None:
+        """Note where a line is in the data."""
+        self._places[line] = start, end
+
+    def line(self, number: int) -> bytes:
+        if self._lines is None and number in self._places:
+            start, end = self._places[number]
+            return self.data[start:end]
+        return self.lines[number]
 
     def forget_lines(self) -> None:
         """Free memory; they are cut again where they are used."""
@@ -56,6 +63,8 @@ class Block:
 
     def start_of(self, line: int) -> int:
         """The byte of the stream where the line begins."""
+        if line in self._places:
+            return self.offset + self._places[line][0]
         if self._starts is None:
             marked, start = self._mark
             if line >= marked:  # mostly requested in order
@@ -184,18 +193,15 @@ def rows_of_reading(reading: Reading, line: int) -> Rows:
 
 def rows_of_template(
     template: Template,
-    block: Block,
+    tokens: list[bytes],
     index: Sequence[int],
-    exceptions: Sequence[int] | None,
     keys: Collection[str] | None,
 ) -> tuple[list[Rows], Sequence[int]]:
     """The rows of lines of one shape, by rank, and the lines that must be read one by one.
 
-    `exceptions`: all other lines of the block, in order; None where they are many. `keys`: the
-    columns that are converted at once, None: all.
+    `tokens`: of the lines `index`. `keys`: the columns that are converted at once, None: all.
     """
     all_lines = index
-    tokens = _tokens(template, block, index, exceptions)
     odd = template.odd_rows(tokens, len(index))
     if odd is None:
         return [], all_lines
@@ -229,25 +235,6 @@ def rows_of_template(
     made.rank = template.like.rank or 0
     made.increasing = rises
     return [made], singly
-
-
-def _tokens(
-    template: Template, block: Block, index: Sequence[int], exceptions: Sequence[int] | None
-) -> list[bytes]:
-    """The tokens of the lines `index`, which are cut out only where there are many exceptions."""
-    if exceptions is None:
-        return template.split(b"\n".join([block.lines[line] for line in index]))
-    found = template.split(block.data)
-    if not exceptions:
-        return found
-    kept: list[bytes] = []
-    begin = line = 0
-    for exception in exceptions:
-        end = begin + (exception - line) * template.width
-        kept += found[begin:end]
-        begin = end + len(template.split(block.lines[exception]))
-        line = exception + 1
-    return kept + found[begin:]
 
 
 def _without(tokens: list[bytes], width: int, odd: Sequence[int]) -> list[bytes]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import NEEDLES, may_be_metrics, read_line
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block
+from trainer_runtime.core.diagnosis.parse.sorted_lines import (
+    NOISE,
+    OBJECT,
+    PROGRESS,
+    SINGLY,
+    Handling,
+    Sorted,
+    sorted_lines,
+)
 from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.diagnosis.parse.template_learning import is_noise, learn, learn_noise
 
@@ -47,28 +57,9 @@ _ANOTHER = 2  # where it was learnt before, in another form
 _COST_OF_NOISE = 1.0
 _COST_OF_SHAPE = 0.1
 _VARIED = 4  # blocks of new shapes, until templates are tried on whole blocks
+_SURPRISED = 2  # blocks that are sorted line by line after one that was not as expected
 _SAMPLE = 64  # lines by which a log's first block is judged
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
-
-# How lines of a shape are handled: read by a template, or one of these.
-SINGLY = "singly"
-OBJECT = "object"  # JSON, of no fixed shape
-NOISE = "noise"
-PROGRESS = "progress"  # a bar without metrics
-Handling = Template | str
-
-
-@dataclass(slots=True)
-class Sorted:
-    """Lines of a block, by number."""
-
-    by_template: dict[Template, Sequence[int]]
-    usual: Template | None = None  # that reads most lines of the block
-    exceptions: Sequence[int] = ()  # the lines that it does not read, in order
-    objects: Sequence[int] = ()
-    singly: Sequence[int] = ()
-    progress: Sequence[int] = ()
-    noise: Sequence[int] | None = ()  # None: not listed
 
 
 @dataclass(slots=True)
@@ -93,6 +84,8 @@ class Shapes:
         self._noise: set[bytes] = set()
         self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
         self._dense: bool | None = None  # many lines are metrics; None: not known yet
+        self._expected: ExpectedLines | None = None
+        self._surprised = 0  # blocks in which no lines in particular are expected
         self._varied = 0  # blocks in a row in which most shapes were new
         self._objects = 0  # blocks in which no line of a fixed shape is expected, only objects
 
@@ -103,18 +96,31 @@ class Shapes:
         if not self._dense:
             candidates = self._candidates(block)
             self._dense = len(candidates) * 4 > block.count
-            return self._with_credit(_sorted(self._handlings_of(block, candidates), candidates))
+            return self._with_credit(
+                sorted_lines(self._handlings_of(block, candidates), candidates)
+            )
         if self._varied >= _VARIED and (template := self._template_of_all(block)) is not None:
             return self._with_credit(Sorted({template: range(block.count)}, template))
         if self._objects and _are_objects(block):
             self._objects -= 1
             everything = range(block.count)
             return self._with_credit(Sorted({}, objects=everything, noise=None))
-        shapes = block.shapes()
+        zeros = block.data.translate(ZEROS)
+        if self._expected is not None:
+            as_expected = self._expected.sort(block, zeros)
+            if as_expected is not None:
+                return self._with_credit(as_expected)
+            self._expected, self._surprised = None, _SURPRISED
+        shapes = zeros.split(b"\n")
+        shapes.pop()
         handlings = list(map(self._by_shape.get, shapes))
         if None in handlings:
             self._settle(block, shapes, handlings)
-        found = _sorted(handlings)
+        elif self._surprised:
+            self._surprised -= 1
+        else:
+            self._expected = expected_lines(shapes, handlings)
+        found = sorted_lines(handlings)
         self._dense = len(found.noise or ()) * 4 < len(handlings) * 3
         self._objects = _OBJECT_BLOCKS if len(found.objects) * 4 > len(handlings) * 3 else 0
         return self._with_credit(found)
@@ -180,6 +186,7 @@ class Shapes:
                 template = self._learn(line, readings[0], seen)
             if template is not None:
                 self._keep(shape, template)
+                self._expected = None
         return readings
 
     def _candidates(self, block: Block) -> Sequence[int]:
@@ -308,44 +315,4 @@ def _by_outline(block: Block, lines: Sequence[int]) -> dict[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
     for i, outline in zip(lines, text.translate(None, _FORM).split(b"\n"), strict=True):
         found.setdefault(outline, []).append(i)
-    return found
-
-
-def _all_but(others: Sequence[int], count: int) -> list[int]:
-    """The numbers below `count` that are not in the ascending `others`."""
-    found: list[int] = []
-    begin = 0
-    for other in others:
-        found += range(begin, other)
-        begin = other + 1
-    found += range(begin, count)
-    return found
-
-
-def _sorted(handlings: Sequence[Handling | None], lines: Sequence[int] | None = None) -> Sorted:
-    """The lines by handling: `handlings[k]` is that of line `lines[k]`, or of line k."""
-    if not handlings:
-        return Sorted({}, noise=None)
-    usual = handlings[len(handlings) // 2]
-    others: list[int] = []
-    by_handling: dict[Handling | None, Sequence[int]] = {usual: range(len(handlings))}
-    if handlings.count(usual) < len(handlings):
-        others = [k for k, handling in enumerate(handlings) if handling is not usual]
-        by_handling = {usual: _all_but(others, len(handlings))}
-        by_other: dict[Handling | None, list[int]] = defaultdict(list)
-        for k in others:
-            by_other[handlings[k]].append(k)
-        by_handling.update(by_other)
-    found = Sorted({}, noise=by_handling.get(NOISE, []) if lines is None else None)
-    if lines is None and isinstance(usual, Template) and len(others) * 4 < len(handlings):
-        found.usual, found.exceptions = usual, others
-    if lines is not None:
-        by_handling = {
-            handling: [lines[k] for k in index] for handling, index in by_handling.items()
-        }
-    found.by_template = {
-        handling: i for handling, i in by_handling.items() if isinstance(handling, Template)
-    }
-    found.objects, found.singly = by_handling.get(OBJECT, []), by_handling.get(SINGLY, [])
-    found.progress = by_handling.get(PROGRESS, ())
     return found

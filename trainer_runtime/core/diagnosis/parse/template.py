@@ -109,6 +109,10 @@ class Template:
         """The tokens of lines; those of this shape have `width` each."""
         return text.translate(self.table, self.delete).split()
 
+    def splits_like(self, other: Template) -> bool:
+        """Whether a line has the same tokens for both."""
+        return (self.table, self.delete) == (other.table, other.delete)
+
     def odd_rows(self, tokens: list[bytes], rows: int) -> list[int] | None:
         """The rows that are not of this shape, because a fixed token differs; None if the lines
         can't be separated."""
