@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -65,14 +65,15 @@ class NumberTokens:
             if self.line[:start].endswith(b" ")
         }
 
-    def pattern(self, forms: Mapping[int, bytes], spaces_vary: bool, digit: bytes) -> bytes:
+    def pattern(self, forms: Mapping[int, bytes], padded: Collection[int], digit: bytes) -> bytes:
         """An expression for lines of the same shape whose digits match `digit`.
 
         `forms` are the expressions of tokens that vary, in zeros; the others keep their length.
+        `padded` are the tokens before which the number of spaces varies.
         """
         parts, end = [], 0
         for index, (start, stop) in enumerate(self.spans):
-            parts.append(_literal(self.line[end:start], spaces_vary))
+            parts.append(_literal(self.line[end:start], index in padded))
             exact = re.escape(self.line[start:stop].translate(ZEROS))
             parts.append(forms.get(index, exact).replace(b"0", digit))
             end = stop

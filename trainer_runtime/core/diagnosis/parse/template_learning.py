@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberTokens
@@ -82,11 +82,11 @@ def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     if not (roles or fixed) or not _has_all_marks(reading, marks):
         return None
     forms = _forms(experiment, roles)
-    spaces_vary = _is_equal(experiment.read_with(tokens.indented()), reading)
-    shape = re.compile(tokens.pattern(forms, spaces_vary, b"0"))
+    padded = _padded(experiment)
+    shape = re.compile(tokens.pattern(forms, padded, b"0"))
     if not shape.fullmatch(line.translate(ZEROS)):
         return None
-    lines = b"^" + tokens.pattern(forms, spaces_vary, rb"\d") + b"$"
+    lines = b"^" + tokens.pattern(forms, padded, rb"\d") + b"$"
     width = len(tokens.texts)
     return Template(
         reading, shape, lines, tokens.table, tokens.delete, width, columns, marks, fixed
@@ -121,7 +121,7 @@ def learn_noise(line: bytes, read: Reader) -> re.Pattern[bytes] | None:
         return {i for i in indexes if not any(read(tokens.replaced({i: text})) for text in tried)}
 
     forms = _expressions(tokens, without_effect, plain, plain)
-    pattern = re.compile(tokens.pattern(forms, False, b"0"))
+    pattern = re.compile(tokens.pattern(forms, (), b"0"))
     return pattern if pattern.fullmatch(line.translate(ZEROS)) else None
 
 
@@ -196,6 +196,20 @@ def _forms(experiment: _Experiment, roles: _Roles) -> dict[int, bytes]:
         return {i for i in indexes if all(experiment.confirms(roles, [i], text) for text in texts)}
 
     return _expressions(experiment.tokens, accepting, free, values)
+
+
+def _padded(experiment: _Experiment) -> Collection[int]:
+    """The tokens before which the number of spaces may vary."""
+    indented = experiment.tokens.indented()
+
+    def changes_nothing(indexes: Collection[int]) -> bool:
+        texts = {index: indented[index] for index in indexes}
+        return _is_equal(experiment.read_with(texts), experiment.reading)
+
+    if changes_nothing(indented):
+        return indented
+    padded = [index for index in indented if changes_nothing([index])]
+    return padded if changes_nothing(padded) else ()
 
 
 def _expressions(
