@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
-from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
+from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES, MAX_KEYS
 from trainmaster.metrics.log_aggregates import LogAggregates
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
 from trainmaster.metrics.thinned_series import ThinnedSeries, most_points
@@ -152,11 +152,13 @@ def read_metrics(
     Raises:
         UsageError: `LOG_NOT_READABLE`, also for a binary file without points.
     """
-    parser, reader, size = LogParser(), _Reader(wanted), 0
+    reader, size = _Reader(wanted), 0
+    parser = LogParser(wanted.keys and {*wanted.keys, *reader.aggregates.bases})
     begin = b""
     for chunk in read_chunks(path):
         begin = begin or chunk.lstrip(b"\0")
-        reader.take(parser.feed(chunk))
+        for start in range(0, len(chunk), BLOCK_BYTES):  # used while it is in the cache
+            reader.take(parser.feed(chunk[start : start + BLOCK_BYTES]))
         size += len(chunk)
         if on_progress is not None:
             on_progress(size)

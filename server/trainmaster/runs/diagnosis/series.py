@@ -8,6 +8,7 @@ from itertools import groupby
 
 from trainer_runtime.core.diagnosis.detectors import Detectors
 from trainer_runtime.core.diagnosis.parse import Batch, LogEvent, LogParser, Parsed
+from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES
 from trainer_runtime.core.diagnosis.rank_aggregates import (
     FEWEST_RANKS,
     PACE_KEYS,
@@ -21,7 +22,6 @@ from trainmaster.metrics.log_aggregates import aggregated
 _Columns = list[tuple[str, Sequence[float]]]
 # More than almost any training has; each costs some 8 microseconds.
 MOST_STEPS = 1_000_000
-_PIECE_BYTES = 1 << 17  # the parser's own block
 
 
 class LogSeries:
@@ -42,10 +42,10 @@ class LogSeries:
 
     def feed(self, data: bytes) -> None:
         """`data` may end anywhere."""
-        for start in range(0, len(data), _PIECE_BYTES):
+        for start in range(0, len(data), BLOCK_BYTES):
             if self._left <= 0:
                 return
-            self._take(self._parser.feed(data[start : start + _PIECE_BYTES]))
+            self._take(self._parser.feed(data[start : start + BLOCK_BYTES]))
 
     def findings(self) -> tuple[list[Finding], set[str]]:
         """All findings, by onset, and the ids of those that are over. Ends the reading."""

@@ -19,7 +19,7 @@ from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
 
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
-_BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
+BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
 _FORMAT = 1
 
 
@@ -53,8 +53,8 @@ class LogParser:
     def feed(self, data: bytes) -> Parsed:
         """The points of the lines that `data` completes. `data` may end anywhere."""
         parsed = Parsed()
-        for start in range(0, len(data), _BLOCK_BYTES):
-            self._feed(data[start : start + _BLOCK_BYTES], parsed)
+        for start in range(0, len(data), BLOCK_BYTES):
+            self._feed(data[start : start + BLOCK_BYTES], parsed)
         return parsed
 
     def close(self) -> Parsed:
