@@ -57,7 +57,7 @@ def rows_of_objects(block: Block, index: Sequence[int]) -> tuple[list[Rows], lis
 
 
 def _by_length(records: Sequence[Any], index: Sequence[int]) -> Iterator[_Numbered]:
-    """The records and their lines, apart by the number of keys; what is no object in one part."""
+    """The records and their lines, parted by the number of keys; other values in one part."""
     lengths = [len(record) if type(record) is dict else -1 for record in records]
     different = set(lengths)
     if len(different) == 1:
