@@ -49,7 +49,7 @@ _CALLS = int(os.environ.get("TRAINMASTER_FUZZ_CALLS", "300"))
 _SEED = int(os.environ.get("TRAINMASTER_FUZZ_SEED", str(time.time_ns() % 100_000)))
 _LONGEST_CALL_S = 60.0
 _LARGEST_ERROR = 10_000
-_LARGEST = {"get_run": 8192, "diagnose": 8192, "wait_for_event": 4096}
+_LARGEST = {"overview": 1100, "get_run": 8192, "diagnose": 8192, "wait_for_event": 4096}
 _ERROR = re.compile(r"([A-Z_]+): .+ Fix: .+ retryable=(yes|no)", re.DOTALL)
 _ENDS = {"completed": "completed", "failed": "crashed"}
 _CONFIGURED = "hub.example"

@@ -50,6 +50,7 @@ from trainmaster.runs.list_alerts import list_alerts
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.logs import read_log
+from trainmaster.runs.overview import overview
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.plot import sketch_runs
 from trainmaster.runs.status_page import get_page
@@ -94,12 +95,13 @@ def tools_to_call(due: EverythingDue) -> dict[str, list[dict[str, Any]]]:
     """By read-only tool, the arguments of calls that go as far as it can go."""
     each = [{"run_id": run} for run in due.runs]
     return {
+        "overview": [{}],
         "plan_run": [{"spec": due.spec}],
         "list_runs": [{}],
         "get_run": [{**one, "detail": True} for one in each],
         "tail_log": [{**one, "stream": name} for one in each for name in ("train", "supervisor")],
         "query_metrics": [{}, *({"run_id": [run]} for run in due.runs)],
-        "wait_for_event": [{**one, "timeout_s": 0.3} for one in each],
+        "wait_for_event": [{"timeout_s": 0.3}, *({**one, "timeout_s": 0.3} for one in each)],
         "diagnose": each,
         "list_checkpoints": [{"run_id": due.completed, "verify": True}, *each],
         "list_hosts": [{}, {"check": HOST}],
@@ -130,6 +132,7 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
     """By command of the command line that only reads, what it calls."""
     runs = due.runs
     return {
+        "overview": [overview],
         "plan": [lambda w: plan_run(w, due.spec)],
         "runs": [list_runs],
         "status": [
@@ -256,6 +259,7 @@ def test_a_read_only_tool_imports_nothing_that_acts(
 
 
 READING_COMMANDS = (
+    "overview.overview",
     "plan.plan",
     "status.runs",
     "status.status",

@@ -218,7 +218,7 @@ def test_a_log_that_is_watched_already_is_said_to_be(command: CommandLine, log: 
 
 def test_two_sources_are_refused_with_what_to_give(command: CommandLine, log: Path) -> None:
     error = command("attach", "--log", str(log), "--pid", "1", code=2)["error"]
-    assert error["message"].startswith("Give one of --log, --tmux, --screen, --pid")
+    assert error["message"].startswith("Give one of `--log`, `--tmux`, `--screen`, `--pid`")
 
 
 def test_the_same_key_finds_the_run_again(command: CommandLine, log: Path) -> None:
