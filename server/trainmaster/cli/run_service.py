@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from trainmaster.cli.spinner import spinner
+from trainmaster.words.errors import StorageError
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
@@ -26,7 +27,8 @@ def ask(
 
     A spinner shows on the terminal when the call takes long, unless it `shows_progress` itself.
     `replays`: a metrics database that is new is rebuilt from the mirror first. `ends`: it is to be
-    done on a full disk too.
+    done on a full disk too, and may be done twice. Where the metrics database turns out to be
+    damaged, what only reads, or `ends`, is called again: by then it is set aside.
 
     Raises: TrainmasterError, whatever the service raises.
     """
@@ -55,9 +57,14 @@ def ask(
             finally:
                 await workspace.disconnect()
 
-    with nullcontext() if shows_progress else spinner():
-        answer = asyncio.run(within())
-    from trainmaster.store.action_log import record_answer
+    from trainmaster.store.action_log import is_acting, record_answer
 
+    with nullcontext() if shows_progress else spinner():
+        try:
+            answer = asyncio.run(within())
+        except StorageError as error:
+            if error.code != "DATABASE_DAMAGED" or (is_acting() and not ends):
+                raise
+            answer = asyncio.run(within())
     record_answer(answer)
     return answer

@@ -18,7 +18,10 @@ from trainmaster.words.answers.base import Answer
 from trainmaster.words.paths import Home
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from trainmaster.sync.workspace import Workspace
+    from trainmaster.words.errors import StorageError
 
 READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -103,6 +106,15 @@ class OpenWorkspace:
 
             replay_if_new(self._workspace, within_s=_LONGEST_REPLAY_S)
         return self._workspace
+
+    def storage_error(self, error: sqlite3.Error) -> StorageError:
+        """What an error of a database means; a damaged one is opened again by the next call."""
+        from trainmaster.store.database import storage_error
+
+        found = storage_error(error, self.home.metrics_db)
+        if found.code == "DATABASE_DAMAGED" and self._workspace is not None:
+            self._workspace.reopen_metrics()
+        return found
 
     async def disconnect(self) -> None:
         """End the background tasks and the connections to hosts."""

@@ -15,7 +15,7 @@ from mcp.types import CallToolResult, ImageContent, InputRequiredResult, TextCon
 from pydantic import ValidationError
 
 from trainmaster.mcp.arguments import refuse_unusable
-from trainmaster.mcp.definition import OpenWorkspace, workspace_of
+from trainmaster.mcp.definition import OpenWorkspace
 from trainmaster.words.advice import Face, shown_by
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 
@@ -72,7 +72,7 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
             raise ToolError(str(refused)) from refused
         try:
             with self._logged(name, given, context), anyio.fail_after(self.longest_call_s):
-                result = await super().call_tool(name, given, context)
+                result = await self._called(name, given, context)
                 _record_result(result)
         except UnexpectedToolError as failure:
             raise _unexpected(failure, context) from failure.__cause__
@@ -83,6 +83,18 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         except TimeoutError as failure:
             raise ToolError(str(_too_slow(name, self.longest_call_s))) from failure
         return _compact(result)
+
+    async def _called(
+        self, name: str, given: dict[str, Any], context: Context[OpenWorkspace, Any] | None
+    ) -> CallToolResult | InputRequiredResult:
+        """What only reads is called again where it met damage: by then that is set aside."""
+        try:
+            return await super().call_tool(name, given, context)
+        except UnexpectedToolError as failure:
+            storage = _of_the_database(failure.__cause__, context)
+            if name in self.acting or storage is None or storage.code != "DATABASE_DAMAGED":
+                raise
+        return await super().call_tool(name, given, context)
 
     @contextmanager
     def _logged(
@@ -160,15 +172,9 @@ def _of_the_database(
 ) -> TrainmasterError | None:
     import sqlite3
 
-    from trainmaster.store.database import storage_error
-
     if not isinstance(cause, sqlite3.Error) or context is None:
         return None
-    workspace = workspace_of(context)
-    found = storage_error(cause, workspace.home.metrics_db)
-    if found.code == "DATABASE_DAMAGED":
-        workspace.reopen_metrics()
-    return found
+    return context.request_context.lifespan_context.storage_error(cause)
 
 
 def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) -> UsageError:

@@ -72,6 +72,11 @@ def record_answer(answer: object) -> None:
         current.answered(answer)
 
 
+def is_acting() -> bool:
+    """Whether a logged action is under way."""
+    return _current.get() is not None
+
+
 def discard_action() -> None:
     """The call under way turned out to act on nothing: it gets no line."""
     current = _current.get()

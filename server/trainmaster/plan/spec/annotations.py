@@ -115,18 +115,21 @@ def _plain_text(value: Any) -> Any:
     return value
 
 
+# Whatever is counted or measured stays below; every reader of JSON keeps such a number whole.
+LARGEST = 10**15
+
 Auto = Literal["auto"]
 Name = Annotated[str, AfterValidator(_name), Accepts(NAME_ACCEPTED)]
 Duration = Annotated[str, AfterValidator(_duration), Accepts(DURATION_ACCEPTED)]
 Size = Annotated[str, AfterValidator(_size), Accepts("a size such as 512m or 16g")]
 Text = Annotated[str, BeforeValidator(_plain_text), Accepts("a text (quote what YAML would read)")]
 FilePath = Annotated[str, AfterValidator(_plain_text), MinLen(1), Accepts("a path")]
-Count = Annotated[int, BeforeValidator(_whole), Ge(1)]
-CountOrZero = Annotated[int, BeforeValidator(_whole), Ge(0)]
+Count = Annotated[int, BeforeValidator(_whole), Ge(1), Le(LARGEST)]
+CountOrZero = Annotated[int, BeforeValidator(_whole), Ge(0), Le(LARGEST)]
 Seed = Annotated[int, BeforeValidator(_whole), Ge(0), Le(2**32 - 1)]
 Layers = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1024)]
 Width = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1 << 20)]
-Positive = Annotated[float, Gt(0)]
-NotNegative = Annotated[float, Ge(0)]
+Positive = Annotated[float, Gt(0), Le(LARGEST)]
+NotNegative = Annotated[float, Ge(0), Le(LARGEST)]
 Share = Annotated[float, Ge(0), Le(1)]
 Below1 = Annotated[float, Ge(0), Le(BELOW_ONE)]

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from trainmaster.plan.spec.annotations import (
     BELOW_ONE,
+    LARGEST,
     Accepts,
     Annotation,
     Changes,
@@ -176,5 +177,11 @@ def _limits(metadata: tuple[Any, ...]) -> list[str]:
         elif isinstance(item, Gt):
             limits.append(f"> {item.gt:,}")
         elif isinstance(item, Le):
-            limits.append("< 1" if item.le == BELOW_ONE else f"<= {item.le:,}")
+            limits.append(_at_most(item))
     return [" and ".join(limits)] if limits else []
+
+
+def _at_most(item: Le) -> str:
+    if item.le == BELOW_ONE:
+        return "< 1"
+    return "<= 1e15" if item.le == LARGEST else f"<= {item.le:,}"
