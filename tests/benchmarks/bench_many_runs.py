@@ -18,12 +18,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from many_runs import home_of
+from many_runs import home_of, unsettle
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.result import Goal, at_most, of_peers_time
 from support.benchmarks.turns import Sample, command_processor_seconds, command_seconds
+
+from trainmaster.words.paths import Home
 
 _CALLS, _FEW = 20, 10
 _TRAINMASTER = [sys.executable, "-m", "trainmaster"]
@@ -45,22 +47,29 @@ def measure(bench: Benchmark) -> None:
         bench.compare(name, "s", ours=tick, turns=min(3, bench.turns))
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        few = stack.enter_context(home_of(Path(folder, "few"), _FEW, 0)).root
-        many = stack.enter_context(home_of(Path(folder, "many"), closed, 0)).root
+        few = stack.enter_context(home_of(Path(folder, "few"), _FEW, 0))
+        many = stack.enter_context(home_of(Path(folder, "many"), closed, 0))
+        bench.compare(
+            f"first tick of an older version's {closed:,} ended runs",
+            "s of processor",
+            ours=unsettled(many, ["tick"]),
+            peer=(f"{_FEW} runs", unsettled(few, ["tick"])),
+            goal=_FLAT,
+        )
         for name, (arguments, goal) in _COMMANDS.items():
             bench.compare(
                 f"{name}, {closed:,} ended runs",
                 "s of processor",
-                ours=processor(many, arguments),
-                peer=(f"{_FEW} runs", processor(few, arguments)),
+                ours=processor(many.root, arguments),
+                peer=(f"{_FEW} runs", processor(few.root, arguments)),
                 goal=goal,
             )
         for tool, given in (("list_runs", {}), ("get_run", {"run_id": "small"})):
             bench.compare(
                 f"{tool}, {closed:,} ended runs",
                 "ms",
-                ours=answered(many, tool, given),
-                peer=(f"{_FEW} runs", answered(few, tool, given)),
+                ours=answered(many.root, tool, given),
+                peer=(f"{_FEW} runs", answered(few.root, tool, given)),
                 goal=_FLAT,
                 turns=min(3, bench.turns),
             )
@@ -72,6 +81,17 @@ def of(home: Path) -> dict[str, str]:
 
 def processor(home: Path, arguments: list[str]) -> Sample:
     return command_processor_seconds([*_TRAINMASTER, *arguments], of(home))
+
+
+def unsettled(home: Home, arguments: list[str]) -> Sample:
+    """The same, each time of runs that were not examined yet."""
+    sample = processor(home.root, arguments)
+
+    def first() -> float:
+        unsettle(home)
+        return sample()
+
+    return first
 
 
 def answered(home: Path, tool: str, arguments: dict[str, str]) -> Sample:

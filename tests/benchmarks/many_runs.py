@@ -31,7 +31,8 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import until_closed
+from trainmaster.runs.list_runs import list_runs
+from trainmaster.runs.maintain import due_runs, maintain, until_closed
 from trainmaster.runs.rerender import bundle_of
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.store.run import Run
@@ -84,17 +85,27 @@ def home_of(root: Path, closed: int, opened: int) -> Iterator[Home]:
 
 
 async def _sample(workspace: Workspace, folder: Path) -> Run:
-    """A run that has completed, which every ended one is a copy of."""
+    """A run that has completed and was maintained to its end, which every ended one is a copy
+    of."""
     run_id = (await launch(workspace, small_spec(folder, host="debug"))).run_id
     await wait_for_event(workspace, run_id, until=("end",), timeout_s=120)
     await until_closed(workspace, run_id, 60)
+    while due := due_runs(workspace):
+        await maintain(workspace, due)
+    await list_runs(workspace)
     return workspace.control.run(run_id)
+
+
+def unsettle(home: Home) -> None:
+    """Make the ended runs as an older version left them: not examined yet."""
+    with closing(sqlite3.connect(home.control_db)) as database, database:
+        database.execute("UPDATE runs SET closed = 1, ended_state = NULL WHERE closed > 0")
 
 
 def _add_closed(home: Home, sample: str, count: int) -> None:
     names = [_run_id("ended", number) for number in range(count)]
     with closing(sqlite3.connect(home.control_db)) as database, database:
-        for table in ("runs", "placements", "requests"):
+        for table in ("runs", "placements", "requests", "alert_runs"):
             _copy_rows(database, table, sample, names)
     with closing(sqlite3.connect(home.metrics_db)) as database, database:
         for table in ("offsets", "folds", "events"):

@@ -9,6 +9,8 @@ from support.core.journal_records import attempt_ended, attempt_starting, state
 from support.runs.running_run import run_async
 from support.sync.followed_run import FakeRun, FollowedWorkspace
 
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.words.answers.runs import RunsAnswer
@@ -60,7 +62,23 @@ def test_only_runs_in_the_state_are_listed(home_of_ended: FollowedWorkspace) -> 
     assert listed(home_of_ended, state="lost") == ["r5"]
 
 
+def test_an_ended_run_is_listed_without_its_records_until_it_is_requested_again(
+    home_of_ended: FollowedWorkspace,
+) -> None:
+    before = answer_of(home_of_ended)
+    with home_of_ended.metrics.writing():
+        home_of_ended.metrics.clear()
+    assert listed(home_of_ended, state="failed") == ["r1", "r4"]
+    assert answer_of(home_of_ended).runs[:5] == before.runs[:5]
+    asked = Desired(DesiredState.RUNNING, 2)
+    home_of_ended.control.request("r1-aaaaaa", asked, 2e9)
+    assert listed(home_of_ended, state="failed") == ["r4"]
+    home_of_ended.control.list.forget_ends(None)
+    assert listed(home_of_ended, state="failed") == []
+
+
 def test_a_damaged_fold_takes_no_other_run_with_it(home_of_ended: FollowedWorkspace) -> None:
+    home_of_ended.control.list.forget_ends(None)
     with home_of_ended.metrics.writing():
         home_of_ended.metrics.connection.execute(
             "UPDATE folds SET body = 'torn' WHERE run_id = 'r1-aaaaaa'"

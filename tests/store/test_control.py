@@ -210,7 +210,7 @@ def test_the_newest_runs_are_read_a_page_at_a_time(control: Control) -> None:
     control.close_run("c-abc234", answered=1)
 
     def names(limit: int, **options: Any) -> list[str]:
-        return [found.name for found in control.newest_runs(limit, **options)]
+        return [found.name for found in control.list.newest(limit, **options)]
 
     assert names(9) == ["c", "b", "b2", "a"]
     assert names(2) == ["c", "b"]
@@ -228,7 +228,7 @@ def test_a_closed_run_is_due_until_it_is_settled_and_after_it_was_opened_again(
     control.close_run("b-abc234", answered=1)
 
     def due() -> list[str]:
-        return sorted(found.name for found in control.due_runs())
+        return sorted(run_id.partition("-")[0] for run_id, _ in control.due_runs())
 
     assert due() == ["a", "b", "c"]
     control.settle(["a-abc234", "b-abc234"])

@@ -129,11 +129,12 @@ class _Rounds:
         if time.monotonic() >= self._everything_due_s:
             self._everything_due_s = time.monotonic() + _EVERYTHING_EVERY_S
             return due_runs(self._workspace)
-        runs = self._workspace.control.due_runs()
-        return [run for run in runs if not run.closed or run.run_id in self._opened]
+        control = self._workspace.control
+        due = control.due_runs()
+        return [control.run(one) for one, closed in due if not closed or one in self._opened]
 
     def _is_away(self, run: Run) -> bool:
-        from trainmaster.sync.follow import last_pass
+        from trainmaster.sync.last_pass import last_pass
 
         last = last_pass(self._workspace.home, run.host)
         return last.error is not None and time.time() - last.t < _AWAY_FOR_S

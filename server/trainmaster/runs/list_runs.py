@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
 
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
-from trainmaster.backends import KAGGLE
+from trainmaster.store.control.run_list import End, ListedRun
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
-from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.run_view import end_of, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RunRow, RunsAnswer
 from trainmaster.words.errors import StateError, UsageError
 
 _READ_AT_A_TIME = 64
 _ENDED = frozenset(state.value for state in ENDED_RUNS)
-_STATE_OF = {**{state: state for state in _ENDED}, "superseded": "stopped"}
 
 
 async def list_runs(
@@ -42,15 +43,24 @@ async def list_runs(
         with failures.caught(host):
             await catch_up(workspace, host)
     rows: list[RunRow] = []
+    ends: dict[str, End] = {}
     for run in _newest(workspace, after, state=state, label=label, limit=limit):
         with failures.caught(run.run_id):
-            view = load_view(workspace, run.run_id)
-            if state is None or view.state.value == state:
-                rows.append(_row(view))
+            row = _row(workspace, run, ends)
+            if state is None or row.state == state:
+                rows.append(row)
         if len(rows) > limit:
-            last = rows[limit - 1].run_id
-            return RunsAnswer(runs=rows[:limit], more=True, cursor=last, failed=failures.rows)
-    return RunsAnswer(runs=rows, failed=failures.rows)
+            break
+    if ends:
+        with suppress(sqlite3.OperationalError):  # a full disk: they are worked out again
+            workspace.control.list.record_ends(ends)
+    more = len(rows) > limit
+    return RunsAnswer(
+        runs=rows[:limit],
+        more=more or None,
+        cursor=rows[limit - 1].run_id if more else None,
+        failed=failures.rows,
+    )
 
 
 def _check_state(state: str | None) -> None:
@@ -80,34 +90,40 @@ def _last_listed(workspace: Workspace, cursor: str) -> Run:
 
 def _newest(
     workspace: Workspace, after: Run | None, *, state: str | None, label: str | None, limit: int
-) -> Iterator[Run]:
+) -> Iterator[ListedRun]:
     """The runs that may be in the state, read as they are needed. A closed run has ended."""
-    only_open = state is not None and state not in _ENDED
+    ended = state if state in _ENDED else None
+    only_open = state is not None and ended is None
     size = min(limit + 1, _READ_AT_A_TIME)
+    last: Run | ListedRun | None = after
     while True:
-        page = workspace.control.newest_runs(size, after=after, only_open=only_open, label=label)
-        ended = _recorded_states(workspace, page) if state in _ENDED else {}
-        yield from (run for run in page if not run.closed or ended.get(run.run_id, state) == state)
+        page = workspace.control.list.newest(
+            size, after=last, only_open=only_open, ended=ended, label=label
+        )
+        yield from page
         if len(page) < size:
             return
-        after, size = page[-1], _READ_AT_A_TIME
+        last, size = page[-1], _READ_AT_A_TIME
 
 
-def _recorded_states(workspace: Workspace, runs: Sequence[Run]) -> dict[str, str]:
-    """The states of closed runs, where their records alone say them."""
-    ended = [(run.run_id, run.placement) for run in runs if run.closed and run.host != KAGGLE]
-    found = workspace.metrics.recorded_states(ended)
-    return {name: _STATE_OF[state] for name, state in found.items() if state in _STATE_OF}
-
-
-def _row(view: RunView) -> RunRow:
+def _row(workspace: Workspace, run: ListedRun, ends: dict[str, End]) -> RunRow:
+    """The row of a run; an end that had to be worked out is added to `ends`."""
+    if run.end is not None:
+        end, quarantined = run.end, None
+        state, step, target_step = end.state, end.step, end.target_step
+    else:
+        view = load_view(workspace, run.run_id)
+        state, step, target_step = view.state.value, view.step, view.target_step
+        quarantined = True if view.refused.quarantine is not None else None
+        if (found := end_of(view)) is not None:
+            ends[run.run_id] = found
     return RunRow(
-        run_id=view.run.run_id,
-        name=view.run.name,
-        state=view.state.value,
-        step=view.step,
-        target_step=view.target_step,
-        host=view.run.host,
-        labels=dict(view.run.labels),
-        quarantined=True if view.refused.quarantine is not None else None,
+        run_id=run.run_id,
+        name=run.name,
+        state=state,  # type: ignore[arg-type]
+        step=step,
+        target_step=target_step,
+        host=run.host,
+        labels=dict(run.labels),
+        quarantined=quarantined,
     )

@@ -20,7 +20,8 @@ from trainmaster.runs.advance import advance, fire_alerts
 from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import catch_up, last_pass, record_unreachable
+from trainmaster.sync.follow import catch_up
+from trainmaster.sync.last_pass import last_pass, record_unreachable
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
@@ -34,6 +35,7 @@ _LOCKED_S = 5.0
 _WAITING_EVERY_S = 3.0
 _READ_EVERY_S, _LOCK_EVERY_S = 0.2, 0.05
 _LAST_WORDS_S = 3.0
+_SETTLED_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,20 @@ async def maintain(
 
 def due_runs(workspace: Workspace) -> list[Run]:
     """The runs for which something may be due: open ones, and closed ones with work left on this
-    machine. The others are settled: they are not examined again."""
-    due, settled = [], []
-    for run in workspace.control.due_runs():
+    machine. The others are settled: they are not examined again.
+
+    So many closed ones are settled at a time; the rest of an old home's wait for the next call.
+    """
+    due: list[Run] = []
+    settled: list[str] = []
+    for run_id, is_closed in workspace.control.due_runs():
+        if is_closed and len(settled) >= _SETTLED_AT_ONCE:
+            continue
+        run = workspace.control.run(run_id)
         if not run.closed or _is_perhaps_left(workspace, run):
             due.append(run)
         else:
-            settled.append(run.run_id)
+            settled.append(run_id)
     if settled:
         workspace.control.settle(settled)
     return due
@@ -254,7 +263,7 @@ async def _advance(
         message = f"{run.host} gave no answer within {how.bound_s:.0f} s."
         fix = "Check the link, or the host."
         late = HostError("TIMEOUT", message, fix, retryable=True)
-        record_unreachable(workspace, run.host, late)
+        record_unreachable(workspace.home, run.host, late)
         return Maintained(error=late)
     except Exception as error:
         return Maintained(error=as_error(error, workspace.home, run.run_id))

@@ -90,7 +90,8 @@ async def _read(workspace: Workspace, host: str, failures: Failures) -> None:
 def _chosen(workspace: Workspace, since_t: float) -> list[Run]:
     """The open runs, and those of the newest of which something was heard since then."""
     found = {run.run_id: run for run in workspace.control.runs(only_open=True)}
-    for run in workspace.control.newest_runs(_MOST_ENDED):
+    for listed in workspace.control.list.newest(_MOST_ENDED):
+        run = workspace.control.run(listed.run_id)
         if not run.cleaned and _reported_t(workspace, run) > since_t:
             found.setdefault(run.run_id, run)
     return list(found.values())

@@ -214,18 +214,6 @@ class MetricsStore:
         )
         return [(attempt, json.loads(body)) for attempt, body in rows]
 
-    def recorded_states(self, placements: Sequence[tuple[str, int]]) -> dict[str, str]:
-        """By run of these (run, placement), the state in its journal's fold, where that is read."""
-        if not placements:
-            return {}
-        rows = self.connection.execute(
-            "SELECT run_id, json_extract(body, '$.record.state') FROM folds WHERE attempt = 0"
-            " AND json_valid(body) AND (run_id, placement) IN (VALUES"
-            f" {', '.join(['(?, ?)'] * len(placements))})",
-            list(chain.from_iterable(placements)),
-        )
-        return {run_id: state for run_id, state in rows if isinstance(state, str)}
-
     def events_after(
         self, run_id: str, placement: int, after: tuple[int, int, int]
     ) -> list[StoredEvent]:

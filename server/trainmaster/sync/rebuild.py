@@ -45,6 +45,7 @@ async def replay(workspace: Workspace, run: str | None = None) -> ReplayAnswer:
     hosts = {one.host for one in workspace.control.runs() if run_id in (None, one.run_id)}
     placements = [one for one in workspace.mirror.placements() if run_id in (None, one[0])]
     async with follower_lock(workspace.home, sorted(hosts)):
+        workspace.control.list.forget_ends(run_id)
         _ingest_again(workspace, run_id, placements)
     refusals = workspace.metrics.refusals
     return ReplayAnswer(

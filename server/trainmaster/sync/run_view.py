@@ -21,9 +21,10 @@ from trainer_runtime.core.status.status_page import newest_progress
 from trainmaster.backends import KAGGLE, NAMES
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.store.control.instances import RentedInstance
+from trainmaster.store.control.run_list import End
 from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quarantine, Refused
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import last_pass
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.preparation import Preparation, preparation_of
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress
 from trainmaster.sync.workspace import Workspace
@@ -219,6 +220,13 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         kernel=_kernel(workspace, found),
         refused=refused,
     )
+
+
+def end_of(view: RunView) -> End | None:
+    """How the run ended; None while that may change, or can't be told from its records."""
+    if not view.run.closed or not view.ended or view.refused.quarantine is not None:
+        return None
+    return End(view.state.value, view.step, view.target_step)
 
 
 def _folded(workspace: Workspace, run: Run) -> tuple[Record, list[Progress]]:

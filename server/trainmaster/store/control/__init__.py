@@ -16,6 +16,7 @@ from trainmaster.store.control import (
     idempotency,
     instances,
     kaggle,
+    run_list,
     runs,
 )
 from trainmaster.store.control.alerts import AlertRecords
@@ -25,6 +26,7 @@ from trainmaster.store.control.hosts import HostRecords
 from trainmaster.store.control.idempotency import IdempotencyKeys
 from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.store.control.kaggle import KaggleRecords
+from trainmaster.store.control.run_list import RunList
 from trainmaster.store.control.runs import RunRecords
 from trainmaster.store.database import open_database
 
@@ -35,6 +37,7 @@ MIGRATIONS = (
     instances.TABLE + idempotency.INSTANCE_KEYS + approvals.TABLE + kaggle.TABLE + facts.TABLE,
     idempotency.ONE_TABLE,
     runs.DUE_RUNS_INDEXES,
+    run_list.ENDS,
 )
 
 
@@ -47,10 +50,16 @@ class Control(RunRecords, HostRecords):
         self.keys = IdempotencyKeys(connection)
         RunRecords.__init__(self, connection, self.facts, self.keys)
         HostRecords.__init__(self, connection)
+        self.list = RunList(connection)
         self.alerts = AlertRecords(connection)
         self.approvals = ApprovalRecords(connection)
         self.instances = InstanceRecords(connection, self.facts, self.keys)
         self.kaggle = KaggleRecords(connection, self.facts)
+
+    def version(self) -> tuple[int, int]:
+        """Two numbers, one of which changes whenever this or another process has written."""
+        others = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        return int(others), self._connection.total_changes
 
     def close(self) -> None:
         self._connection.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -138,40 +137,13 @@ class RunRecords:
         )
         return [_run(row) for row in rows]
 
-    def newest_runs(
-        self,
-        limit: int,
-        *,
-        after: Run | None = None,
-        only_open: bool = False,
-        label: str | None = None,
-    ) -> list[Run]:
-        """At most `limit` runs, newest first; only those that come after one of them, or have a
-        label (`key` or `key=value`), if given."""
-        key, equals, value = (label or "").partition("=")
-        rows = self._connection.execute(
-            f"SELECT {_RUN_COLUMNS} FROM runs WHERE {'closed = 0' if only_open else 'TRUE'}"
-            " AND created_t <= ?1 AND (created_t < ?1 OR run_id > ?2)"
-            " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(labels) AS given"
-            " WHERE given.key = ?3 AND (?4 IS NULL OR given.value = ?4)))"
-            " ORDER BY created_t DESC, run_id LIMIT ?5",
-            (
-                math.inf if after is None else after.created_t,
-                "" if after is None else after.run_id,
-                None if label is None else key,
-                value if equals else None,
-                limit,
-            ),
-        )
-        return [_run(row) for row in rows]
-
-    def due_runs(self) -> list[Run]:
+    def due_runs(self) -> list[tuple[str, bool]]:
         """Open runs, and closed ones of which it is not settled that nothing is left to do; newest
-        first."""
+        first, by id, each with whether it is closed."""
         rows = self._connection.execute(
-            f"SELECT {_RUN_COLUMNS} FROM runs WHERE closed < 2 ORDER BY created_t DESC, run_id"
+            "SELECT run_id, closed FROM runs WHERE closed < 2 ORDER BY created_t DESC, run_id"
         )
-        return [_run(row) for row in rows]
+        return [(run_id, bool(closed)) for run_id, closed in rows]
 
     def settle(self, run_ids: Iterable[str]) -> None:
         """Record that nothing is left to do for these closed runs, until a request opens one."""
@@ -246,7 +218,7 @@ class RunRecords:
         number = run.placement + 1
         with transaction(self._connection) as connection:
             moved = connection.execute(
-                "UPDATE runs SET host = ?, placement = ?, closed = 0"
+                "UPDATE runs SET host = ?, placement = ?, closed = 0, ended_state = NULL"
                 " WHERE run_id = ? AND placement = ?",
                 (host, number, run.run_id, run.placement),
             )
@@ -290,7 +262,9 @@ class RunRecords:
             if key is not None and not self._keys.add(key, run_id):
                 return False
             self._insert_request(run_id, desired, t)
-            connection.execute("UPDATE runs SET closed = 0 WHERE run_id = ?", (run_id,))
+            connection.execute(
+                "UPDATE runs SET closed = 0, ended_state = NULL WHERE run_id = ?", (run_id,)
+            )
             if new_config is not None:
                 config = new_config.config
                 connection.execute(
