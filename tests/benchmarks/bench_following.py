@@ -9,7 +9,6 @@ second of each; their mirrors are compared with the originals at the end.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -30,7 +29,8 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 from trainmaster.backends.follower import Followed
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.runs.logs import read_log
-from trainmaster.sync.follow import POLL_S, following
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.follow import POLL_S
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 
@@ -65,6 +65,25 @@ for beat in range(int(2 * seconds)):
                     file.write(pages)
 """
 
+# Prints how late each line of the mirrors named on standard input came to be there, of those that
+# were written from a certain time on.
+_WATCHING = """
+import json, os, sys, time
+paths, begin = sys.stdin.read().splitlines(), float(sys.argv[1])
+seen = dict.fromkeys(paths, 0)
+while True:
+    for path in paths:
+        if os.path.exists(path) and os.stat(path).st_size > seen[path]:
+            now = time.time()
+            with open(path, "rb") as file:
+                file.seek(seen[path])
+                data = file.read()
+            seen[path] += len(data)
+            written = [json.loads(line)["t"] for line in data.splitlines()]
+            print(*(now - t for t in written if t >= begin), flush=True)
+    time.sleep(0.02)
+"""
+
 Work = Callable[["Watch"], Awaitable[None]]
 
 
@@ -79,21 +98,30 @@ class Place:
 
 @dataclass
 class Watch:
-    """A bench under way: its runs, for how long, and how late lines came to be here."""
+    """A bench under way: its runs, and for how long."""
 
     workspace: Workspace
     runs: list[FakeRun]
     seconds: float
-    delays_s: list[float] = field(default_factory=list)
-    seen: dict[str, int] = field(default_factory=dict)
 
-    def poll(self) -> None:
-        """Note the delays of what is newly mirrored of some of the runs."""
-        now = time.time()
-        for run in self.runs[:: max(1, len(self.runs) // _WATCHED)]:
-            data = run.mirror.read(EVENTS, self.seen.get(run.run_id, 0), 1 << 20)
-            self.seen[run.run_id] = self.seen.get(run.run_id, 0) + len(data)
-            self.delays_s += [now - json.loads(line)["t"] for line in data.splitlines()]
+    @contextmanager
+    def delays_s(self) -> Iterator[list[float]]:
+        """Inside, another process watches some of the mirrors; afterwards, how late lines were."""
+        found: list[float] = []
+        watched = self.runs[:: max(1, len(self.runs) // _WATCHED)]
+        with subprocess.Popen(
+            [sys.executable, "-c", _WATCHING, str(time.time() + _WARM_UP_S)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as watcher:
+            assert watcher.stdin is not None and watcher.stdout is not None
+            watcher.stdin.write("\n".join(str(run.mirror.path(EVENTS)) for run in watched).encode())
+            watcher.stdin.close()
+            try:
+                yield found
+            finally:
+                watcher.terminate()
+                found += sorted(map(float, watcher.stdout.read().split()))
 
     def is_complete(self) -> bool:
         return all(run.mirror.size(EVENTS) == run.path(EVENTS).stat().st_size for run in self.runs)
@@ -142,18 +170,18 @@ async def follow(bench: Benchmark, name: str, work: Work, place: Place, home: Ho
         for number in range(int(bench.sizes["runs"]))
     ]
     watch = Watch(workspace, runs, bench.sizes["seconds"])
-    here, there = await measured(watch, work, place, bench.turns)
-    delays_s = sorted(watch.delays_s)
+    with watch.delays_s() as delays_s:
+        here, there = await measured(watch, work, place, bench.turns)
     title = f"{name}, {len(runs)} runs"
+    late_s = delays_s[int(len(delays_s) * 0.95)]
     bench.report(f"{title}: here", "% of a core", ours=here, goal=at_most(2))
     bench.report(f"{title}: on the host", "% of a core", ours=there, goal=at_most(2))
-    late = "95 % of lines" if watch.delays_s else ""
     bench.report(
         f"{title}: until a line is here",
         "s",
         ours=[delays_s[len(delays_s) // 2]],
         goal=at_most(0.5),
-        note=f"{late} within {delays_s[int(len(delays_s) * 0.95)]:.3f} s; {watch.compared()}",
+        note=f"95 % of lines within {late_s:.3f} s; {watch.compared()}",
     )
     workspace.close()
 
@@ -173,7 +201,6 @@ async def measured(
         writer.stdin.close()
         following = asyncio.create_task(work(watch))
         await asyncio.sleep(_WARM_UP_S)
-        watch.delays_s.clear()
         for _ in range(turns):
             own, theirs, began = own_processor_s(), place.spent_s(), time.monotonic()
             await asyncio.sleep(watch.seconds / turns)
@@ -195,16 +222,12 @@ async def copy(watch: Watch) -> None:
     async with watch.workspace.backend(HOST).follower() as follower:
         while True:
             news = await follower.copy_new(placements)
-            watch.poll()
             await asyncio.sleep(0 if news.more else POLL_S)
 
 
 async def serve(watch: Watch) -> None:
     """As `trainmaster wait` does: into the database too."""
-    async with following(watch.workspace, HOST, watch.runs[0].run_id):
-        while True:
-            watch.poll()
-            await asyncio.sleep(0.05)
+    await wait_for_event(watch.workspace, watch.runs[0].run_id, timeout_s=3600)
 
 
 async def read_ends(bench: Benchmark, place: Place, folder: Path) -> None:

@@ -13,7 +13,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import AttachOptions, attach
 from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.logs import read_log
-from trainmaster.store.mirror import MirrorWriter
+from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LogAnswer

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from support.box.scripted_processes import CONFIG
 
-from trainmaster.store.mirror import Mirror, MirrorWriter
+from trainmaster.store.mirror import Mirror
+from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 
 _ON_A_FULL_DISK = """

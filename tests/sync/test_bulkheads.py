@@ -35,8 +35,9 @@ from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.status import get_status, status_of
 from trainmaster.store.control.instances import RentState
-from trainmaster.sync.follow import catch_up, last_pass
+from trainmaster.sync.follow import catch_up
 from trainmaster.sync.ingest import MOST_REFUSED_LINES, Ingest, MirrorGrowth
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.rebuild import replay
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.paths import Home
@@ -202,7 +203,7 @@ def test_mutated_headers_end_a_pass_and_nothing_else(
         size = run.mirror.size(EVENTS)
         header = {"run": run.run_id, "file": EVENTS, "at": size, "inode": 7, "n": len(data)}
         end = {"scanned": 1, "now": 1.7e9, "more": False}
-        frames = [json.dumps(header), json.dumps(end)]
+        frames = [json.dumps({"frames": [header]}), json.dumps(end)]
         at = seed.randrange(2)
         frames[at] = mutated_line(frames[at], seed)
         first, last = (frame.encode(errors="surrogatepass") for frame in frames)

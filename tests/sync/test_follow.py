@@ -16,7 +16,8 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import catch_up, follower_lock, following, last_pass
+from trainmaster.sync.follow import catch_up, follower_lock, following
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 

@@ -17,7 +17,8 @@ from support.runs.running_run import run_async
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 
 from trainmaster.backends.hosts.ssh import SshHost
-from trainmaster.sync.follow import following, last_pass
+from trainmaster.sync.follow import following
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
@@ -85,8 +86,8 @@ def test_cut_connections_lose_and_double_nothing(
                     await asyncio.sleep(0.02)
                 await asyncio.to_thread(sshd.drop_connections)
             # After so many failures the follower itself waits for up to half a minute.
-            await seen(lambda: follower.done() or is_whole(), 120.0)
-            assert not follower.done()
+            await seen(is_whole, 120.0)
+            follower.check()
         await workspace.disconnect()
         await workspace.backend(HOST).disconnect()
 

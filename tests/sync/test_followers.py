@@ -25,7 +25,8 @@ from trainmaster.runs.logs import read_log
 from trainmaster.runs.status import status_of
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.store.secret_values import keep
-from trainmaster.sync.follow import catch_up, following, last_pass
+from trainmaster.sync.follow import catch_up, following
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.paths import Home
 
@@ -39,7 +40,7 @@ _HOSTILE = """
 import json, sys
 asked = json.loads(sys.stdin.readline())
 header = {"run": next(iter(asked["add"])), "file": sys.argv[1], "at": 0, "mtime_ns": 1, "n": 4}
-print(json.dumps(header) + "\\nevil", end="")
+print(json.dumps({"frames": [header]}) + "\\nevil", end="")
 print(json.dumps({"scanned": 1, "now": 1.0, "more": False}), flush=True)
 sys.stdin.read()
 """

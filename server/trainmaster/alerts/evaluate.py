@@ -13,7 +13,7 @@ from trainer_runtime.core.protocol.alert_record import FAILED, Message
 from trainmaster.alerts.rules import alerts_of, watched
 from trainmaster.store.control.alerts import AlertRow
 from trainmaster.store.metrics_rows import StoredEvent
-from trainmaster.sync.follow import last_pass
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError

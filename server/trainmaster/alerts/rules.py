@@ -20,7 +20,7 @@ from trainmaster.alerts.destinations import destinations, known_destination, sen
 from trainmaster.backends import KAGGLE
 from trainmaster.store.control.alerts import EVERY_RUN, AlertRow
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import last_pass
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.paths import Home

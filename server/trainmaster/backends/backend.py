@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from trainer_runtime.core.protocol.desired import Desired
-from trainmaster.backends.follower import Follower
 
 if TYPE_CHECKING:
+    from trainmaster.backends.follower import Follower
     from trainmaster.plan.facts import HostFacts
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.store.masking import Mask
-from trainmaster.store.mirror import UNLIMITED, PlacementMirror
+from trainmaster.store.mirror import PlacementMirror
+from trainmaster.store.mirror_writer import UNLIMITED, MirrorWriter
+from trainmaster.store.reserve import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +18,17 @@ class Followed:
 
     `mask` gives what masks the run's secrets as they are known at that moment, None where it has
     none. `over`: its host has nothing more to write, so everything is read to the end.
-    `limit_bytes`: the most that the mirror may hold.
+    `limit_bytes`: the most that the mirror may hold. `room`: that of its disk, shared with others.
     """
 
     mirror: PlacementMirror
     mask: Callable[[], Mask | None]
     over: bool
     limit_bytes: int = UNLIMITED
+    room: Room | None = None
+
+    def writer(self) -> MirrorWriter:
+        return MirrorWriter(self.mirror, self.mask, self.limit_bytes, self.room)
 
 
 @dataclass(slots=True)
@@ -52,6 +58,7 @@ class Follower(Protocol):
     async def copy_new(self, placements: Mapping[str, Followed]) -> News:
         """Copy into the mirrors of these runs what is new; bounded, see `News.more`.
 
+        The same mapping as in the call before stands for the same placements: it is not read again.
         News of an attempt's end never precede that attempt's events. An original that was truncated
         or replaced starts again in the mirror, and its earlier copy is put aside.
 

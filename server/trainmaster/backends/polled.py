@@ -25,7 +25,6 @@ from trainer_runtime.core.protocol.followed_files import (
 )
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import Host
-from trainmaster.store.mirror import MirrorWriter
 from trainmaster.store.refusals import UnusableDataError
 
 _CHUNK_BYTES = 8 << 20
@@ -112,7 +111,7 @@ class _Copy:
         self, host: Host, folder: str, run_id: str, followed: Followed, news: News
     ) -> None:
         self.folder = folder
-        self.writer = MirrorWriter(followed.mirror, followed.mask, followed.limit_bytes)
+        self.writer = followed.writer()
         self._host = host
         self._run_id = run_id
         self._news = news

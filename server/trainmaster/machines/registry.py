@@ -23,7 +23,7 @@ from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.store.host_record import DEFAULT_ROOT, HostRecord, TransportName
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import last_pass
+from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import (
     HostAddedAnswer,

@@ -21,7 +21,7 @@ from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import record_unreachable
+from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView, ended_instance, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
@@ -54,7 +54,7 @@ async def advance(
             return await _take_steps(due)
         except HostError as error:
             if error.unreachable:
-                record_unreachable(workspace, run.host, error)
+                record_unreachable(workspace.home, run.host, error)
             raise
     finally:
         os.close(lock)

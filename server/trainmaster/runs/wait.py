@@ -35,8 +35,9 @@ EVENTS = (
 ENDS = frozenset(state.value for state in ENDED_RUNS)
 _STEP = re.compile(r"step:(\d{1,12})")
 _READ_EVERY_S = 0.2
-# A check for new rows takes microseconds, an evaluation of them more.
 _WRITTEN_EVERY_S = 0.02
+# Without news a state changes by silence, or by a request.
+_EVALUATED_EVERY_S = 0.5
 _LEAST_READ_S = 3.0
 _PROGRESS_EVERY_S = 1.0
 MOST_CHANGES = 20
@@ -71,12 +72,14 @@ async def wait_for_event(
     position = positions_after(workspace, [run_id], cursor or None)[run_id]
     watch = _Watch(workspace, run_id, until, position, on_progress)
     async with following(workspace, host, run_id) as follower:
+        version = workspace.metrics.version()
         while (answer := await watch.evaluate()) is None:
-            if follower.done():
-                await follower  # raises its error
-            if time.monotonic() >= deadline:
+            follower.check()
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 return watch.timed_out()
-            await until_written(workspace, _READ_EVERY_S)
+            await follower.until_written(version, min(left_s, _EVALUATED_EVERY_S))
+            version = workspace.metrics.version()
     return answer
 
 

@@ -101,8 +101,7 @@ async def wait_for_any(
         followers = [await stack.enter_async_context(following(workspace, host)) for host in hosts]
         while (answer := await watch.evaluate()) is None:
             for follower in followers:
-                if follower.done():
-                    await follower  # raises its error
+                follower.check()
             if time.monotonic() >= deadline:
                 return watch.timed_out()
             await asyncio.sleep(watch.pause_s)

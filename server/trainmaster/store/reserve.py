@@ -7,7 +7,9 @@ leaves a margin that is larger than the reserve, so that it never fills what was
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +21,7 @@ _MARGIN_BYTES = 96 << 20
 _RESERVE_SHARE, _MARGIN_SHARE = 1 / 64, 1 / 20
 # With less than this share of the reserve free, nothing can be recorded safely.
 _FULL_SHARE = 1 / 2
+_MEASURED_EVERY_S = 0.25
 
 
 def give_up_reserve(home: Home) -> None:
@@ -48,9 +51,48 @@ def margin_bytes(folder: Path) -> int:
 
 def leaves_margin(folder: Path, more_bytes: int) -> bool:
     """Whether the disk keeps its margin after `more_bytes` were written."""
-    found = os.statvfs(folder)  # once, since every line that is mirrored asks
+    return _beyond_margin(folder) >= more_bytes
+
+
+class Room:
+    """The space that growing files may take on the disk of `folder`, as `leaves_margin` says.
+
+    Measured some times a second and not for every line; what is taken meanwhile is subtracted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._free_bytes = 0
+        self._measured_t = -math.inf
+
+    def take(self, more_bytes: int) -> bool:
+        """Count these bytes as written; False, and nothing counted, where they don't fit.
+
+        Raises:
+            OSError: the disk can't be asked.
+        """
+        now = time.monotonic()
+        if now - self._measured_t > _MEASURED_EVERY_S or more_bytes > self._free_bytes:
+            self._free_bytes = self._measured()
+            self._measured_t = now
+        if more_bytes > self._free_bytes:
+            return False
+        self._free_bytes -= more_bytes
+        return True
+
+    def _measured(self) -> int:
+        try:
+            return _beyond_margin(self._folder)
+        except FileNotFoundError:
+            os.makedirs(self._folder, exist_ok=True)
+            return _beyond_margin(self._folder)
+
+
+def _beyond_margin(folder: Path) -> int:
+    """The free bytes above the margin; below zero where the margin is used."""
+    found = os.statvfs(folder)
     margin = min(_MARGIN_BYTES, int(found.f_blocks * found.f_frsize * _MARGIN_SHARE))
-    return found.f_bavail * found.f_frsize - more_bytes >= margin
+    return found.f_bavail * found.f_frsize - margin
 
 
 def _size(folder: Path, most: int, share: float) -> int:

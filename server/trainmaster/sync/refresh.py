@@ -7,7 +7,6 @@ use it.
 
 from __future__ import annotations
 
-from trainmaster.sync.follow import catch_up
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
@@ -24,5 +23,7 @@ async def refresh(workspace: Workspace, run: str, within_s: float = READ_WITHIN_
     """
     found = workspace.control.run(run)
     if not found.closed:
+        from trainmaster.sync.follow import catch_up  # an ended run needs nothing of what follows
+
         await catch_up(workspace, found.host, within_s)
     return load_view(workspace, found.run_id)

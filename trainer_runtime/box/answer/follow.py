@@ -3,10 +3,10 @@
 Asked by a line of JSON on standard input: `{"scan": n, "limit": bytes, "add": {run: {"folder":
 path, "have": {name: [length, inode or null, last bytes]}}}, "drop": [runs], "over": [runs]}`. Of a
 file that is replaced as a whole, `have` is `[size, modification time in ns]`; runs that are `over`
-are scanned in full. Answered by frames, `{"run", "file", "n", ...}` on a line and n raw bytes
-each, and by `{"scanned": n, "now": unix seconds, "more": bool}`. An appended file's frame has `at`
-(its first byte's place), `inode` where that is news, and `reset` where a new generation of the file
-begins; a replaced one's has `mtime_ns`.
+are scanned in full. Answered by packets and by `{"scanned": n, "now": unix seconds, "more": bool}`.
+A packet is `{"frames": [{"run", "file", "n", ...}, ...]}` on a line, then the n raw bytes of each
+frame. An appended file's frame has `at` (its first byte's place), `inode` where that is news, and
+`reset` where a new generation of the file begins; a replaced one's has `mtime_ns`.
 
 Only answers requests, so the client sets the pace. Ends with its standard input, or when nothing
 was requested or read for a minute: then the connection hangs.
@@ -60,7 +60,7 @@ class Scanner:
             self._runs[run_id] = FollowedRun(run_id, one.text("folder"), one.open_map("have"))
         left = min(request.integer("limit", _MOST_BYTES), _MOST_BYTES)
         more = self._answer(left, frozenset(request.texts("over")))
-        self._outbox.line({"scanned": given["scan"], "now": time.time(), "more": more})
+        self._outbox.end({"scanned": given["scan"], "now": time.time(), "more": more})
 
     def _answer(self, limit: int, over: frozenset[str]) -> bool:
         end = self._outbox.sent_bytes + limit

@@ -15,6 +15,7 @@ from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES, TAIL_BYTES
 
 _FLUSH_BYTES = 64 << 10
+_MOST_FRAMES = 256
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -31,33 +32,42 @@ class Frames(Protocol):
 
 
 class Outbox:
-    """Frames on their way out: a line of JSON each, and as many raw bytes as its `n` says."""
+    """Frames on their way out, many in a packet: their headers on one line of JSON, then as many
+    raw bytes of each as its `n` says."""
 
     def __init__(self, descriptor: int, taken: Callable[[], object]) -> None:
         self._descriptor = descriptor
         self._taken = taken  # called whenever the other side has taken something
+        self._headers: list[dict[str, Any]] = []
         self._waiting = bytearray()
         self.sent_bytes = 0
 
     def frame(self, header: dict[str, Any], data: bytes = b"") -> None:
         header["n"] = len(data)
-        self._waiting += _encode(header).encode() + b"\n" + data
+        self._headers.append(header)
+        self._waiting += data
         self.sent_bytes += len(data)
-        if len(self._waiting) > _FLUSH_BYTES:
-            self.flush()
+        if len(self._waiting) > _FLUSH_BYTES or len(self._headers) >= _MOST_FRAMES:
+            self._write(self._packet())
 
-    def line(self, fields: dict[str, Any]) -> None:
-        self._waiting += _encode(fields).encode() + b"\n"
-        self.flush()
+    def end(self, fields: dict[str, Any]) -> None:
+        """What is left, and the line that ends an answer."""
+        self._write(self._packet() + _line(fields))
 
-    def flush(self) -> None:
-        view = memoryview(self._waiting)
+    def _packet(self) -> bytes:
+        if not self._headers:
+            return b""
+        packet = _line({"frames": self._headers}) + self._waiting
+        self._headers.clear()
+        self._waiting.clear()
+        return packet
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
         done = 0
         while done < len(view):
             done += os.write(self._descriptor, view[done : done + _FLUSH_BYTES])
             self._taken()
-        view.release()
-        self._waiting.clear()
 
 
 class AppendedFile:
@@ -258,3 +268,7 @@ class ReplacedFile:
         if len(data) <= LARGEST_WHOLE_BYTES:
             header = {"run": self._run_id, "file": self.name, "mtime_ns": status.st_mtime_ns}
             outbox.frame(header, data)
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return _encode(fields).encode() + b"\n"

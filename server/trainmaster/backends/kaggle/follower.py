@@ -16,7 +16,7 @@ from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_line
 from trainmaster.backends.kaggle.outputs import Outputs
 from trainmaster.backends.kaggle.placement import KagglePlacement
 from trainmaster.store.control.kaggle import KaggleRecords, KaggleSession, SessionState
-from trainmaster.store.mirror import MirrorWriter
+from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.refusals import UnusableDataError
 from trainmaster.words.errors import CloudError
 
@@ -94,7 +94,7 @@ class KernelFollower:
         return
 
     async def _follow_run(self, run_id: str, followed: Followed, news: News) -> None:
-        writer = MirrorWriter(followed.mirror, followed.mask, followed.limit_bytes)
+        writer = followed.writer()
         session = self._records.newest(run_id)
         if session is not None and session.alive:
             news.changed.setdefault(run_id, set())  # not read to its end before the session's end

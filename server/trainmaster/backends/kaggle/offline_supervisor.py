@@ -15,7 +15,8 @@ from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState,
 from trainmaster.backends.kaggle.placement import KagglePlacement, record_of
 from trainmaster.backends.kaggle.sessions import given_up, is_wanted
 from trainmaster.store.control.kaggle import KaggleRecords
-from trainmaster.store.mirror import MirrorWriter, PlacementMirror
+from trainmaster.store.mirror import PlacementMirror
+from trainmaster.store.mirror_writer import MirrorWriter
 
 NO_PROGRESS, UNUSABLE = "no_progress", "unusable"
 

@@ -20,7 +20,7 @@ from trainer_runtime.core.protocol.followed_files import (
 from trainmaster.backends.follower import News
 from trainmaster.backends.kaggle.client import MOST_OUTPUTS, Kaggle
 from trainmaster.store.control.kaggle import KaggleSession
-from trainmaster.store.mirror import MirrorWriter
+from trainmaster.store.mirror_writer import MirrorWriter
 
 # A follower would have read it in parts; here it is read whole.
 _LARGEST_FOLLOWED_BYTES = 1 << 30

@@ -1,0 +1,198 @@
+"""One pass over a host's open runs after the other: what is new is copied, then ingested."""
+
+from __future__ import annotations
+
+import time
+
+from trainmaster.backends.follower import Followed, Follower, News
+from trainmaster.store.database import is_of_the_database
+from trainmaster.store.quota import run_limit_bytes
+from trainmaster.store.refusals import Quarantine
+from trainmaster.store.reserve import Room
+from trainmaster.sync.ingest import Ingest, MirrorGrowth
+from trainmaster.sync.last_pass import asked_t, record_pass, record_unreachable
+from trainmaster.sync.mask_of_run import MaskOfRun
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError
+
+# How long lines of runs that nobody waits for may lie in the mirror alone.
+_INGEST_EVERY_S = 5.0
+_Placement = tuple[str, int]
+
+
+class Passes:
+    """Passes over the open runs of one host, by the process that holds its lock.
+
+    Each pass copies; which ones ingest all that was copied, `awaited` says; see `following`. Runs
+    are looked up again when one is recorded, ends or is quarantined: a pass costs what has changed.
+    """
+
+    def __init__(self, workspace: Workspace, host: str, awaited: str | None = None) -> None:
+        self._workspace = workspace
+        self._host = host
+        self._awaited = awaited
+        self._ingest = Ingest(workspace.metrics)
+        # The files that were copied and are not ingested yet, None for any of a placement; and when
+        # the last pass began that left nothing.
+        self._copied: dict[_Placement, set[str] | None] = {}
+        self._ingested_t = 0.0
+        # The open runs with their placements and newest requests, what they are followed by, and
+        # of which records that was read; None: read them again.
+        self._open: dict[str, tuple[int, int]] = {}
+        self._wanted: dict[str, Followed] = {}
+        self._seen: object = None
+        self._followed: dict[_Placement, Followed] = {}
+        # By placement, the newest request answered by a host that has nothing more to write.
+        self._answered: dict[_Placement, int | None] = {}
+        self._room = Room(workspace.home.mirror)
+        self._started: float | None = None
+        self._skew_s: float | None = None
+        self._passes = 0
+        self._limit_bytes = run_limit_bytes(workspace.home)
+        self.has_written = False
+
+    async def make(self, follower: Follower) -> bool:
+        """Copy what is new of all open runs, and ingest it; True if there is more right now.
+
+        `has_written` then says whether anything was ingested.
+
+        Raises:
+            HostError: the host can't be reached; what came before that is ingested.
+        """
+        self._started = time.time() if self._started is None else self._started
+        takes_all = self._takes_all()
+        self._look_up()
+        try:
+            news = await follower.copy_new(self._wanted)
+        except HostError:
+            self._ingest.take_in(
+                MirrorGrowth(run_id, self._open[run_id][0], followed.mirror, None)
+                for run_id, followed in self._wanted.items()
+            )
+            self._copied.clear()
+            raise
+        self._quarantine(news)
+        self._note_copied(news)
+        ended = self._take_in(takes_all=takes_all)
+        self._close(news)
+        self._passes += 1
+        self._skew_s = news.skew_s
+        if not news.more:  # else something that existed when this began is still unread
+            if takes_all:
+                home = self._workspace.home
+                record_pass(home, self._host, t=self._started, skew_s=self._skew_s)
+                self._ingested_t = self._started
+            self._started = None
+        return news.more or ended
+
+    def failed(self, error: HostError) -> None:
+        """Record why the host could not be followed."""
+        record_unreachable(self._workspace.home, self._host, error)
+
+    def survived(self, error: Exception) -> None:
+        """Record any error of this host or its data, so that it stops no other one.
+
+        Raises:
+            StorageError, sqlite3.Error: `error` itself where it is the home's.
+        """
+        if isinstance(error, HostError):
+            self.failed(error)
+        elif is_of_the_database(error):
+            raise error
+        else:
+            message = f"What it sends can't be read ({type(error).__name__})."
+            self.failed(HostError("HOST_DATA_REFUSED", message, "Check the host.", retryable=True))
+
+    def timed_out(self, bound_s: float) -> None:
+        if self._passes == 0:
+            message = f"{self._host} gave no answer within {bound_s:.0f} s."
+            self.failed(HostError("TIMEOUT", message, "Check the link.", retryable=True))
+
+    def _look_up(self) -> None:
+        """Read which runs are open, where the records have changed."""
+        held = self._workspace.metrics.refusals.quarantined()
+        seen = (self._workspace.control.version(), held)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self._open = {
+            run_id: (number, newest)
+            for run_id, number, newest in self._workspace.control.open_runs(self._host)
+            if (run_id, number) not in held
+        }
+        self._wanted = {run_id: self._placement(run_id) for run_id in self._open}
+        for run_id, (number, _) in self._open.items():
+            if (
+                run_id,
+                number,
+            ) not in self._answered:  # an earlier process may not have ingested it
+                self._copied[run_id, number] = None
+
+    def _placement(self, run_id: str) -> Followed:
+        number, _ = self._open[run_id]
+        known, over = self._followed.get((run_id, number)), self._is_over(run_id, number)
+        if known is None or known.over != over:
+            mirror = known.mirror if known else self._workspace.mirror.of(run_id, number)
+            mask = known.mask if known else MaskOfRun(self._workspace.home, run_id)
+            known = Followed(mirror, mask, over, self._limit_bytes, self._room)
+            self._followed[run_id, number] = known
+        return known
+
+    def _is_over(self, run_id: str, number: int) -> bool:
+        """Whether the host has answered the newest request, and has nothing more to write."""
+        placement, newest_request = self._open.get(run_id, (None, 0))
+        answered = self._answered.get((run_id, number))
+        return placement == number and answered is not None and answered >= newest_request
+
+    def _quarantine(self, news: News) -> None:
+        if not news.refused:
+            return
+        with self._workspace.metrics.writing():
+            for run_id, reason in news.refused.items():
+                found = Quarantine(*reason, time.time())
+                number, _ = self._open[run_id]
+                self._workspace.metrics.refusals.quarantine(run_id, number, found)
+
+    def _takes_all(self) -> bool:
+        """Whether this pass ingests everything that was copied."""
+        if self._awaited is None or time.time() - self._ingested_t >= _INGEST_EVERY_S:
+            return True
+        return asked_t(self._workspace.home, self._host) > self._ingested_t
+
+    def _note_copied(self, news: News) -> None:
+        for run_id, names in news.changed.items():
+            known = self._copied.setdefault((run_id, self._open[run_id][0]), names)
+            if known is not None:
+                known |= names
+
+    def _take_in(self, *, takes_all: bool) -> bool:
+        """Ingest what was copied: of all runs, or of the awaited one.
+
+        True where a run turns out to be over: it can be closed after one more pass.
+        """
+        grown = [
+            MirrorGrowth(*placement, self._followed[placement].mirror, names)
+            for placement, names in self._copied.items()
+            if takes_all or placement[0] == self._awaited
+        ]
+        self._ingest.take_in(grown)
+        self.has_written = bool(grown)
+        has_ended = False
+        for one in grown:
+            placement = (one.run_id, one.placement)
+            was_over = self._is_over(*placement)
+            self._answered[placement] = self._ingest.closed(*placement)
+            del self._copied[placement]
+            if self._is_over(*placement) != was_over:
+                has_ended, self._seen = not was_over, None
+        return has_ended
+
+    def _close(self, news: News) -> None:
+        """Close the runs whose hosts have nothing more to write, once everything is ingested."""
+        for run_id in [run_id for run_id, followed in self._wanted.items() if followed.over]:
+            placement = (run_id, self._open[run_id][0])
+            answered = self._answered.get(placement)
+            is_kept = run_id in news.failed or run_id in news.refused
+            is_copied = run_id not in news.changed and not is_kept and not news.more
+            if is_copied and placement not in self._copied and answered is not None:
+                self._workspace.control.close_run(run_id, answered)
