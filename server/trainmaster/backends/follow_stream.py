@@ -38,7 +38,7 @@ class Frame(NamedTuple):
         value = self.header.get(field)
         if type(value) is int and 0 <= value < 2**63:
             return value
-        raise DecodingError("a header", field, "is no number of the allowed range")
+        raise DecodingError("a header", field, "is not a number of the allowed range")
 
 
 class FollowStream:

@@ -24,7 +24,7 @@ class Passes:
     """Passes over the open runs of one host, by the process that holds its lock.
 
     Each pass copies; which ones ingest all that was copied, `awaited` says; see `following`. Runs
-    are looked up again when one is recorded, ends or is quarantined: a pass costs what has changed.
+    are read again when one is recorded, ends or is quarantined: a pass costs what has changed.
     """
 
     def __init__(self, workspace: Workspace, host: str, awaited: str | None = None) -> None:
@@ -61,7 +61,7 @@ class Passes:
         """
         self._started = time.time() if self._started is None else self._started
         takes_all = self._takes_all()
-        self._look_up()
+        self._read_open_runs()
         try:
             news = await follower.copy_new(self._wanted)
         except HostError:
@@ -108,7 +108,7 @@ class Passes:
             message = f"{self._host} gave no answer within {bound_s:.0f} s."
             self.failed(HostError("TIMEOUT", message, "Check the link.", retryable=True))
 
-    def _look_up(self) -> None:
+    def _read_open_runs(self) -> None:
         """Read which runs are open, where the records have changed."""
         held = self._workspace.metrics.refusals.quarantined()
         seen = (self._workspace.control.version(), held)

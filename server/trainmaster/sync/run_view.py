@@ -223,7 +223,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
 
 
 def end_of(view: RunView) -> End | None:
-    """How the run ended; None while that may change, or can't be told from its records."""
+    """How the run ended; None while that may change, or its records don't say."""
     if not view.run.closed or not view.ended or view.refused.quarantine is not None:
         return None
     return End(view.state.value, view.step, view.target_step)
