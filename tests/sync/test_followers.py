@@ -131,7 +131,7 @@ def test_what_a_follower_left_in_the_mirror_is_ingested_by_the_next(
     assert other.steps() == [1, 2]
 
 
-def test_a_mirror_made_anew_holds_what_the_host_has_compressed(
+def test_a_mirror_made_again_holds_what_the_host_has_compressed(
     workspace: FollowedWorkspace, run: FakeRun
 ) -> None:
     run.emit(EVENTS, [started(), metric(1)], first_t=FIRST_T)
