@@ -39,11 +39,13 @@ _NOTHING = (
 
 @dataclass(frozen=True, slots=True)
 class _Pressing:
-    """Something that needs attention; the lower the `rank`, the sooner. `next_step`: what to do."""
+    """Something that needs attention; the lower the `rank`, the sooner. `next_step`: what to do.
+    `run`: the name of the run that it is about, which is then listed once."""
 
     rank: int
     line: str
     next_step: str
+    run: str | None = None
 
 
 async def overview(workspace: Workspace, *, cursor: str | None = None) -> OverviewAnswer:
@@ -73,10 +75,12 @@ async def overview(workspace: Workspace, *, cursor: str | None = None) -> Overvi
         for one in failures.rows or ()
     ]
     pressing.sort(key=lambda one: one.rank)
+    listed = {one.run for one in pressing}
+    others = [view for view in views if view.run.name not in listed]
     return OverviewAnswer(
         attention=[one.line for one in pressing],
-        running=[_line(view) for view in views if not view.ended],
-        ended=[_line(view) for view in views if view.ended and view.state is not RunState.FAILED],
+        running=[_line(view) for view in others if not view.ended],
+        ended=[_line(view) for view in others if view.ended],
         cursor=cursor_of_time(now),
         next_step=_next_step(pressing, views),
     )
@@ -119,16 +123,15 @@ def _of_run(view: RunView) -> Iterator[_Pressing]:
     worst = next((one for one in findings if one.severity != "info"), None)
     if state is RunState.FAILED:
         why = _named(worst) if worst is not None else view.reason or ""
-        yield _Pressing(0, f"{name} failed: {why}".rstrip(": "), step)
+        yield _Pressing(0, f"{name} failed: {why}".rstrip(": "), step, name)
     elif view.record.reason == NEEDS_OPERATOR and not view.ended:
         why = "" if worst is None else f" on {_named(worst)}"
-        yield _Pressing(0, f"{name} waits for a decision{why}", step)
+        yield _Pressing(0, f"{name} waits for a decision{why}", step, name)
     elif state is RunState.LOST:
-        yield _Pressing(1, f"{name} lost on {view.run.host}", step)
+        yield _Pressing(1, f"{name} lost on {view.run.host}", step, name)
     elif worst is not None:
-        done = "completed" if state is RunState.COMPLETED else f"at {view.step}"
         rank = 1 if worst.severity == "critical" else 3
-        yield _Pressing(rank, f"{name} {done}: {_named(worst)}", step)
+        yield _Pressing(rank, f"{_line(view)}: {_named(worst)}", step, name)
 
 
 def _of_hosts(views: Sequence[RunView]) -> Iterator[_Pressing]:
@@ -192,9 +195,14 @@ def _line(view: RunView) -> str:
         value = status.metrics[key]
         words.append(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}")
     if status.eta_s is not None:
-        words.append(f"{spoken_duration(status.eta_s)} to go")
+        words.append(f"{_rough(status.eta_s)} to go")
     state = "" if view.state is RunState.RUNNING else f" {view.state.value}"
     return f"{view.run.name}{state} {', '.join(words)}"
+
+
+def _rough(seconds: float) -> str:
+    """A duration by its largest unit: `32 min`."""
+    return " ".join(spoken_duration(seconds).split()[:2])
 
 
 def _next_step(pressing: Sequence[_Pressing], views: Sequence[RunView]) -> str:
