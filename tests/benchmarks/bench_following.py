@@ -159,7 +159,7 @@ def over_sshd(home: Home) -> Iterator[Place]:
     with Sshd() as box:
         root = box.home / "trainmaster"
         host = SshHost(box.record(HOST), home)
-        yield Place(host, root, lambda: sum(map(processor_s, box.processes)))
+        yield Place(host, root, lambda: sum(map(spent_s, box.processes)))
 
 
 async def follow(bench: Benchmark, name: str, work: Work, place: Place, home: Home) -> None:
@@ -258,6 +258,14 @@ async def taken_ms(work: Callable[[], Awaitable[object]]) -> float:
     started = time.perf_counter()
     await work()
     return 1e3 * (time.perf_counter() - started)
+
+
+def spent_s(pid: int) -> float:
+    """The processor time of a process; nothing of one that has just ended."""
+    try:
+        return processor_s(pid)
+    except OSError:
+        return 0.0
 
 
 def children_s() -> float:
