@@ -275,6 +275,10 @@ class Shapes:
             seen.due = seen.count * _ANOTHER
             templates = self._templates.setdefault(line.translate(None, _FORM), [])
             templates.insert(0, template)
+            matches = template.shape.fullmatch
+            for shape, handling in self._by_shape.items():
+                if handling is SINGLY and matches(shape):  # learning failed from other numbers
+                    self._by_shape[shape] = template
             del templates[_MAX_TEMPLATES_PER_OUTLINE:]
             if len(self._templates) > _MAX_TEMPLATES:
                 self._templates.clear()
