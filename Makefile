@@ -8,9 +8,9 @@ PYTHON_BIN := .venv/bin/python
 GPU_PYTHON ?= python3
 TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
 	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron
-# Two workers for each core, at most eight: most tests wait for processes. The files are ordered by
-# tests/support/session/ordering.py, the longest first.
-WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
+# Three workers for each of up to two cores, else eight: most tests wait for processes. The files
+# are ordered by tests/support/session/ordering.py, the longest first.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? 3 * cores : 8)))
 FUZZ ?= 20000
 # Against an older standard library; what is installed was checked with the newer one.
 OLDEST_PYTHON := --python-version 3.10 --cache-dir .mypy_cache/oldest --no-site-packages \

@@ -46,7 +46,7 @@ class Hosts:
     def spec(self, host: str) -> str:
         environment = f"{{python: {sys.executable}}}"
         changes = {"environment": environment, "checkpoint": "{every: 500}"}
-        env = pace(self._folder)
+        env = pace(self._folder, step_s=0.2)
         return small_spec(self._folder, host=host, steps="20000", env=env, **changes)
 
     async def launch(self, host: str) -> str:

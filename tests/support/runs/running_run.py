@@ -51,7 +51,7 @@ if "train.py" in sys.orig_argv:
     plain = functional.cross_entropy
 
     def paced(*logits, **options):
-        time.sleep(0.02)
+        time.sleep(STEP_S)
         return plain(*logits, **options)
 
     functional.cross_entropy = paced
@@ -98,10 +98,10 @@ def small_spec(folder: Path, **changes: str) -> str:
     return "\n".join([*lines, *(f"{key}: {value}" for key, value in changes.items())]) + "\n"
 
 
-def pace(folder: Path) -> str:
-    """A spec's `env` for a training that only runs meanwhile: each of its steps lasts for
-    20 ms and more, most of which it leaves to others."""
-    return begin_with(folder / "paced", _PACED)
+def pace(folder: Path, step_s: float = 0.02) -> str:
+    """A spec's `env` for a training that only runs meanwhile: each of its steps lasts for so long
+    and more, most of which it leaves to others."""
+    return begin_with(folder / "paced", _PACED.replace("STEP_S", str(step_s)))
 
 
 def begin_with(folder: Path, code: str) -> str:
