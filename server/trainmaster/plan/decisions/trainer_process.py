@@ -45,7 +45,7 @@ def choose_compile(
         return spec.compute.compile
     if target.device == "cpu":
         chosen = False
-        reason = "On CPUs it gains up to a fifth, but equal runs would differ in their last bits."
+        reason = "On CPUs it gains up to a fifth, but equal runs may differ in their last bits."
     elif facts.c_compiler is False and target.on_host:
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
     elif spec.resolved_method != "pretrain":
