@@ -71,7 +71,7 @@ def test_an_agent_rents_once_its_user_approves_and_the_user_releases(
     assert unasked["code"] == "CONFIRMATION_REQUIRED" and "0.69 $ in total" in unasked["message"]
     refused = anyio.run(call, error_of)
     assert refused.startswith("CONFIRMATION_REQUIRED: Rent gpu1: 1 x ")
-    approval = refused.partition("trainmaster approve ")[2].partition("`")[0]
+    approval = refused.partition(" approve ")[2].partition("`")[0]
     with at("approve", approval) as terminal:
         terminal.wait_for("Approve?")
         assert site.count("create") == 0

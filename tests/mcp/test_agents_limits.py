@@ -83,7 +83,7 @@ def test_a_resume_before_verified_checkpoints_asks(agent: Agent) -> None:
         for start in ("scratch", "20"):
             error = await error_of(client, "resume", run_id=run_id, start=start)
             assert error.startswith("CONFIRMATION_REQUIRED: ")
-            assert "verified checkpoints" in error and "trainmaster approve" in error
+            assert "verified checkpoints" in error and " approve q-" in error
         assert (await answer_of(client, "get_run", run_id=run_id))["state"] == "completed"
 
     agent.session(scenario)
@@ -129,7 +129,7 @@ def test_without_forms_an_approval_in_a_terminal_counts_once(
 
     async def scenario(client: Client) -> None:
         error = await error_of(client, "launch", spec=spec)
-        (approval,) = re.findall(r"trainmaster approve (q-\w+)", error)
+        (approval,) = re.findall(r" approve (q-\w+)", error)
         agent_approves(approval)
         run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
         await wait_for(client, run_id, "end")
@@ -283,7 +283,7 @@ def test_a_new_host_is_connected_to_only_with_an_approval(agent: Agent, era: str
 
         async def unasked(client: Client) -> None:
             error = await error_of(client, "add_host", **wanted)
-            assert error.startswith("CONFIRMATION_REQUIRED: ") and "trainmaster approve" in error
+            assert error.startswith("CONFIRMATION_REQUIRED: ") and " approve q-" in error
 
         async def declined(client: Client) -> None:
             error = await error_of(client, "add_host", **wanted)

@@ -18,6 +18,8 @@ _SILENCE_S = 60.0
 _READ_BYTES = 256 << 10
 # Of a packet's headers: it holds 256 frames at most.
 _LONGEST_LINE_BYTES = 256 << 10
+# Of a packet's data: it is sent as soon as it holds more than 64 KiB.
+_LARGEST_PACKET_BYTES = LARGEST_WHOLE_BYTES + (64 << 10)
 
 
 class Frame(NamedTuple):
@@ -81,6 +83,8 @@ class FollowStream:
         if not isinstance(rows, list):
             raise unreadable(self._host_name)
         lengths = [self._length(row) for row in rows]
+        if sum(lengths) > _LARGEST_PACKET_BYTES:
+            raise unreadable(self._host_name)
         data = await self._exactly(sum(lengths))
         frames = []
         for row, (begin, end) in zip(rows, pairwise(accumulate(lengths, initial=0)), strict=True):

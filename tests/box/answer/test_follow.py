@@ -50,16 +50,15 @@ class Box:
         """One scan; whether there is more."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self._scans += 1
-        line = json.dumps({"scan": self._scans, **request}).encode() + b"\n"
-        self.process.stdin.write(line)
+        self.process.stdin.write(json.dumps({"scan": self._scans, **request}).encode() + b"\n")
         self.process.stdin.flush()
         self.frames = []
-        while "scanned" not in (header := json.loads(self.process.stdout.readline())):
-            data = self.process.stdout.read(header["n"])
-            self.frames.append(header)
-            self._take(header, data)
-        assert header["scanned"] == self._scans
-        return bool(header["more"])
+        while "scanned" not in (line := json.loads(self.process.stdout.readline())):
+            for header in line["frames"]:
+                self.frames.append(header)
+                self._take(header, self.process.stdout.read(header["n"]))
+        assert line["scanned"] == self._scans
+        return bool(line["more"])
 
     def read_all(self, **request: Any) -> None:
         """Scan until there is no more."""

@@ -13,9 +13,10 @@ from support.runs.running_run import run_async, small_spec
 from trainmaster.cli.views.views import view
 from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.launch import launch
+from trainmaster.runs.positions import BEGINNING
 from trainmaster.runs.resume import resume
 from trainmaster.runs.status import get_status
-from trainmaster.runs.wait import BEGINNING, wait_for_event
+from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import TrainmasterError
 
@@ -265,7 +266,7 @@ def test_a_wait_reports_a_finding_once_and_again_only_when_it_is_worse(runs: Dia
             finding("6a6a6a6a", severity="critical", **spike),
         )
         waited = await wait_for_event(
-            runs.workspace, run, until=["finding"], timeout_s=5, cursor=BEGINNING
+            runs.workspace, run, until=["finding"], timeout_s=5, cursor=str(BEGINNING)
         )
         assert waited.event == "finding"
         found = [change for change in waited.changes if change.event == "finding"]
@@ -285,7 +286,7 @@ def test_what_trainer_and_host_both_report_is_one_change(runs: Diagnosed) -> Non
         run = await runs.failed(env=env)
         assert "nan_loss" in await runs.codes(run, everything=True)
         waited = await wait_for_event(
-            runs.workspace, run, until=["finding"], timeout_s=5, cursor=BEGINNING
+            runs.workspace, run, until=["finding"], timeout_s=5, cursor=str(BEGINNING)
         )
         found = [change for change in waited.changes if change.event == "finding"]
         assert [change.detail for change in found] == ["nan_loss"]
