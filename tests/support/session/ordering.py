@@ -36,7 +36,7 @@ class FileSeconds:
 
     def write_if_wanted(self) -> None:
         """Note them for the next sessions where `UPDATE_FILE_SECONDS` says so."""
-        if os.environ.get("UPDATE_FILE_SECONDS"):
+        if self._seconds and os.environ.get("UPDATE_FILE_SECONDS"):
             _NOTED.write_text(_text(self._seconds.items()))
 
 
