@@ -237,7 +237,10 @@ class Shapes:
         seen = self._counted(outline, times)
         if seen.count < seen.due or self._credit <= 0:
             if seen.is_noise and self._credit > 0 and self._is_noise(line):
-                return self._keep(shape, PROGRESS if BAR in line else NOISE)
+                if BAR in line:
+                    return self._keep(shape, PROGRESS)
+                self._keep(shape, NOISE)
+                return SINGLY  # this once, so that it may be kept as a sample
             return OBJECT if line.startswith(b'{"') else SINGLY
         seen.due = seen.count * _RARER
         readings = read_line(line)
