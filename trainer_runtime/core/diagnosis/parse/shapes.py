@@ -237,10 +237,7 @@ class Shapes:
         seen = self._counted(outline, times)
         if seen.count < seen.due or self._credit <= 0:
             if seen.is_noise and self._credit > 0 and self._is_noise(line):
-                if BAR in line:
-                    return self._keep(shape, PROGRESS)
-                self._keep(shape, NOISE)
-                return SINGLY  # this once, so that it may be kept as a sample
+                return self._keep_noise(shape, line)
             return OBJECT if line.startswith(b'{"') else SINGLY
         seen.due = seen.count * _RARER
         readings = read_line(line)
@@ -252,7 +249,14 @@ class Shapes:
         if seen.count >= _OFTEN * _RARER:
             self._learn_noise(line, outline)
         elif self._is_noise(line):
-            self._keep(shape, PROGRESS if BAR in line else NOISE)
+            self._keep_noise(shape, line)
+        return SINGLY  # this once, so that it may be kept as a sample
+
+    def _keep_noise(self, shape: bytes, line: bytes) -> Handling:
+        """How this line is handled; others of its shape are not read."""
+        if BAR in line:
+            return self._keep(shape, PROGRESS)
+        self._keep(shape, NOISE)
         return SINGLY  # this once, so that it may be kept as a sample
 
     def _counted(self, outline: bytes, times: int) -> _Outline:
