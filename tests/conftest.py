@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import uuid
@@ -40,6 +41,8 @@ settings.load_profile("unhurried")
 # What ends by itself after the last test, such as a supervisor whose training is over.
 _PATIENCE_S = 10.0
 _file_seconds = FileSeconds()
+# Thousands of tests are collected, which stay: walking them again and again takes a third of it.
+gc.disable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if _is_worker(config):
         longest_first(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup() -> None:

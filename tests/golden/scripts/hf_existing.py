@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.train.loop import stacks
+from trainer_runtime.train.loop import startup
 
-stacks.answer_signals()  # before the imports below, which may hang too
+startup.begin_imports()  # from here on, since the imports below may hang too
 
 import torch
 from torch import Tensor

@@ -12,9 +12,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trainer_runtime.train.loop import stacks
+from trainer_runtime.train.loop import startup
 
-stacks.answer_signals()  # before the imports below, which may hang too
+startup.begin_imports()  # from here on, since the imports below may hang too
 
 from trainer_runtime.train.litgpt.wrapper import kept_promises
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run

@@ -16,9 +16,9 @@ import os
 import sys
 from pathlib import Path
 
-from trainer_runtime.train.loop import stacks
+from trainer_runtime.train.loop import startup
 
-stacks.answer_signals()  # before the imports below, which may hang too
+startup.begin_imports()  # from here on, since the imports below may hang too
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run
 
 from trl import SFTConfig, SFTTrainer

@@ -38,6 +38,7 @@ from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, 
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
 from trainer_runtime.train.distributed import ranks
+from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.report import Cost, StepClock
 from trainer_runtime.train.loop.signals import StopSignal
@@ -70,6 +71,7 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
 
     `choices` are those that the script was rendered with; a config with others is refused.
     """
+    startup.end_imports()
     stop = StopSignal()
     stop.install()
 

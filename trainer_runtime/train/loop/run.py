@@ -28,6 +28,7 @@ from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, Checkpointer
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
+from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.recorder import Recorder
 from trainer_runtime.train.loop.report import Cost, Lines
 from trainer_runtime.train.loop.signals import StopSignal
@@ -42,6 +43,7 @@ def run(train: Callable[[TrainingRun], None], config_path: Path, **choices: str)
 
     `choices` are those that the script was rendered by; a config that asks for others is refused.
     """
+    startup.end_imports()
     stop = StopSignal()
     stop.install()
 

@@ -14,6 +14,7 @@ from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, 
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.restore import MODEL
 from trainer_runtime.train.checkpoints.tensors import read_tensors
+from trainer_runtime.train.loop import startup
 
 END_OF_TEXT = 256
 
@@ -33,6 +34,7 @@ def trained_model(run_folder: Path) -> TrainedModel:
     Raises:
         ConfigError: there is neither.
     """
+    startup.end_imports()
     final = run_folder / FINAL
     if not verify(final):
         return _read(read_config(final / "config.json"), final)
