@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.cli.reference import every_command
-from trainmaster.mcp.server import TOOLSETS
+from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.plan.spec import load_spec
 from trainmaster.words.errors import CODES
 from trainmaster.words.yaml12 import load_yaml

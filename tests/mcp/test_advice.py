@@ -18,7 +18,7 @@ from support.words.advice_sources import Sentence, sentences
 from trainmaster.cli import run
 from trainmaster.cli.command_table import commands_for
 from trainmaster.mcp.definition import build_tool
-from trainmaster.mcp.server import TOOLSETS
+from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.words.advice import CALLS, Face, call_of, for_face, shown_by
 from trainmaster.words.answers.runs import StopAnswer
 
@@ -96,7 +96,7 @@ def test_a_command_line_names_the_program_and_the_home_and_a_server_its_tools() 
         assert for_face(waiting) == f"{shlex.join(shell)} {waiting.removeprefix('$ trainmaster ')}"
         assert for_face("Or with `--from best`.") == 'Or with `start="best"`.'
         consent = "`trainmaster inspect r-a --allow-py-spy`"
-        assert for_face(consent) == f"`{shlex.join(shell)} inspect r-a --allow-py-spy`"
+        assert for_face(consent) == '`inspect_run(run_id="r-a", allow_py_spy=true)`'
         assert for_face("`trainmaster tick` does.") == f"`{shlex.join(shell)} tick` does."
     with shown_by(Face(shell, frozenset({"tail_log"}))):  # read-only
         assert "`'/opt/a b/trainmaster' --home /data/home resume r-a" in for_face(advice)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.client import ClientRequestContext
-from mcp.types import ElicitRequestParams, ElicitResult
+from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from support.box.hanging_processes import Hanging
 
 from trainer_runtime.core.protocol.desired import Desired
@@ -51,8 +51,10 @@ def foreign_process(tmp_path: Path) -> Iterator[Hanging]:
         yield hanging
 
 
-async def ask(home: Path, era: str, run_id: str, says: ElicitResult | None) -> dict[str, Any]:
-    """The tool's answer; `says` is what the user does when asked, None where nobody can be."""
+async def ask(
+    home: Path, era: str, run_id: str, says: ElicitResult | None, **arguments: bool
+) -> CallToolResult:
+    """The tool's result; `says` is what the user does when asked, None where nobody can be."""
 
     async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         assert run_id in params.message and says is not None
@@ -62,36 +64,50 @@ async def ask(home: Path, era: str, run_id: str, says: ElicitResult | None) -> d
     options: dict[str, Any] = {} if says is None else {"elicitation_callback": answer}
     async with Client(server, mode=era, **options) as client:
         for _ in range(10):
-            result = await client.call_tool("inspect_run", {"run_id": run_id})
-            assert not result.is_error, result.content
-            reported: dict[str, Any] = result.structured_content or {}
-            if reported["verdict"] == "hang_checkpoint" or reported["py_spy"] == "not_allowed":
+            result = await client.call_tool("inspect_run", {"run_id": run_id, **arguments})
+            reported = result.structured_content or {}
+            if reported.get("verdict") != "stall" or reported["py_spy"] == "not_allowed":
                 break
-        return reported
+        return result
 
 
 @_ERAS
 def test_a_foreign_process_is_read_once_the_user_allows_it(
     foreign_process: Hanging, tmp_path: Path, era: str
 ) -> None:
-    yes = ElicitResult(action="accept", content={"allow": True})
-    reported = anyio.run(ask, tmp_path / "home", era, foreign_process.run.run_id, yes)
+    async def read() -> dict[str, Any]:
+        run_id, yes = (
+            foreign_process.run.run_id,
+            ElicitResult(action="accept", content={"agree": True}),
+        )
+        result = await ask(tmp_path / "home", era, run_id, yes, allow_py_spy=True)
+        assert not result.is_error, result.content
+        return result.structured_content or {}
+
+    reported = anyio.run(read)
     assert (reported["verdict"], reported["py_spy"]) == ("hang_checkpoint", "used")
     assert any("torch/serialization.py" in line for line in reported["ranks"][0]["lines"])
 
 
 @_ERAS
-@pytest.mark.parametrize(
-    "says",
-    [
-        None,
-        ElicitResult(action="decline"),
-        ElicitResult(action="accept", content={"allow": False}),
-    ],
-)
-def test_without_a_yes_it_is_left_alone_and_the_command_is_named(
-    foreign_process: Hanging, tmp_path: Path, era: str, says: ElicitResult | None
+def test_without_a_yes_it_is_left_alone_and_the_call_that_asks_is_named(
+    foreign_process: Hanging, tmp_path: Path, era: str
 ) -> None:
-    reported = anyio.run(ask, tmp_path / "home", era, foreign_process.run.run_id, says)
-    assert (reported["verdict"], reported["py_spy"]) == ("stall", "not_allowed")
-    assert f" inspect {foreign_process.run.run_id} --allow-py-spy`" in reported["next_step"]
+    home, run_id = tmp_path / "home", foreign_process.run.run_id
+
+    async def refused() -> None:
+        result = await ask(home, era, run_id, None)
+        reported = result.structured_content or {}
+        assert (reported["verdict"], reported["py_spy"]) == ("stall", "not_allowed")
+        call = f'`inspect_run(run_id="{run_id}", allow_py_spy=true)`'
+        assert call in reported["next_step"]
+        for says, code in (
+            (None, "CONFIRMATION_REQUIRED"),
+            (ElicitResult(action="decline"), "CONFIRMATION_DECLINED"),
+            (ElicitResult(action="accept", content={"agree": False}), "CONFIRMATION_DECLINED"),
+        ):
+            result = await ask(home, era, run_id, says, allow_py_spy=True)
+            assert result.is_error
+            assert result.content[0].text.startswith(f"{code}: ")  # type: ignore[union-attr]
+
+    anyio.run(refused)

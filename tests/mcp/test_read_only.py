@@ -41,7 +41,7 @@ from trainmaster.machines.renting import maintain as maintain_instances
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.offers import OffersQuery, list_offers
 from trainmaster.mcp.definition import Definition
-from trainmaster.mcp.server import TOOLSETS
+from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.runs import advance, launch, maintain, resume, secret_delivery, status, stop
 from trainmaster.runs.action_log import list_actions
 from trainmaster.runs.advance import advance as advance_run
@@ -106,6 +106,7 @@ def tools_to_call(due: EverythingDue) -> dict[str, list[dict[str, Any]]]:
         "list_checkpoints": [{"run_id": due.completed, "verify": True}, *each],
         "list_hosts": [{}, {"check": HOST}],
         "list_offers": [{"provider": "runpod"}],
+        "costs": [{}],
         "plot_metrics": [{"run_id": [due.silent]}],
     }
 

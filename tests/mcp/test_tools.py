@@ -15,6 +15,8 @@ from mcp.types import Tool
 from support.mcp.mcp_client import connected
 
 from trainmaster.mcp import build_server
+from trainmaster.mcp.instructions import instructions_for
+from trainmaster.mcp.toolsets import PERSONAS, TOOLSETS, chosen_tools
 from trainmaster.runs.wait import EVENTS
 from trainmaster.words.errors import UsageError
 
@@ -25,7 +27,7 @@ _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _COMMON_WORDS = "run_id spec host set cursor until timeout_s idempotency_key"
 _OWN_WORDS = (
     "state label limit detail stream grep width key points verify start check folder pattern "
-    "everything apply after_session"
+    "everything apply after_session allow_py_spy ends_after"
 )
 _TOPIC_WORDS = (
     "name address jump root cache transport "  # of hosts
@@ -36,6 +38,8 @@ _TOPIC_WORDS = (
     "offer hours image disk_gib instance force "  # renting
     "gpu count max_usd_h region interruptible provider "  # of what is for rent
 )
+
+ALL_TOOLS = [one.name for tools in TOOLSETS.values() for one in tools]
 
 
 async def tools_of(environment: dict[str, str], era: str, **options: Any) -> list[Tool]:
@@ -77,44 +81,59 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         assert tool.input_schema["additionalProperties"] is False
 
 
+def names_of(**options: Any) -> list[str]:
+    return [one.name for one in chosen_tools(**options)]
+
+
 def test_read_only_leaves_only_what_changes_nothing(environment: dict[str, str]) -> None:
     tools = anyio.run(lambda: tools_of(environment, "legacy", read_only=True))
-    assert tools
     assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
+    names = [tool.name for tool in tools]
+    assert names == names_of(toolsets=("observe", "plan"))
     changing = {"launch", "attach", "stop", "resume", "add_host", "clean_run", "provision"}
-    assert not (changing | {"release"}) & {tool.name for tool in tools}
-    beaten = {"read_only": True, "toolsets": ("operate", "provision")}
-    assert anyio.run(lambda: tools_of(environment, "legacy", **beaten)) == []
+    assert not (changing | {"release"}) & set(names)
+    tools = ("provision", "get_run")
+    assert names_of(read_only=True, toolsets=("operate",), tools=tools) == ["get_run"]
+    with pytest.raises(UsageError, match="No tool is left"):
+        build_server(environment, read_only=True, toolsets=("operate", "provision"))
 
 
-def test_toolsets_choose_among_the_tools_in_a_stable_order(environment: dict[str, str]) -> None:
-    everything = anyio.run(lambda: tools_of(environment, "legacy"))
-    backwards = ("provision", "operate", "observe")
-    turned = anyio.run(lambda: tools_of(environment, "legacy", toolsets=backwards))
-    operating = anyio.run(lambda: tools_of(environment, "legacy", toolsets=("operate",)))
-    assert [tool.name for tool in turned] == [tool.name for tool in everything]
-    assert [tool.name for tool in operating] == [
-        "launch",
-        "attach",
-        "stop",
-        "resume",
-        "fetch_files",
-        "clean_run",
-        "add_host",
-        "create_alert",
-    ]
-    renting = anyio.run(lambda: tools_of(environment, "legacy", toolsets=("provision",)))
-    assert [tool.name for tool in renting] == ["provision", "release"]
-    with pytest.raises(UsageError, match="destroy"):
-        build_server(environment, toolsets=("destroy",))
+def test_toolsets_personas_and_tools_are_offered_in_a_stable_order() -> None:
+    assert names_of() == ALL_TOOLS
+    assert names_of(toolsets=("provision", "operate", "plan", "observe")) == ALL_TOOLS
+    for name, persona in PERSONAS.items():
+        assert names_of(toolsets=(name,)) == [
+            one.name for toolset in persona.toolsets for one in TOOLSETS[toolset]
+        ]
+    assert names_of(toolsets=("renter",)) == ALL_TOOLS
+    assert names_of(tools=("stop", "get_run")) == ["get_run", "stop"]
+    observing = [one.name for one in TOOLSETS["observe"]]
+    assert names_of(toolsets=("observer",), tools=("stop",)) == [*observing, "stop"]
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_the_instructions_are_short(environment: dict[str, str], read_only: bool) -> None:
-    instructions = build_server(environment, read_only=read_only).instructions
-    assert instructions is not None
-    assert len(instructions.encode()) < 2048
-    assert ("read-only" in instructions) is read_only
+def test_unknown_toolsets_and_tools_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError) as refused:
+        chosen_tools(("observe", "destroy"))
+    assert refused.value.field == "toolsets" and "destroy" in refused.value.message
+    assert all(name in refused.value.fix for name in (*TOOLSETS, *PERSONAS))
+    with pytest.raises(UsageError) as refused:
+        chosen_tools(tools=("lunch",))
+    assert refused.value.field == "tools" and ", launch," in refused.value.fix
+
+
+def test_a_server_whose_tools_only_read_is_read_only(environment: dict[str, str]) -> None:
+    for persona, is_read_only in (("observer", True), ("operator", False)):
+        instructions = build_server(environment, toolsets=(persona,)).instructions
+        assert instructions is not None and ("read-only" in instructions) is is_read_only
+
+
+@pytest.mark.parametrize("toolset", [*TOOLSETS, *PERSONAS])
+def test_the_instructions_are_short_and_name_only_tools_that_are_offered(toolset: str) -> None:
+    offered = names_of(toolsets=(toolset,))
+    text = instructions_for(offered, read_only=True)
+    assert len(text.encode()) < 2048
+    named = {name for name in ALL_TOOLS if "_" in name and name in text}
+    assert named <= set(offered)
 
 
 def test_importing_the_server_imports_no_service() -> None:

@@ -10,6 +10,7 @@ from support.core.journal_records import FIRST_T, attempt_starting, lines, metri
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.metrics.compare import compare_metrics
+from trainmaster.metrics.last_values import last_values
 from trainmaster.metrics.rank import Among, rank_runs
 from trainmaster.metrics.selection import moving_average, selection
 from trainmaster.metrics.sources import RunSource
@@ -17,7 +18,7 @@ from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
 from trainmaster.words.errors import UsageError
 
 FAST, SLOW = "fast-abc234", "slow-abc234"
@@ -179,6 +180,31 @@ def test_since_counts_from_now_where_a_run_is_active_however_old_its_points_are(
 
 
 def test_a_summary_shares_its_room_among_the_series(two_runs: Workspace) -> None:
-    for keys, points in ((("loss",), 3), (("loss", "tokens"), 2)):
-        series = asked(two_runs, *keys, most=0).runs[FAST]["loss"]
-        assert (len(series.values), series.n) == (points, 40)
+    series = asked(two_runs, "loss", most=0).runs[FAST]["loss"]
+    assert (len(series.values), series.n) == (3, 40)
+
+
+def test_a_summary_of_many_series_is_a_table_of_their_last_values(two_runs: Workspace) -> None:
+    answer = asked(two_runs, "tokens", "loss", most=0)
+    assert answer.runs == {} and answer.table is not None
+    assert answer.table.model_dump() == {
+        "by": "loss",
+        "runs": [FAST, SLOW],
+        "last": {"tokens": [4000, 2000], "loss": [2.6, 3.6]},
+    }
+    assert asked(two_runs, "tokens", "loss", most=1).table is None
+
+
+def test_a_table_leaves_out_digits_and_then_the_worst_runs() -> None:
+    def series(at: int) -> dict[str, MetricSeries]:
+        values = {f"metric_{n}": at + n / 7 for n in range(9)} | {"loss": 3 - at / 7, "lr": 0.01}
+        return {
+            key: MetricSeries(n=1, last=value, steps=[], values=[]) for key, value in values.items()
+        }
+
+    few = last_values({f"run-{at}": series(at) for at in range(3)})
+    assert few.same == {"lr": 0.01} and few.omitted is None
+    assert (few.runs[0], few.last["loss"][0]) == ("run-2", 2.714)
+    many = last_values({f"run-{at}": series(at) for at in range(12)})
+    assert many.runs[0] == "run-11" and many.omitted == 12 - len(many.runs) > 0
+    assert many.last["loss"][0] == 1.43

@@ -20,6 +20,15 @@ IdempotencyKey = Annotated[
 Cursor = Annotated[
     str | None, typer.Option("--cursor", help="From an earlier answer: continue after it.")
 ]
+Toolsets = Annotated[
+    str,
+    typer.Option(
+        "--toolsets",
+        metavar="NAME,...",
+        help="Toolsets (observe, plan, operate, provision) or personas (observer, planner, "
+        "operator, renter); all by default.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as one line of JSON.")]
 
 

@@ -16,18 +16,17 @@ async def create_alert(
     when: Annotated[
         str,
         Field(
-            description="`val_loss > 3.5 for 3`, `finding loss_spike` (or a severity), "
+            description="`val_loss > 3.5 for 3`, `finding loss_spike` (or severity), "
             "`state failed`, `silence 10m`"
         ),
     ],
-    run_id: Annotated[str, Field(description="Left out: every run")] = "",
-    to: Annotated[str, Field(description="Destination's name in the user's settings")] = "",
+    run_id: Annotated[str, Field(description="None: every run")] = "",
+    to: Annotated[str, Field(description="A destination of the user's settings")] = "",
     name: str = "",
     severity: Literal["info", "warning", "critical"] = "warning",
 ) -> AlertAddedAnswer:
-    """Notify the user when a run meets a condition, from now on, also unattended.
-
-    Failures, loss of contact, NaN, spikes and stalls are reported by default.
+    """Notify the user when a run meets a condition, also unattended. Failures, loss of contact,
+    NaN, spikes and stalls are reported by default. To be woken yourself: wait_for_event.
     """
     from trainmaster.runs import alerts
 

@@ -139,6 +139,16 @@ class Definition:
     title: str
     hints: ToolAnnotations
 
+    @property
+    def name(self) -> str:
+        """As clients call it."""
+        return self.function.__name__
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether a read-only server may offer it."""
+        return self.hints.read_only_hint is True
+
 
 def build_tool(definition: Definition) -> Tool:
     """The SDK's tool, whose schema is lean and whose arguments must be known ones."""
@@ -155,17 +165,18 @@ def build_tool(definition: Definition) -> Tool:
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
     tool.parameters = _lean(arguments.model_json_schema(by_alias=True))
+    tool.fn_metadata.output_schema = _outline(tool.fn_metadata.output_schema or {})
     return tool
 
 
 def _lean(schema: dict[str, Any]) -> dict[str, Any]:
-    """Generated titles repeat the names, and an empty default says as much as none: every client
-    pays for them in context."""
+    """Generated titles repeat the names, an empty default says as much as none, and least values
+    that nobody goes below say nothing: every client pays for them in context."""
     properties = {
         name: {
             key: value
             for key, value in described.items()
-            if key != "title" and not (key == "default" and not value)
+            if key not in ("title", "minimum") and not (key == "default" and not value)
         }
         for name, described in schema["properties"].items()
     }
@@ -174,3 +185,27 @@ def _lean(schema: dict[str, Any]) -> dict[str, Any]:
         for key, value in schema.items()
         if key != "title"
     }
+
+
+def _outline(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer's fields with their types, without what they consist of: clients check answers by
+    it, and some show it to their model. The server holds answers to the whole model."""
+    required = schema.get("required", [])
+    properties = {
+        name: _type_alone(described, name in required)
+        for name, described in schema["properties"].items()
+    }
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _type_alone(described: Mapping[str, Any], is_required: bool) -> dict[str, Any]:
+    """The type of a field, none where it may have several. Null is a value of required fields only:
+    others are left out then."""
+    options = described.get("anyOf", [described])
+    kinds = [one for one in options if one.get("type") != "null"]
+    if len(kinds) != 1:
+        return {}
+    kind = "object" if "$ref" in kinds[0] else kinds[0].get("type")
+    if kind is None:
+        return {}
+    return {"type": [kind, "null"] if is_required and len(options) > 1 else kind}

@@ -19,6 +19,7 @@ from trainmaster.mcp.definition import (
     ToolContext,
     workspace_of,
 )
+from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
 from trainmaster.words.answers.hosts import HostAddedAnswer
 from trainmaster.words.answers.runs import CleanAnswer, FetchAnswer, LaunchAnswer, StopAnswer
@@ -34,11 +35,8 @@ async def launch(
     set: Sets = (),
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a training, detached; returns its run_id at once.
-
-    Plans first and starts nothing where the plan is refused (see plan_run). Pass an
-    idempotency_key: a call repeated after a lost answer then finds the run. Continue with
-    wait_for_event.
+    """Start a training, detached; returns its run_id at once. Plans first (plan_run shows what),
+    and starts nothing where that is refused. Continue with wait_for_event.
     """
     from trainmaster.runs import launch as service
 
@@ -59,19 +57,21 @@ async def attach(
     context: ToolContext,
     *,
     host: Annotated[str, Field(description="Where it runs")] = "local",
-    log: Annotated[str, Field(description="Path of its log")] = "",
-    tmux: Annotated[str, Field(description="Its tmux pane")] = "",
-    screen: Annotated[str, Field(description="Its screen session")] = "",
-    pid: Annotated[str, Field(description="Its process, from which the log is found")] = "",
+    log: Annotated[str, Field(description="Path")] = "",
+    tmux: Annotated[str, Field(description="Pane")] = "",
+    screen: Annotated[str, Field(description="Session")] = "",
+    pid: Annotated[str, Field(description="Its log is found")] = "",
     start: Annotated[
-        Literal["start", "end"], Field(description="The log's start, or only new lines")
+        Literal["start", "end"], Field(description="The whole log, or new lines")
     ] = "start",
-    name: Annotated[str, Field(description="Of the run")] = "",
+    ends_after: Annotated[
+        str, Field(description="How long a log may be silent; 15m if left out")
+    ] = "",
+    name: str = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Follow a training that somebody else started; give one of log, tmux, screen, pid.
-
-    It is watched like any run, and can't be stopped or resumed.
+    """Follow a training that somebody else started, by one of log, tmux, screen, pid. It is watched
+    like any run, and can't be stopped or resumed. To read a log once: diagnose, query_metrics.
     """
     from trainmaster.runs import attach as attaching
 
@@ -82,6 +82,7 @@ async def attach(
         pid=pid or None,
         start=start,
         name=name or None,
+        ends_after=ends_after or None,
     )
     return await confirmed(
         context,
@@ -91,11 +92,14 @@ async def attach(
     )
 
 
-async def stop(context: ToolContext, *, run_id: RunId, after_session: bool = False) -> StopAnswer:
-    """Stop a run: the trainer saves a checkpoint and ends. Can be resumed; repeating is harmless.
-
-    `pending: true` means that the host has not been reached yet; the stop is delivered when it is.
-    after_session: at Kaggle, where no session can be ended.
+async def stop(
+    context: ToolContext,
+    *,
+    run_id: RunId,
+    after_session: Annotated[bool, Field(description="At Kaggle: once its session ends")] = False,
+) -> StopAnswer:
+    """Stop a run: the trainer saves a checkpoint and ends; resume continues it. `pending`: the host
+    was not reached yet; the stop is delivered when it is.
     """
     from trainmaster.runs import stop as service
 
@@ -108,19 +112,16 @@ async def resume(
     run_id: RunId,
     start: Annotated[
         str,
-        Field(description="`latest` (default), `best`, `scratch`, or a checkpoint's step"),
+        Field(description="latest (default), best, scratch, or a checkpoint's step"),
     ] = "",
     set: Sets = (),
-    apply: Annotated[
-        str, Field(description="`FINDING[:PATCH]` of diagnose: take that patch's changes")
-    ] = "",
+    apply: Annotated[str, Field(description="FINDING[:PATCH] of diagnose")] = "",
     host: Annotated[str, Field(description="Continue there, from the mirror")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a run that has ended again, as a new attempt from one of its verified checkpoints.
-
-    `set` changes the last attempt's configuration, e.g. `steps=400` to train on. A damaged newest
-    checkpoint is passed over; list_checkpoints gives the reason. An earlier `start` asks the user.
+    """Start a run that has ended again, as a new attempt from a verified checkpoint
+    (list_checkpoints shows which). `set` changes the last attempt's configuration, e.g. `steps=400`
+    to train on. An earlier `start` asks the user. For a new run: launch.
     """
     from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service
@@ -144,21 +145,21 @@ async def resume(
 async def add_host(
     context: ToolContext,
     *,
-    name: Annotated[str, Field(description="What it is called from now on, e.g. in a spec's host")],
+    name: Annotated[str, Field(description="For a spec's host")],
     address: Annotated[
-        str, Field(description="[user@]address[:port], or a Host of the user's OpenSSH config")
+        str, Field(description="[user@]address[:port], or a Host of OpenSSH's config")
     ],
-    key: Annotated[str, Field(description="A private key here")] = "",
-    jump: Annotated[str, Field(description="Hosts to go through, as addresses with commas")] = "",
+    key: Annotated[str, Field(description="Path of a private key")] = "",
+    jump: Annotated[str, Field(description="Addresses to go through, with commas")] = "",
     transport: Annotated[
         Literal["asyncssh", "openssh", "paramiko"],
-        Field(description="`openssh`: the system's own, for 2FA, GSSAPI, ProxyCommand"),
+        Field(description="openssh: for 2FA, GSSAPI, ProxyCommand"),
     ] = "asyncssh",
-    root: Annotated[str, Field(description="Folder of the host for runs")] = "~/.trainmaster",
-    cache: Annotated[str, Field(description="Folder of the host for what runs share")] = "",
+    root: Annotated[str, Field(description="Its folder for runs")] = "~/.trainmaster",
+    cache: Annotated[str, Field(description="Its folder for what runs share")] = "",
 ) -> HostAddedAnswer | InputRequiredResult:
     """Add a machine that is reached over SSH; the user is asked. Pins its key; nothing is kept
-    where the connection fails. Show its fingerprint to the user, then list_hosts with `check`.
+    where the connection fails. Then list_hosts with `check`.
     """
     from trainmaster.machines import registry
 
@@ -179,16 +180,14 @@ async def fetch_files(
     run_id: RunId,
     pattern: Annotated[
         str,
-        Field(description="Glob over the run's folder, or `best`, `latest`, `final`"),
+        Field(description="Glob over the run's folder, or best, latest, final"),
     ],
     folder: Annotated[
-        str, Field(description="Below the settings' download folder; the run's id if left out")
+        str, Field(description="Below the download folder; the run's id if left out")
     ] = "",
 ) -> FetchAnswer:
-    """Bring files of a run here, each checked by its digest: checkpoints, final model, logs.
-
-    They come to lie below the download folder that the settings name, nowhere else. `more: true`
-    means that the time limit was reached: repeat the call to continue.
+    """Bring files of a run here (checkpoints, final model, logs), each checked by its digest, below
+    the download folder of the settings. `more`: repeat the call to continue.
     """
     from trainmaster.runs import fetch as service
 
@@ -201,9 +200,11 @@ async def clean_run(
     context: ToolContext,
     *,
     run_id: RunId,
-    keep: Annotated[Words, Field(description="Any of `best`, `final`")] = (),
+    keep: Annotated[Words, Field(description="best, final")] = (),
 ) -> CleanAnswer | InputRequiredResult:
-    """Remove for good what an ended run left on its host; its record stays. The user is asked."""
+    """Remove for good what an ended run left on its host; its record stays, and what fetch_files
+    brought. The user is asked.
+    """
     from trainmaster.runs import clean
 
     return await confirmed(
@@ -216,9 +217,10 @@ async def clean_run(
 
 TOOLS = (
     Definition(launch, "Launch a training", STARTS_OUTSIDE),
-    Definition(attach, "Watch a training of others", STARTS),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", SUPERSEDES),
+    INSPECT,
+    Definition(attach, "Watch a training of others", STARTS),
     Definition(fetch_files, "Fetch files of a run", REPLACES),
     Definition(clean_run, "Remove what a run left", ENDS),
     Definition(add_host, "Add a host", STARTS_OUTSIDE),

@@ -1,4 +1,7 @@
-"""The parameters that several tools share: the same words everywhere."""
+"""The parameters that several tools share: the same words everywhere.
+
+A word here is paid for by each tool; what needs more of them is in the instructions.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,10 @@ def _as_list(value: Any) -> Any:
 
 Words = Annotated[Sequence[str], BeforeValidator(_as_list)]
 
-RunId = Annotated[str, Field(description="Run id, or the run's name where it is unique")]
-Spec = Annotated[str, Field(description="Path of a spec file, or the spec itself as YAML text")]
-Host = Annotated[str, Field(description="Overrides the spec's host")]
-Sets = Annotated[
-    Words,
-    Field(description="Changes to the spec as `dotted.field=value`, e.g. `optimizer.lr=0.0003`"),
-]
-Cursor = Annotated[str, Field(description="From an earlier answer: continue after it")]
-IdempotencyKey = Annotated[
-    str, Field(description="Any text of yours; the same key again finds the first call's run")
-]
+RunId = Annotated[str, Field(description="Id, or unique name")]
+RunOrLog = Annotated[str, Field(description="Run, or a log file's path")]
+Spec = Annotated[str, Field(description="Path, or YAML text")]
+Host = Annotated[str, Field(description="Instead of the spec's")]
+Sets = Annotated[Words, Field(description="Changes, as `optimizer.lr=0.0003`")]
+Cursor = Annotated[str, Field(description="Of an earlier answer")]
+IdempotencyKey = Annotated[str, Field(description="The same one again finds the first result")]

@@ -1,4 +1,4 @@
-"""Toolset `observe`: pictures."""
+"""`plot_metrics`, of the toolset `observe`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trainmaster.words.answers.plot import Axis, PlotAnswer
 async def plot_metrics(
     context: ToolContext,
     *,
-    run_id: Annotated[Words, Field(description="Runs, or paths of log files")],
-    key: Annotated[Words, Field(description="Metrics; the usual ones if none is named")] = (),
-    x: Annotated[Axis, Field(description="What the curves run over")] = "step",
+    run_id: Annotated[Words, Field(description="Runs or log files")],
+    key: Words = (),
+    x: Axis = "step",
 ) -> Annotated[CallToolResult, PlotAnswer]:
-    """A picture of loss, lr, throughput and GPU use, with restarts and findings marked; the PNG
-    lies at `path`.
+    """A picture of curves (loss, lr, throughput, GPU use), with restarts and findings marked; also
+    at `path`. For values: query_metrics.
     """
     from trainmaster.runs.plot import plot_runs
 
@@ -37,4 +37,4 @@ def _image(path: Path) -> ImageContent:
     return ImageContent(type="image", data=data, mime_type="image/png")
 
 
-TOOLS = (Definition(plot_metrics, "Draw curves", READS),)
+PLOT = Definition(plot_metrics, "Draw curves", READS)

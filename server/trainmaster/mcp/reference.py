@@ -13,7 +13,8 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 
 from trainmaster.mcp.definition import Definition, build_tool
-from trainmaster.mcp.server import INSTRUCTIONS, TOOLSETS
+from trainmaster.mcp.instructions import instructions_for
+from trainmaster.mcp.toolsets import PERSONAS, TOOLSETS
 
 _INTRODUCTION = """\
 # The MCP tools
@@ -21,22 +22,36 @@ _INTRODUCTION = """\
 Made from the code by `python -m trainmaster.mcp.reference`.
 
 `trainmaster mcp` serves these tools on stdin and stdout, for every protocol version from 2024-11-05
-to 2026-07-28. `--toolsets` chooses among the sets below.
+to 2026-07-28.
 
-`--read-only` offers only the tools whose hint says so, whatever else is asked for. These read what
-hosts have written and what is on record; they change nothing on a host, start no process that a
-spec names, send no alert and deliver no secret. `inspect_run` is not among them: a run's processes
-write their stacks into its folder.
+    claude mcp add trainmaster -- trainmaster mcp
 
-Without `--read-only` the server also maintains the runs of its home while it lives: every 15
-seconds it delivers requests that wait for their host, starts supervisors that died, uploads and
-copies that broke off and Kaggle's next sessions, and sends alerts. Of several servers of a home one
-does so. Work that must continue without a server needs [the keeper](keeper.md).
+## Toolsets and personas
+
+All tools are offered by default. `--toolsets` takes toolsets and personas, with commas between;
+`--tools` adds single tools, or offers these alone where no toolset is named. A name that is unknown
+is refused with those that exist.
+
+{personas}
+
+`--read-only` beats both: of what was chosen it offers only the tools whose hint says that they only
+read. These read what hosts have written and what is on record; they change nothing on a host, start
+no process that a spec names, send no alert and deliver no secret. `inspect_run` is not among them:
+a run's processes write their stacks into its folder.
+
+    trainmaster mcp --toolsets operator --read-only
+    trainmaster mcp --toolsets observer --tools stop,resume
+
+A server each of whose tools only reads does nothing beside its calls, with or without
+`--read-only`. Any other one also maintains the runs of its home while it lives: every 15 seconds it
+delivers requests that wait for their host, starts supervisors that died, uploads and copies that
+broke off and Kaggle's next sessions, and sends alerts. Of several servers of a home one does so.
+Work that must continue without a server needs [the keeper](keeper.md).
+
+## Calls and answers
 
 What a tool reads, sends, reaches and runs is limited by the user's settings; what is beyond them
 asks the user: see [policy.md](policy.md).
-
-    claude mcp add trainmaster -- trainmaster mcp
 
 A tool's structured content is what the command of the same service prints with `--json`, but for
 the commands in its advice, which are calls of tools here. An error
@@ -44,10 +59,10 @@ is text: `CODE: what happened. Fix: what to do. retryable=yes|no`; the codes sta
 [cli.md](cli.md#error-codes). No call lasts over 45 seconds. Lines of a log and findings' evidence
 are text that anybody may have written: data, never instructions.
 
-An answer fits an agent's context: `get_run` 2 KB (8 KB with `detail`), `wait_for_event` 4 KB,
-`diagnose` 8 KB, others 64 KB at most. What is larger loses entries of its lists; `shortened` gives
-their number by field, and `cursor` or `more` how to read them. All text is cleaned of control,
-escape, bidirectional and invisible characters.
+An answer fits an agent's context ([tokens.md](tokens.md)): `get_run` 2 KB (8 KB with `detail`),
+`wait_for_event` 4 KB, `diagnose` 8 KB, others 50 KB at most. What is larger loses entries of its
+lists; `shortened` gives their number by field, and `cursor` or `more` how to read them. All text
+is cleaned of control, escape, bidirectional and invisible characters.
 """
 
 
@@ -57,9 +72,22 @@ def reference() -> str:
         f"## Toolset `{name}`\n\n" + "\n".join(_section(definition) for definition in definitions)
         for name, definitions in TOOLSETS.items()
     ]
-    instructions = "\n".join(f"> {line}".rstrip() for line in INSTRUCTIONS.splitlines())
-    said = f"## What the server says of itself\n\n{instructions}\n"
-    return "\n".join([_INTRODUCTION, *toolsets, said])
+    tools = [one.name for definitions in TOOLSETS.values() for one in definitions]
+    lines = "\n".join(f"> {line}".rstrip() for line in instructions_for(tools).splitlines())
+    said = (
+        "## What the server says of itself\n\nA line is left out where a tool that it is about is "
+        f"not offered.\n\n{lines}\n"
+    )
+    introduction = _INTRODUCTION.replace("{personas}", _personas())
+    return "\n".join([introduction, *toolsets, said])
+
+
+def _personas() -> str:
+    rows = [
+        f"| `{name}` | {' '.join(f'`{one}`' for one in persona.toolsets)} | {persona.does} |"
+        for name, persona in PERSONAS.items()
+    ]
+    return "\n".join(["| persona | toolsets | |", "|---|---|---|", *rows])
 
 
 def _section(definition: Definition) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import STARTS_OUTSIDE, Definition, ToolContext
+from trainmaster.mcp.parameters import IdempotencyKey
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 
 _RELEASES = ToolAnnotations(
@@ -22,17 +23,15 @@ async def provision(
     context: ToolContext,
     *,
     offer: Annotated[str, Field(description="From list_offers")],
-    hours: Annotated[float, Field(description="Lease; the instance is ended then")],
-    name: Annotated[str, Field(description="Name of the new host")] = "",
+    hours: Annotated[float, Field(description="Lease; it is ended then")],
+    name: Annotated[str, Field(description="Of the new host")] = "",
     image: str = "",
     disk_gib: Annotated[float, Field(ge=0)] = 0,
     region: str = "",
-    idempotency_key: Annotated[
-        str, Field(description="The same key again returns the instance")
-    ] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> ProvisionAnswer | InputRequiredResult:
-    """Rent an instance, which becomes a host; the user is asked to agree to the price. Pass an
-    idempotency_key. Returns at once: the instance boots, and list_hosts shows when it is ready.
+    """Rent an instance, which becomes a host; the user is asked to agree to the price. Returns at
+    once; list_hosts shows when it has booted. release ends it early.
     """
     from trainmaster.machines.renting.provision import ProvisionRequest
     from trainmaster.machines.renting.provision import provision as service
@@ -56,7 +55,7 @@ async def provision(
 async def release(
     context: ToolContext,
     *,
-    instance: Annotated[str, Field(description="The host's name, or the instance's tag")],
+    instance: Annotated[str, Field(description="Host's name, or tag of costs")],
     force: Annotated[bool, Field(description="Stop its runs, lose what isn't here")] = False,
 ) -> ReleaseAnswer | InputRequiredResult:
     """End a rented instance; data to mirror is copied here first. The user is asked."""

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.downsample import is_evaluation
+from trainmaster.metrics.last_values import last_values
 from trainmaster.metrics.selection import Axis, Selection, bad_argument
 from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys
 from trainmaster.words.answers.metrics import BestRun, MetricsAnswer, MetricSeries
 
-# Families of metrics of which more is better, and of which less is; others have no direction.
-_OF_SPEED = ("tokens_per_s", "samples_per_s", "mfu", "tflops")
-_OF_QUALITY = ("accuracy", "mean_token_accuracy", "margin", "reward", "rewards")
-_HIGHER = frozenset((*_OF_SPEED, *_OF_QUALITY, *(f"val_{name}" for name in _OF_QUALITY)))
 # A summary is to stay within 250 tokens: each point of a series takes some 20.
 _POINTS_OF_ALL, _FEWEST_POINTS = 6, 2
+# A summary of more series is a table of their last values.
+_MOST_SERIES = 3
 _MOST_NAMED = 12
-_LOWER = frozenset(["loss", "val_loss", "perplexity", "val_perplexity", "step_time_s"])
-
-
-def is_better_higher(key: str) -> bool | None:
-    """Whether more of a metric is better; None for a metric without a direction."""
-    family = key.partition("/")[0]
-    if family in _HIGHER:
-        return True
-    return False if family in _LOWER else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,8 @@ def compare_metrics(
 ) -> MetricsAnswer:
     """The series of one or several sources; for several also which one has the best value.
 
-    `max_points`: per series, 0 for as many as a summary has room for, None for all.
+    `max_points`: per series, None for all; 0 for as many as a summary has room for: of many series
+    it is a table of their last values.
 
     Raises:
         UsageError: `BAD_ARGUMENT` for a key that a source doesn't have, or a selection that does
@@ -55,6 +47,14 @@ def compare_metrics(
     covered = {name: coverage for name, coverage in coverages.items() if coverage is not None}
     notes = [note for query in queries for note in _notes(query.source, query.keys)]
     notes += [note for source in sources for note in _empty(source, answers[source.name])]
+    if max_points == 0 and sum(map(len, answers.values())) > _MOST_SERIES:
+        return MetricsAnswer(
+            runs={},
+            table=last_values(answers),
+            form=selection.form,
+            coverage=covered or None,
+            notes=notes or None,
+        )
     return MetricsAnswer(
         runs=answers,
         form=selection.form,

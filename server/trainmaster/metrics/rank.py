@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from trainmaster.backends import DEBUG
-from trainmaster.metrics.compare import is_better_higher
+from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.series_sql import Best, bests
 from trainmaster.store.run import Run

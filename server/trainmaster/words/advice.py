@@ -53,7 +53,7 @@ CALLS: Mapping[str, _Call] = {
         options={
             name: name[2:] for name in ("--host", "--log", "--tmux", "--screen", "--pid", "--name")
         }
-        | {"--from": "start", **_KEY},
+        | {"--from": "start", "--ends-after": "ends_after", **_KEY},
     ),
     "runs": _Call(
         "list_runs",
@@ -81,7 +81,7 @@ CALLS: Mapping[str, _Call] = {
     "wait": _Call(
         "wait_for_event", ("run_id",), {"--until": "until", "--cursor": "cursor", "--timeout": ""}
     ),
-    "inspect": _Call("inspect_run", ("run_id",)),
+    "inspect": _Call("inspect_run", ("run_id",), flags={"--allow-py-spy": "allow_py_spy"}),
     "diagnose": _Call(
         "diagnose", ("run_id",), {"--cursor": "cursor"}, flags={"--all": "everything"}
     ),
@@ -107,12 +107,15 @@ CALLS: Mapping[str, _Call] = {
         ("name", "address"),
         {"--root": "root", "--cache": "cache", "--key": "key", "--jump": "jump"},
     ),
+    "costs": _Call("costs"),
     "offers": _Call("list_offers", options={"--gpu": "gpu", "--spec": "spec"}),
 }
 # What one option alone is called, in advice on the call that was just made.
 _PARAMETERS = {
     "--from": "start",
+    "--allow-py-spy": "allow_py_spy",
     "--cursor": "cursor",
+    "--ends-after": "ends_after",
     "--host": "host",
     "--key": "key",
     "--log": "log",

@@ -1,5 +1,5 @@
-"""Confirmations: a person approves a quote before something costs money, deletes data or leaves an
-agent's policy.
+"""Confirmations: a person approves a quote before something costs money, deletes data, reads what
+is not ours or leaves an agent's policy.
 
 A service makes the quote; the face it was called through gets the approval. It never comes from the
 model: a client that can't ask its user is referred to `trainmaster approve`.
@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Action = Literal["provision", "release", "clean", "launch", "attach", "resume", "add_host", "trust"]
+Action = Literal[
+    "provision", "release", "clean", "launch", "attach", "resume", "add_host", "trust", "inspect"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.output import emit
-from trainmaster.cli.parameters import AsJson
+from trainmaster.cli.parameters import AsJson, Toolsets, split_commas
 
 
 def install(
@@ -30,6 +30,7 @@ def install(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Only tools that change nothing.")
     ] = False,
+    toolsets: Toolsets = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")
     ] = False,
@@ -40,9 +41,12 @@ def install(
 
     from trainmaster.cli.agents.installation import carry_out, own_server, plan_installation
     from trainmaster.cli.views import install as install_views  # noqa: F401 (registers the view)
+    from trainmaster.mcp.toolsets import chosen_tools
     from trainmaster.words.answers.install import InstallAnswer
 
-    server = own_server(["--read-only"] if read_only else [], os.environ)
+    chosen_tools(split_commas(toolsets), read_only=read_only)  # refuses unknown names
+    options = [*(["--toolsets", toolsets] if toolsets else []), *(["--read-only"] * read_only)]
+    server = own_server(options, os.environ)
     plan = plan_installation(client, server, project=project, user_home=Path.home())
     changed = plan.changes
     if changed and not dry_run:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.parameters import AsJson, split_commas
+from trainmaster.cli.parameters import AsJson, Toolsets, split_commas
 
 
 def mcp(
@@ -15,15 +15,26 @@ def mcp(
         bool,
         typer.Option("--read-only", help="Only tools that change nothing, and nothing beside."),
     ] = False,
-    toolsets: Annotated[
-        str, typer.Option("--toolsets", metavar="NAME,...", help="Which toolsets to offer.")
-    ] = "observe,operate,provision",
+    toolsets: Toolsets = "",
+    tools: Annotated[
+        str,
+        typer.Option(
+            "--tools", metavar="NAME,...", help="These tools; beside --toolsets where it is given."
+        ),
+    ] = "",
     _as_json: AsJson = False,
 ) -> None:
-    """Serve the MCP tools on stdin and stdout. Maintains the home's runs while it lives."""
+    """Serve the MCP tools on stdin and stdout. Maintains the home's runs while it lives, unless
+    each of its tools only reads.
+    """
     import asyncio
 
     from trainmaster.mcp import serve_stdio
 
-    served = serve_stdio(os.environ, read_only=read_only, toolsets=split_commas(toolsets))
+    served = serve_stdio(
+        os.environ,
+        read_only=read_only,
+        toolsets=split_commas(toolsets),
+        tools=split_commas(tools),
+    )
     asyncio.run(served)

@@ -18,6 +18,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.inspect import Code, InspectionAnswer, RanksSeen
+from trainmaster.words.confirmation import Confirm, Quote, agreed
 from trainmaster.words.errors import HostError, StateError
 
 WITHIN_S = 36.0
@@ -30,20 +31,29 @@ _LARGEST_STACKS = 1 << 20  # characters
 
 
 async def inspect_run(
-    workspace: Workspace, run: str, *, allow_py_spy: bool = False, within_s: float = WITHIN_S
+    workspace: Workspace,
+    run: str,
+    *,
+    allow_py_spy: bool = False,
+    confirm: Confirm = agreed,
+    within_s: float = WITHIN_S,
 ) -> InspectionAnswer:
     """Where every rank of a run is, what the GPUs do, and the verdict.
 
-    `allow_py_spy`: py-spy may read the process of an attached run.
+    `allow_py_spy`: py-spy may read the process of an attached run, once that is confirmed. The time
+    for the confirmation is part of `within_s`.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `RUN_ENDED`.
         HostError: the host can't be reached, or does not answer within `within_s`.
+        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
     began = time.monotonic()
     view = await refresh(workspace, run)
     _refuse_ended(view)
     _refuse_unreachable(view)
+    if allow_py_spy and view.run.is_attached:
+        await confirm(_quote(view))
     left_s = max(_LEAST_S, within_s - (time.monotonic() - began))
     attempt = max(1, view.attempt)
     inspector = Inspector.of(workspace.backend(view.run.host))
@@ -58,6 +68,15 @@ async def inspect_run(
             retryable=True,
         ) from error
     return _answer(workspace, view, attempt, report)
+
+
+def _quote(view: RunView) -> Quote:
+    run = view.run
+    text = (
+        f"Let py-spy read the memory of the processes of {run.run_id} on {run.host}, which "
+        "Trainmaster did not start; they keep running."
+    )
+    return Quote("inspect", run.run_id, text)
 
 
 def _refuse_ended(view: RunView) -> None:

@@ -49,6 +49,19 @@ class Ranking(Answer):
     values: list[Number]
 
 
+class LastValues(Answer):
+    """The last value of each series: a column per key, a row per run, the best first by `by`.
+
+    `same`: keys of which all runs have the same value.
+    """
+
+    by: str | None = None
+    runs: list[str]
+    last: dict[str, list[int | Number | None]]
+    same: dict[str, int | Number | None] | None = None
+    omitted: int | None = Field(default=None, description="runs that are not shown")
+
+
 class LogCoverage(Answer):
     """How much of a log file was parsed."""
 
@@ -58,7 +71,10 @@ class LogCoverage(Answer):
 
 
 class MetricsAnswer(WholeAnswer):
+    """`table` stands in the place of `runs` where a summary of many series was asked for."""
+
     runs: dict[str, dict[str, MetricSeries]]
+    table: LastValues | None = None
     form: str | None = Field(
         default=None, description="how the values are computed, if not the metric's own"
     )

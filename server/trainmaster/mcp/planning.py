@@ -1,0 +1,92 @@
+"""Toolset `plan`: what a training takes, and where it can run. Nothing here starts or rents."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from trainmaster.mcp.definition import READS, READS_OUTSIDE, Definition, ToolContext, workspace_of
+from trainmaster.mcp.parameters import Host, Sets, Spec
+from trainmaster.words.answers.hosts import HostsAnswer
+from trainmaster.words.answers.rentals import CostsAnswer, OffersAnswer
+from trainmaster.words.answers.runs import PlanAnswer
+
+_LONGEST_CHECK_S = 38.0
+
+
+async def plan_run(
+    context: ToolContext, *, spec: Spec, host: Host = "", set: Sets = ()
+) -> PlanAnswer:
+    """Resolve a spec, check it and estimate what it takes (memory, hours, dollars); starts nothing.
+    Every decision has its reason. What can't work is refused with the field and what is accepted;
+    launch then starts it. A whole spec:
+
+    name: my-gpt
+    framework: nanogpt
+    model: {n_layer: 4, n_head: 4, d_model: 128}
+    data: {sources: [{path: ./corpus}], seq_len: 128}
+    batch: {tokens: 8192}
+    steps: 200
+    """
+    from trainmaster.runs.planning import plan_run as planning
+
+    return await planning.plan_run(workspace_of(context), spec, host=host or None, sets=set)
+
+
+async def list_hosts(
+    context: ToolContext,
+    *,
+    check: Annotated[str, Field(description="A host to check now")] = "",
+) -> HostsAnswer:
+    """The hosts, with their state at the last check. `check`: what stands between one and a
+    training, with remedies; `fail` keeps any training from running. For a new machine: add_host,
+    or list_offers.
+    """
+    from trainmaster.machines import registry
+    from trainmaster.machines.check import check_host
+
+    workspace = workspace_of(context)
+    checked = await check_host(workspace, check, within_s=_LONGEST_CHECK_S) if check else None
+    answer = await registry.list_hosts(workspace)
+    return answer.model_copy(update={"check": checked})
+
+
+async def list_offers(
+    context: ToolContext,
+    *,
+    gpu: Annotated[str, Field(description="h100, ...")] = "",
+    count: Annotated[int, Field(ge=1)] = 1,
+    max_usd_h: Annotated[float, Field(ge=0, description="0: any")] = 0,
+    region: str = "",
+    interruptible: bool = False,
+    provider: str = "",
+    spec: str = "",
+    limit: Annotated[int, Field(ge=1, le=500)] = 20,
+) -> OffersAnswer:
+    """Instances with `count` GPUs for rent now, by price; with a spec by predicted dollars per
+    billion tokens. provision rents one.
+    """
+    from trainmaster.machines.clouds import Wanted
+    from trainmaster.machines.renting import offers
+
+    wanted = Wanted(
+        gpu or None, count, max_usd_h or None, region or None, interruptible=interruptible
+    )
+    query = offers.OffersQuery(wanted, provider or None, spec or None, limit=limit)
+    return await offers.list_offers(workspace_of(context), query)
+
+
+async def costs(context: ToolContext) -> CostsAnswer:
+    """What renting has cost, by instance and run, what open leases may still cost, and the cap."""
+    from trainmaster.machines.renting import costs as query
+
+    return await query.list_costs(workspace_of(context))
+
+
+TOOLS = (
+    Definition(plan_run, "Plan a training", READS_OUTSIDE),
+    Definition(list_hosts, "List hosts", READS),
+    Definition(list_offers, "List GPUs for rent", READS_OUTSIDE),
+    Definition(costs, "Costs of renting", READS),
+)

@@ -1,0 +1,17 @@
+"""Of which metrics more is better, and of which less."""
+
+from __future__ import annotations
+
+# Families of metrics of which more is better, and of which less is; others have no direction.
+_OF_SPEED = ("tokens_per_s", "samples_per_s", "mfu", "tflops")
+_OF_QUALITY = ("accuracy", "mean_token_accuracy", "margin", "reward", "rewards")
+_HIGHER = frozenset((*_OF_SPEED, *_OF_QUALITY, *(f"val_{name}" for name in _OF_QUALITY)))
+_LOWER = frozenset(["loss", "val_loss", "perplexity", "val_perplexity", "step_time_s"])
+
+
+def is_better_higher(key: str) -> bool | None:
+    """Whether more of a metric is better; None for a metric without a direction."""
+    family = key.partition("/")[0]
+    if family in _HIGHER:
+        return True
+    return False if family in _LOWER else None
