@@ -8,6 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.benchmarks.table import page as benchmarks
+from support.mcp.token_page import page as tokens
 
 from trainmaster.cli.reference import reference as commands
 from trainmaster.mcp.reference import reference as tools
@@ -24,6 +25,7 @@ PAGES = {
     "mcp.md": tools,
     "settings.md": settings,
     "spec.md": spec,
+    "tokens.md": tokens,
 }
 
 

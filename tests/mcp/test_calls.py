@@ -11,8 +11,8 @@ import pytest
 from mcp import Client
 from mcp.server import MCPServer
 from support.mcp.mcp_client import answer_of, connected, connected_over_stdio, error_of, wait_for
+from support.mcp.tokens import tokens_of
 from support.runs.running_run import kill_processes
-from support.sync.call_counter import tokens
 
 from trainmaster.cli import run
 from trainmaster.mcp.definition import READS, Definition, OpenWorkspace, build_tool
@@ -231,8 +231,7 @@ def test_answers_fit_into_little_context(
                 (1200, "tail_log", {"run_id": str(numbers)}),
             ):
                 answer = await answer_of(client, name, **arguments)
-                text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-                assert tokens(text) <= budget, (name, text)
+                assert tokens_of(answer) <= budget, (name, answer)
 
     anyio.run(scenario)
 

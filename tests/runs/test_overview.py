@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -18,9 +17,9 @@ from support.core.journal_records import (
     state,
 )
 from support.mcp.mcp_client import answer_of, connected
+from support.mcp.tokens import tokens_of
 from support.runs.planted_runs import finding
 from support.runs.running_run import run_async
-from support.sync.call_counter import tokens
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -97,8 +96,7 @@ def test_twenty_runs_fit_into_three_hundred_tokens(
             return await answer_of(client, "overview")
 
     answer = anyio.run(ask)
-    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    assert tokens(text) <= 300, text
+    assert tokens_of(answer) <= 300, answer
     assert len(answer["attention"]) >= 3
     assert answer["attention"][0].startswith("gpt-medium-lr")
     assert "failed" in answer["attention"][0]

@@ -102,7 +102,7 @@ def test_every_cap_is_at_most_what_an_agents_context_takes() -> None:
     assert all(kind.cap.size_bytes <= 128_000 for kind in every_answer())
     assert runs.StatusAnswer.cap.size_bytes == 2048
     assert diagnosis.DiagnosisAnswer.cap.size_bytes == 8192
-    assert Cap().size_bytes == 64_000
+    assert Cap().size_bytes == 50_000
 
 
 def test_an_error_is_one_clean_line_of_bounded_length_whatever_it_quotes() -> None:

@@ -12,22 +12,23 @@ from typing import Any
 _LENGTHS = (1000, 400, 200, 100, 60)
 _SHORTEST = 30
 _MOST_ENTRIES = 1 << 16
-# For the remark on what was left out.
-_REMARK_BYTES = 256
+# For the remark on what was left out: bytes, and less of a small answer: this part.
+_REMARK_BYTES, _REMARK_SHARE = 256, 1 / 8
 # Strings that a caller needs whole: they are cut last.
 _KEPT = frozenset({"run_id", "id", "code", "cursor", "next_step", "instance", "host", "path"})
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The size of an answer as compact JSON, and what it loses first.
+    """The size of an answer as compact JSON, and what it loses first. By default less than 25,000
+    tokens, of which clients cut or refuse more: numbers take one for each 2.3 bytes.
 
     `drops`: fields that hold lists or maps, the least important first. Of those in `newest` the
     last entries stay, of others the first. `always`: also on the command line, where a list is as
     long as was asked for and other answers are not cut.
     """
 
-    size_bytes: int = 64_000
+    size_bytes: int = 50_000
     drops: tuple[str, ...] = ()
     newest: frozenset[str] = frozenset()
     always: bool = False
@@ -66,8 +67,10 @@ def fit(whole: Fields, cap: Cap) -> tuple[Fields, dict[str, int]]:
 
 
 def _within(body: Fields, cap: Cap) -> Fields:
+    room = cap.size_bytes - min(_REMARK_BYTES, int(cap.size_bytes * _REMARK_SHARE))
+
     def fits(tried: Fields) -> bool:
-        return size_of(tried) <= cap.size_bytes - _REMARK_BYTES
+        return size_of(tried) <= room
 
     for name in (name for name in cap.drops if name in body):
         least = _with_entries(body, name, cap.newest, 1)
