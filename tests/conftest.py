@@ -29,7 +29,12 @@ from support.plan.small_plans import (  # noqa: F401 - fixtures
     text_corpus,
 )
 from support.runs.running_run import CommandLine, kill_processes
-from support.session.leftovers import SESSION_VARIABLE, end_processes_of, left_by_session
+from support.session.leftovers import (
+    SESSION_VARIABLE,
+    end_processes_of,
+    end_supervisors_of,
+    left_by_session,
+)
 from support.session.ordering import FileSeconds, longest_first
 
 from trainmaster.sync.workspace import Workspace, open_workspace
@@ -108,6 +113,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TRAINMASTER_HOME", str(folder))
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     yield folder
+    end_supervisors_of(folder / "debug")
     kill_processes(folder / "local")
     end_processes_of(tmp_path)
     torch_checks.keep(folder / "local")

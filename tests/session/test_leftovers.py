@@ -3,11 +3,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.session.leftovers import SESSION_VARIABLE, end_processes_of, left_by_session
+from support.alerts.webhook_receiver import receiving
+from support.backends.tcp_proxy import free_port
+from support.runs.operator import Operator
+from support.runs.running_run import run_async
+from support.session.leftovers import (
+    SESSION_VARIABLE,
+    end_processes_of,
+    end_supervisors_of,
+    left_by_session,
+)
 
 _SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -43,3 +53,15 @@ def test_what_a_session_left_is_named_and_ended(
     assert "time.sleep(1000)" in line
     assert other_session.wait(10) == -9
     assert left_by_session("other", tmp_path, patience_s=0.2) == []
+
+
+def test_a_supervisor_that_still_has_a_message_to_deliver_is_ended(operator: Operator) -> None:
+    with receiving(port=free_port("127.0.0.1")) as gone:
+        operator.hook(gone, "box")
+    run = run_async(
+        lambda: operator.launch(alerts="[{name: done, when: state completed, to: ops}]")
+    )
+    assert run_async(lambda: operator.ended(run)) == "completed"
+    [thread] = [one for one in threading.enumerate() if one.name == f"supervisor-{run}"]
+    end_supervisors_of(operator.workspace.home.root / "debug")
+    assert not thread.is_alive()

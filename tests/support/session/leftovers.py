@@ -1,9 +1,12 @@
-"""Processes that a test or the whole session of tests has left running: finds and ends them."""
+"""What a test or the whole session of tests has left running, processes and threads: finds and
+ends them."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,6 +20,22 @@ _BOUND_S = 20.0
 def end_processes_of(folder: Path) -> None:
     """End whatever works in a test's folder or has its path in its command line or environment."""
     _end(lambda: list(_processes(_mentions(folder))))
+
+
+def end_supervisors_of(root: Path) -> None:
+    """End the supervisors that the debug host of this folder still has as threads of this process.
+
+    One that has a message to deliver tries for minutes: it would ask the network during another
+    test. It ends once its run's folder is gone.
+    """
+    folders = {f"supervisor-{folder.name}": folder for folder in root.glob("runs/*")}
+    deadline = time.monotonic() + _BOUND_S
+    for thread in threading.enumerate():
+        while thread.name in folders and thread.is_alive():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"can't be ended: {thread.name}")
+            shutil.rmtree(folders[thread.name], ignore_errors=True)
+            thread.join(0.1)
 
 
 def left_by_session(session: str, folder: Path, patience_s: float) -> list[str]:
@@ -33,7 +52,7 @@ def left_by_session(session: str, folder: Path, patience_s: float) -> list[str]:
     deadline = time.monotonic() + patience_s
     while (pids := found()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    lines = [_described(pid) for pid in pids]
+    lines = [described(pid) for pid in pids]
     if pids:
         _end(found)
     return lines
@@ -66,7 +85,7 @@ def _end(found: Callable[[], list[int]]) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            raise AssertionError(f"can't be ended: {[_described(pid) for pid in pids]}")
+            raise AssertionError(f"can't be ended: {[described(pid) for pid in pids]}")
         time.sleep(0.01)
 
 
@@ -81,7 +100,8 @@ def _is_zombie(pid: int) -> bool:
     return _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([b"Z"], [])
 
 
-def _described(pid: int) -> str:
+def described(pid: int) -> str:
+    """The pid, folder and command line of a process."""
     words = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
     return f"{pid} in {_working_folder(pid).decode(errors='replace') or '?'}: {words[:300]}"
 
