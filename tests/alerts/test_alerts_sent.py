@@ -92,7 +92,7 @@ def test_loss_and_silence_are_seen_from_here_once(operator: Operator, receiver: 
         return run
 
     run = run_async(work)
-    long_ago = time.time() - 3630.0  # the last look may be some seconds old
+    long_ago = time.time() - 3630.0  # what was heard last may be some seconds old
     _as_if_unheard_since(workspace, run, long_ago)
     # A lost run is reported; its silence counts from the alert on.
     assert [evaluate_alerts(workspace, run) for _ in range(3)] == [1, 0, 0]
