@@ -73,9 +73,20 @@ def test_a_migration_that_fails_leaves_the_old_schema(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         opened(path, FIRST, "CREATE TABLE more (x TEXT); CREATE TABLE runs (name TEXT)")
     assert version(path) == 1
+    assert list(tmp_path.glob("*.v*")) == []  # else each call that is refused would leave one
     with closing(opened(path, FIRST)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         assert tables.fetchall() == [("runs",)]
+
+
+def test_a_database_with_other_tables_is_said_to_be_of_another_version(tmp_path: Path) -> None:
+    path = tmp_path / "control.db"
+    opened(path, "CREATE TABLE boxes (name TEXT)").close()
+    with pytest.raises(StorageError) as refused:
+        opened(path, FIRST, SECOND)
+    assert refused.value.code == "HOME_OF_OTHER_VERSION"
+    assert "point TRAINMASTER_HOME at a new folder" in refused.value.fix
+    assert (version(path), [found.name for found in tmp_path.glob("*.v*")]) == (1, [])
 
 
 @pytest.mark.parametrize("existing", [False, True])

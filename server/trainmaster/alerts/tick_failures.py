@@ -13,7 +13,14 @@ from trainmaster.words.errors import StateError
 NAME = "keeper-failed"
 # A host that can't be reached is not a failure of the keeper: alerts on lost runs report it.
 _CODES = frozenset(
-    {"INTERNAL", "DATABASE_DAMAGED", "DISK_FULL", "ROOT_NOT_WRITABLE", "HOME_IS_NEWER"}
+    {
+        "INTERNAL",
+        "DATABASE_DAMAGED",
+        "DISK_FULL",
+        "ROOT_NOT_WRITABLE",
+        "HOME_IS_NEWER",
+        "HOME_OF_OTHER_VERSION",
+    }
 )
 _PARTS = frozenset({"instances", "runs"})
 _FACT = "keeper_failures"

@@ -34,7 +34,8 @@ def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) ->
 
     Raises:
         StorageError: `HOME_IS_NEWER` where the file was written by a newer version, `DISK_FULL` or
-            `ROOT_NOT_WRITABLE` where it can't be created, `DATABASE_DAMAGED`.
+            `ROOT_NOT_WRITABLE` where it can't be created, `DATABASE_DAMAGED`,
+            `HOME_OF_OTHER_VERSION` where it has other tables than a version's number says.
     """
     try:
         connection = _connect(path, synchronous)
@@ -129,6 +130,13 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
             "not help, restore control.db from a backup.",
             retryable=True,
         )
+    if _lacks_part_of_schema(error):
+        return StorageError(
+            "HOME_OF_OTHER_VERSION",
+            f"{path} does not have this version's tables ({error}); nothing was changed.",
+            "Use the version of Trainmaster that wrote it, or point TRAINMASTER_HOME at a new "
+            "folder.",
+        )
     return StorageError(
         "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
         f"{path} can't be used: {error}.",
@@ -178,12 +186,28 @@ def _is_full(error: OSError | sqlite3.Error, path: Path) -> bool:
     return path.parent.is_dir() and shutil.disk_usage(path.parent).free < _LEAST_FREE_BYTES
 
 
+def _lacks_part_of_schema(error: OSError | sqlite3.Error) -> bool:
+    """Whether a statement names a table or column that the file does not have."""
+    return isinstance(error, sqlite3.OperationalError) and str(error).startswith(
+        ("no such table", "no such column")
+    )
+
+
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
     found = version_of(connection)
     if found == len(migrations):
         return
+    backup = path.with_name(f"{path.name}.v{found}.{int(time.time())}")
     if 0 < found < len(migrations):
-        _back_up(connection, path.with_name(f"{path.name}.v{found}.{int(time.time())}"))
+        _back_up(connection, backup)
+    try:
+        _bring_up(connection, path, migrations)
+    except BaseException:
+        backup.unlink(missing_ok=True)  # nothing was changed
+        raise
+
+
+def _bring_up(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
     with transaction(connection):
         version = version_of(connection)  # another process may have been faster
         _refuse_newer(path, version, len(migrations))

@@ -86,8 +86,8 @@ def open_workspace(environment: Mapping[str, str]) -> Iterator[Workspace]:
     """The workspace of the home that `environment` names.
 
     Raises:
-        StorageError: `HOME_NOT_PRIVATE`, `HOME_IS_NEWER`, `ROOT_NOT_WRITABLE`, `DISK_FULL`,
-            `DATABASE_DAMAGED`; also for what a database runs into later.
+        StorageError: `HOME_NOT_PRIVATE`, `HOME_IS_NEWER`, `HOME_OF_OTHER_VERSION`, `DISK_FULL`,
+            `ROOT_NOT_WRITABLE`, `DATABASE_DAMAGED`; also for what a database runs into later.
     """
     workspace = Workspace(open_home(environment))
     try:

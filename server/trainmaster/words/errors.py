@@ -194,6 +194,9 @@ CODES: dict[str, Code] = {
         "The home, or a folder above it, belongs to another user or can be written by others."
     ),
     "HOME_IS_NEWER": Code("The home folder was written by a newer version of Trainmaster."),
+    "HOME_OF_OTHER_VERSION": Code(
+        "The home folder was written by a version whose records this one can't read."
+    ),
     "TIMEOUT": Code(
         "A call exceeded its time limit; the work that it began continues.", Reach.NO_ANSWER
     ),
