@@ -81,7 +81,7 @@ def test_a_migration_that_fails_leaves_the_old_schema(tmp_path: Path) -> None:
 
 def test_a_database_with_other_tables_is_said_to_be_of_another_version(tmp_path: Path) -> None:
     path = tmp_path / "control.db"
-    opened(path, "CREATE TABLE boxes (name TEXT)").close()
+    opened(path, "CREATE TABLE others (name TEXT)").close()
     with pytest.raises(StorageError) as refused:
         opened(path, FIRST, SECOND)
     assert refused.value.code == "HOME_OF_OTHER_VERSION"

@@ -13,7 +13,9 @@ from support.box.scripted_processes import CONFIG
 
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.mirror_writer import MirrorWriter
+from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, TotalQuota, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
+from trainmaster.words.paths import Home
 
 _ON_A_FULL_DISK = """
 import json, os, sqlite3, subprocess, sys, time
@@ -108,3 +110,30 @@ def test_a_mirror_at_its_quota_takes_no_more_and_loses_nothing(tmp_path: Path) -
     again = MirrorWriter(mirror, lambda: None, 1000)  # what is there counts
     with pytest.raises(UnusableDataError):
         again.append("attempts/1/train.log", b"b" * 200, final=True)
+
+
+def test_all_mirrors_together_stop_at_the_total_whichever_process_writes(home: Path) -> None:
+    home.mkdir()
+    limit, piece = 200 << 20, bytes(1 << 20)
+    Home(home).settings.write_text(f"mirror: {{total_gib: {limit / (1 << 30)}}}\n")
+    mirrors = [Mirror(home / "mirror").of(f"small-abc23{number}", 1) for number in range(3)]
+    for mirror in mirrors:
+        mirror.append("supervisor.jsonl", b"")
+        os.truncate(mirror.path("supervisor.jsonl"), ALWAYS_ALLOWED_BYTES)
+    writers = [
+        MirrorWriter(mirror, lambda: None, total=TotalQuota(Home(home))) for mirror in mirrors
+    ]
+    refused = set()
+    for turn in range(60):
+        try:
+            writers[turn % 3].append("supervisor.jsonl", piece, final=True)
+        except UnusableDataError as error:
+            assert error.code == MIRROR_QUOTA
+            refused.add(turn % 3)
+    assert refused == {0, 1, 2}
+    # A share of each other process may be forgotten when the disk is measured.
+    assert limit - (4 << 20) < used(home / "mirror")[0] <= limit + 2 * (4 << 20)
+    small = MirrorWriter(
+        Mirror(home / "mirror").of("other-abc234", 1), lambda: None, total=TotalQuota(Home(home))
+    )
+    assert small.append("supervisor.jsonl", piece, final=True) == len(piece)

@@ -9,6 +9,7 @@ from typing import Protocol
 from trainmaster.store.masking import Mask
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.mirror_writer import UNLIMITED, MirrorWriter
+from trainmaster.store.quota import TotalQuota
 from trainmaster.store.reserve import Room
 
 
@@ -18,7 +19,8 @@ class Followed:
 
     `mask` gives what masks the run's secrets as they are known at that moment, None where it has
     none. `over`: its host has nothing more to write, so everything is read to the end.
-    `limit_bytes`: the most that the mirror may hold. `room`: that of its disk, shared with others.
+    `limit_bytes`: the most that the mirror may hold. `room`: that of its disk, and `total`: that of
+    all mirrors, both shared with others.
     """
 
     mirror: PlacementMirror
@@ -26,9 +28,10 @@ class Followed:
     over: bool
     limit_bytes: int = UNLIMITED
     room: Room | None = None
+    total: TotalQuota | None = None
 
     def writer(self) -> MirrorWriter:
-        return MirrorWriter(self.mirror, self.mask, self.limit_bytes, self.room)
+        return MirrorWriter(self.mirror, self.mask, self.limit_bytes, self.room, self.total)
 
 
 @dataclass(slots=True)

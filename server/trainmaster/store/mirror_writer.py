@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.followed_files import (
 )
 from trainmaster.store.masking import Mask
 from trainmaster.store.mirror import PlacementMirror
-from trainmaster.store.quota import MOST_FILES, used
+from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, MOST_FILES, TotalQuota, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 from trainmaster.store.reserve import Room
 
@@ -31,7 +31,7 @@ class MirrorWriter:
 
     `mask` returns the mask of the run's current secrets, None where it has none. Names are those of
     the run's folder; the caller has validated them. Nothing is written beyond `limit_bytes` of the
-    whole mirror, or beyond the `room` on its disk, which mirrors share.
+    whole mirror, nor beyond the `total` of all mirrors and the `room` on their disk.
     """
 
     def __init__(
@@ -40,10 +40,12 @@ class MirrorWriter:
         mask: Callable[[], Mask | None],
         limit_bytes: int = UNLIMITED,
         room: Room | None = None,
+        total: TotalQuota | None = None,
     ) -> None:
         self.mirror = mirror
         self._mask = mask
         self._room = room or Room(mirror.root)
+        self._total = total
         self._limit_bytes = limit_bytes
         self._used_bytes, self._files = used(mirror.root)
         self._sizes: dict[str, int] = {}
@@ -138,12 +140,17 @@ class MirrorWriter:
 
     def _refuse_beyond_room(self, more_bytes: int, *, grows: bool = True) -> None:
         """Raises:
-        UnusableDataError: the quota of the run is used up.
+        UnusableDataError: the quota of the run, or that of all runs, is used up.
         OSError: the disk has only its margin left; it may have more later.
         """
-        if self._used_bytes + more_bytes > self._limit_bytes or self._files > MOST_FILES:
+        after_bytes = self._used_bytes + more_bytes
+        if after_bytes > self._limit_bytes or self._files > MOST_FILES:
             limit = f"{self._limit_bytes / (1 << 30):.3g} GiB, {MOST_FILES} files"
             raise UnusableDataError(f"its mirror has reached its quota ({limit})", MIRROR_QUOTA)
+        counted = self._total if grows and after_bytes > ALWAYS_ALLOWED_BYTES else None
+        if counted is not None and not counted.take(more_bytes):
+            reason = "the mirrors of all runs have reached their quota (mirror.total_gib)"
+            raise UnusableDataError(reason, MIRROR_QUOTA)
         if not self._room.take(more_bytes):
             raise OSError(errno.ENOSPC, "the disk has only its margin left")
         self._used_bytes += more_bytes if grows else 0

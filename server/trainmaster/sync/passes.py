@@ -6,7 +6,7 @@ import time
 
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
-from trainmaster.store.quota import run_limit_bytes
+from trainmaster.store.quota import TotalQuota, run_limit_bytes
 from trainmaster.store.refusals import Quarantine
 from trainmaster.store.reserve import Room
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
@@ -49,6 +49,7 @@ class Passes:
         self._skew_s: float | None = None
         self._passes = 0
         self._limit_bytes = run_limit_bytes(workspace.home)
+        self._total = TotalQuota(workspace.home)
         self.has_written = False
 
     async def make(self, follower: Follower) -> bool:
@@ -134,7 +135,7 @@ class Passes:
         if known is None or known.over != over:
             mirror = known.mirror if known else self._workspace.mirror.of(run_id, number)
             mask = known.mask if known else MaskOfRun(self._workspace.home, run_id)
-            known = Followed(mirror, mask, over, self._limit_bytes, self._room)
+            known = Followed(mirror, mask, over, self._limit_bytes, self._room, self._total)
             self._followed[run_id, number] = known
         return known
 

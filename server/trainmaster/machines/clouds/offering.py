@@ -6,13 +6,15 @@ import math
 import re
 from collections.abc import Iterable
 
-from trainer_runtime.core.environment.gpus import find_gpu
+from trainer_runtime.core.environment.gpus import GPUS, find_gpu
 from trainmaster.machines.clouds.cloud import InstanceRequest, Offer, Wanted
 from trainmaster.words.errors import CloudError
 
 GB_PER_GIB = 1.073741824
 MIB_PER_GIB = 1024
 _ROUNDING_USD = 1e-6
+_KNOWN = frozenset(gpu.name for gpu in GPUS)
+_LONGEST_SLUG = 60
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 
@@ -26,6 +28,15 @@ def gpu_name(provider_name: str, memory_gib: float | None = None) -> str:
     """A GPU's name in `core.environment.gpus`, or the provider's name as a slug."""
     known = find_gpu(provider_name, memory_gib)
     return known.name if known else slug(provider_name)
+
+
+def quoted_gpu(offer: Offer) -> str:
+    """The GPU as a quote names it: `H100 with 80 GiB`. The provider's own words could say anything,
+    so a model that the table lacks is called unknown, beside its slug."""
+    memory = f" with {offer.gpu_memory_gib:.0f} GiB" if offer.gpu_memory_gib else ""
+    if offer.gpu in _KNOWN:
+        return f"{offer.gpu.upper()}{memory}"
+    return f"GPU of an unknown model (`{slug(offer.gpu)[:_LONGEST_SLUG]}`){memory}"
 
 
 def slug(text: str) -> str:
@@ -62,7 +73,7 @@ def refuse_higher_price(usd_per_h: float, offer: Offer, request: InstanceRequest
 def no_capacity(offer: Offer, reason: str) -> CloudError:
     return CloudError(
         "NO_CAPACITY",
-        f"{offer.provider} has no {offer.count} x {offer.gpu_name} free: {reason}.",
+        f"{offer.provider} has no {offer.count} x {quoted_gpu(offer)} free: {reason}.",
         "Take another offer (`trainmaster offers`), or try again later.",
         retryable=True,
     )

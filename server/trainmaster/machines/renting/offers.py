@@ -241,7 +241,8 @@ def _problem(prices: Prices | None, token_prices: Mapping[str, float | None]) ->
 
 
 def _unknown(name: str, listed: Sequence[Offer]) -> CloudError:
-    others = sorted({offer.name: offer for offer in listed}.values(), key=lambda one: one.usd_per_h)
+    plain = {offer.name: offer for offer in listed if offer.is_plain}
+    others = sorted(plain.values(), key=lambda one: one.usd_per_h)
     text = ", ".join(f"{offer.name} ({offer.usd_per_h:.2f} $/h)" for offer in others[:_MAX_OTHERS])
     return CloudError(
         "OFFER_UNKNOWN",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
 from trainmaster.machines.clouds import Offer, Wanted
+from trainmaster.machines.clouds.offering import quoted_gpu, slug
 from trainmaster.machines.registry import refuse_unusable_name
 from trainmaster.machines.renting.caps import refuse_beyond_caps
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
@@ -44,7 +45,6 @@ _HOUR_S = 3600.0
 MIN_HOURS = 0.1
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,254}")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,-]{0,39}")
-_LONGEST_GPU_NAME = 60
 _BOOTING = (RentState.INTENDED, RentState.CREATED)
 
 
@@ -194,11 +194,11 @@ class _Rental:
             *(["interruptible"] if offer.interruptible else []),
             f"{disk_gib} GiB of disk",
             *([f"image {request.image}"] if request.image else []),
-            *([f"region {request.region}"] if request.region else []),
+            *([f"region {slug(request.region)}"] if request.region else []),
         ]
         return (
             f"Rent {request.name or 'an instance'}: {offer.count} x "
-            f"{offer.gpu_name[:_LONGEST_GPU_NAME]} at {offer.provider} "
+            f"{quoted_gpu(offer)} at {offer.provider} "
             f"({', '.join(features)}) for {offer.usd_per_h:.2f} $/h, at most "
             f"{spoken_duration(request.hours * _HOUR_S)}: {instance.budget_usd:.2f} $ in total. "
             f"If rented now, its lease ends at {in_utc(instance.lease_end_t)}; "
