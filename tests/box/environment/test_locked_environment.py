@@ -20,7 +20,7 @@ from trainer_runtime.box.environment.installers import (
 from trainer_runtime.box.environment.interpreters import probe_interpreter
 from trainer_runtime.box.environment.recorded_builds import installed_packages
 from trainer_runtime.box.environment.venvs import Recipe, provide
-from trainer_runtime.core.environment.lock import LockedPackage
+from trainer_runtime.core.environment.lock import DIGEST, LockedPackage
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +97,17 @@ def test_a_pytorch_that_was_exchanged_since_the_first_time_is_refused(host: Host
     host.publish("torch", "exchanged")
     with pytest.raises(EnvironmentUnusableError, match="another digest"):
         host.build("torch==1.0", "tinypack==1.0", "otherpack==1.0", locked=[tiny, other])
+
+
+def test_a_pytorch_with_a_digest_in_the_spec_is_checked_the_first_time_too(host: Host) -> None:
+    torch, tiny = host.publish("torch", requires="unlisted"), host.publish("tinypack")
+    line = f"{torch.requirement} {DIGEST}{torch.sha256[0]}"
+    host.build(line, "tinypack==1.0", locked=[torch, tiny])
+    host.publish("torch", "exchanged")
+    other = host.publish("otherpack")
+    with pytest.raises(EnvironmentUnusableError, match="another digest"):
+        host.build(line, "otherpack==1.0", locked=[torch, other])
+    assert not list(host.cache.glob("locks/torch-*.txt"))
 
 
 @pytest.mark.parametrize(

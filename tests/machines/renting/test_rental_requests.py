@@ -173,7 +173,14 @@ def test_a_quote_states_price_lease_timer_and_losses(renter: Renter) -> None:
     quote, again = quotes
     assert timeless(quote) == timeless(again)  # nothing else in it varies
     assert quote.usd == pytest.approx(2 * 0.697, abs=0.01)
-    for part in ("RTX 4090", "0.70 $/h", "at most 2 h", "1.39 $ in total", "own timer", "is lost"):
+    for part in (
+        "1 x NVIDIA 4090 with 24 GiB",
+        "0.70 $/h",
+        "at most 2 h",
+        "1.39 $ in total",
+        "own timer",
+        "is lost",
+    ):
         assert part in quote.text
     assert renter.instances() == []
 

@@ -27,7 +27,7 @@ from trainer_runtime.box.environment.interpreters import (
 from trainer_runtime.box.environment.venvs import Recipe, provide
 from trainer_runtime.box.processes.commands import Report
 from trainer_runtime.core.config import EnvironmentConfig
-from trainer_runtime.core.environment.lock import LockedPackage, locked, parse_lock
+from trainer_runtime.core.environment.lock import DIGEST, LockedPackage, locked, parse_lock
 from trainer_runtime.core.environment.requirements import (
     name_of,
     requirement_lines,
@@ -39,7 +39,6 @@ from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
 
 REQUIREMENTS = "requirements.txt"
 OWN_REQUIREMENTS = "requirements-extra.txt"
-_DIGEST = "--hash=sha256:"
 # What comes with a PyTorch and is to stay with it.
 _HELD = ("torch", "triton", "pytorch-triton", "nvidia-", "cuda-")
 
@@ -180,8 +179,8 @@ def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
 def _lock_of(lines: list[str], search: _Search) -> tuple[LockedPackage, ...] | None:
     """The lines' packages with their digests; None where one has none, or the user's own wheels
     are to be used."""
-    own = parse_lock("".join(f"{line}\n" for line in lines if _DIGEST in line))
-    ours = [line for line in lines if _DIGEST not in line]
+    own = parse_lock("".join(f"{line}\n" for line in lines if DIGEST in line))
+    ours = [line for line in lines if DIGEST not in line]
     if search.request.wheels is not None:
         return None
     built = any(name_of(line) in BUILT_IN_PLACE for line in ours)

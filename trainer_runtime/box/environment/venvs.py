@@ -35,7 +35,7 @@ from trainer_runtime.box.environment.interpreters import (
 from trainer_runtime.box.environment.recorded_builds import install_recorded, record_path
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.processes.commands import Report, follow
-from trainer_runtime.core.environment.lock import LockedPackage, is_of_torch
+from trainer_runtime.core.environment.lock import DIGEST, LockedPackage, is_of_torch
 from trainer_runtime.core.environment.requirements import name_of
 from trainer_runtime.core.frameworks.packages import BUILT_IN_PLACE, DISPENSABLE, modules_of
 
@@ -250,7 +250,11 @@ def _fill(
         preferred=_written(entry / "preferred.txt", recipe.preferred) if recipe.preferred else None,
     )
     settings: _Settings = {"environment": environment, "lock": lock}
-    if lines:
+    if lines and recipe.locked is not None and all(DIGEST in line for line in lines):
+        report("environment: PyTorch by the digests of its requirements")
+        by_digest = replace(wanted, hashed=True, preferred=None)
+        install(installer, by_digest, report, **settings)
+    elif lines:
         install_recorded(installer, wanted, record, report, **settings)
     if in_place:
         build_in_place(installer, wanted, in_place, report, **settings)

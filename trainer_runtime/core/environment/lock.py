@@ -14,6 +14,8 @@ from pathlib import Path
 
 from trainer_runtime.core.environment.requirements import name_of
 
+# What a requirement with a digest has behind its version.
+DIGEST = "--hash=sha256:"
 _LOCK = Path(__file__).with_name("packages.lock")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\b")
 _ASKED = re.compile(r"#\s*(?:via\s*)?(.*)\Z")
