@@ -31,8 +31,11 @@ def gpu_name(provider_name: str, memory_gib: float | None = None) -> str:
 
 
 def quoted_gpu(offer: Offer) -> str:
-    """The GPU as a quote names it: `NVIDIA H100 with 80 GiB`. The provider's own words could say anything,
-    so a model that the table lacks is called unknown, beside its slug."""
+    """The GPU as a quote names it: `NVIDIA H100 with 80 GiB`.
+
+    The provider's own words could say anything, so a model that the table lacks is called unknown,
+    beside its slug.
+    """
     memory = f" with {offer.gpu_memory_gib:.0f} GiB" if offer.gpu_memory_gib else ""
     if offer.gpu in _KNOWN:
         return f"NVIDIA {offer.gpu.upper()}{memory}"
