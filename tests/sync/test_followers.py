@@ -115,6 +115,23 @@ def test_lines_of_other_runs_than_the_awaited_one_are_ingested_once_anybody_asks
     run_async(work)
 
 
+def test_a_second_follower_gets_the_news_of_its_run_without_asking(
+    workspace: FollowedWorkspace, run: FakeRun, home: Path
+) -> None:
+    other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
+
+    async def work() -> None:
+        async with following(workspace, HOST, run.run_id):
+            await seen(lambda: last_pass(workspace.home, HOST).t > 0)
+            async with following(workspace, HOST, other.run_id):
+                began_t = last_pass(workspace.home, HOST).t
+                other.emit(EVENTS, [started(), metric(1)], first_t=FIRST_T)
+                await seen(lambda: other.steps() == [1])
+                assert last_pass(workspace.home, HOST).t - began_t < 4.0
+
+    run_async(work)
+
+
 def test_what_a_follower_left_in_the_mirror_is_ingested_by_the_next(
     workspace: FollowedWorkspace, run: FakeRun, home: Path
 ) -> None:

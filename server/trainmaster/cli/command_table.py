@@ -55,6 +55,7 @@ LISTED = (
     Listed("status", "metrics"),
     Listed("plot", "plot"),
     Listed("status", "wait"),
+    Listed("monitor", "monitor"),
     Listed("inspect", "inspect"),
     Listed("diagnose", "diagnose"),
     Listed("lifecycle", "stop", acts=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView, load_view
@@ -39,6 +39,14 @@ class Position:
             return seq <= self.journal_seq
         return (event.attempt, seq) <= (self.attempt, self.seq)
 
+    def past(self, event: StoredEvent) -> Position:
+        """The position after this and that event."""
+        seq = event.event.seq
+        if event.attempt == 0:
+            return replace(self, journal_seq=max(self.journal_seq, seq))
+        attempt, seq = max((self.attempt, self.seq), (event.attempt, seq))
+        return replace(self, attempt=attempt, seq=seq)
+
     def __str__(self) -> str:
         return f"w1.{self.placement}.{self.journal_seq}.{self.attempt}.{self.seq}"
 
@@ -52,6 +60,12 @@ def newest(view: RunView) -> Position:
     if view.attempts:
         attempt, seq = view.attempts[-1].attempt, view.attempts[-1].last_seq
     return Position(view.run.placement, view.record.last_seq, attempt, seq)
+
+
+def position_of(cursor: str) -> Position | None:
+    """The position that a cursor of one run names; None for any other text."""
+    one = _OF_ONE.fullmatch(cursor)
+    return None if one is None else Position(*(int(part) for part in one.groups()))
 
 
 def cursor_of(view: RunView) -> str:
@@ -109,8 +123,8 @@ def positions_after(
 
 
 def _known(workspace: Workspace, runs: Sequence[str], cursor: str) -> dict[str, Position]:
-    if (one := _OF_ONE.fullmatch(cursor)) and len(runs) == 1:
-        return {runs[0]: Position(*(int(part) for part in one.groups()))}
+    if len(runs) == 1 and (one := position_of(cursor)) is not None:
+        return {runs[0]: one}
     if _OF_TIME.fullmatch(cursor):
         return {run: _position_at(workspace, run, time_of(cursor)) for run in runs}
     if len(cursor) > _LONGEST or not _OF_MANY.fullmatch(cursor):

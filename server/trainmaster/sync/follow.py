@@ -28,6 +28,8 @@ _LONGEST_POLL_S = 0.4
 _MOST_OF_A_CORE = 0.01
 # How soon writes of another process's follower are seen.
 _OTHERS_S = 0.1
+# How often another process's follower is asked for the news of all runs.
+_ASKED_EVERY_S = 1.0
 _CATCH_UP_S = 2.0
 # A pass that must connect first takes longer; after a recent failure the wait is shorter.
 _OWN_PASS_S = 10.0
@@ -46,7 +48,7 @@ async def following(
 
     `awaited`: the run whose news are in the database at once. Those of the host's other runs are
     in the mirror at once, and in the database a little later, or as soon as anybody asks for them
-    by `catch_up`. None: all of them at once.
+    by `catch_up`. None: all of them at once. What follows beside asks once a second.
 
     A host that is unreachable, or whose data is refused, is retried until the end. Following ends
     only where the home itself can't be used, which the caller should check for.
@@ -67,6 +69,7 @@ class Following:
         self._awaited = awaited
         self._written = asyncio.Event()
         self._is_own = False
+        self._asked_t = 0.0
         self._task = asyncio.create_task(self._follow())
         self._task.add_done_callback(lambda _: self._written.set())
 
@@ -97,6 +100,7 @@ class Following:
         while True:
             lock = try_lock(self._workspace.home.follower_lock(self._host))
             if lock is None:
+                self._ask()
                 await asyncio.sleep(POLL_S)
                 continue
             passes = Passes(self._workspace, self._host, self._awaited)
@@ -114,6 +118,13 @@ class Following:
                 os.close(lock)  # so that other processes can try
             await asyncio.sleep(pause_s * random.uniform(0.75, 1.25))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _ask(self) -> None:
+        """The process that follows may await another run, and leave the news of this for later."""
+        now = time.time()
+        if now - self._asked_t >= _ASKED_EVERY_S:
+            self._asked_t = now
+            ask_for_pass(self._workspace.home, self._host, now)
 
     async def _pass(self, passes: Passes, follower: Follower) -> float:
         """Make a pass; seconds until the next one."""

@@ -64,6 +64,10 @@ class Home:
         """An empty file that exists while a data set of this name may hold secrets at Kaggle."""
         return self.root / "kaggle-secrets" / slug
 
+    def monitor(self, name: str) -> Path:
+        """What the monitors of this name have reported; see `runs.monitor.record`."""
+        return self.root / "monitors" / f"{name}.jsonl"
+
     def plot(self, name: str) -> Path:
         """The plot of this name that was drawn for an agent."""
         return self.root / "plots" / f"{name}.png"

@@ -1,0 +1,22 @@
+"""What a monitor prints: one event."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trainmaster.words.answers.base import Answer, Number
+
+
+class MonitorEvent(Answer):
+    """A finding, a new state, an end, a host that is lost or back, a lease that ends."""
+
+    t: float = Field(description="Unix seconds, by the clock of the host that reported it")
+    event: str
+    run_id: str | None = None
+    name: str | None = Field(default=None, description="the run's")
+    host: str | None = None
+    step: int | None = None
+    detail: str | None = None
+    finding: str | None = Field(default=None, description="its id")
+    metrics: dict[str, Number] | None = Field(default=None, description="the newest loss")
+    next_step: str

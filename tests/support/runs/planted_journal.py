@@ -1,0 +1,43 @@
+"""A run that no host works on: its journal and events are written by the test."""
+
+from __future__ import annotations
+
+import time
+
+from support.core.journal_records import EventBody
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.followed_files import JOURNAL
+from trainer_runtime.core.protocol.lines import encode
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.store.host_record import HostRecord
+from trainmaster.store.run import Run
+from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.workspace import Workspace
+
+EVENTS = "attempts/1/events.jsonl"
+_CONFIG = {"name": "x", "framework": "nanogpt", "method": "pretrain", "steps": 1000}
+
+
+class PlantedJournal:
+    """A run of `workspace` that is open, on a host that nobody can reach."""
+
+    def __init__(self, workspace: Workspace, name: str, host: str = "gpu1") -> None:
+        self.workspace, self.run_id = workspace, f"{name}-abcdef"
+        self._seqs = {JOURNAL: 0, EVENTS: 0}
+        if workspace.control.host(host) is None:
+            record = HostRecord(name=host, address="127.0.0.1", port=9)
+            workspace.control.put_host(record, time.time())
+        run = Run(self.run_id, name, time.time(), host, "", _CONFIG, {}, {})
+        workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", "/x", None)
+        workspace.control.set_placed(run, time.time())
+        workspace.control.set_delivered(self.run_id, 1, time.time())
+
+    def write(self, *bodies: EventBody, name: str = JOURNAL, t: float | None = None) -> None:
+        """Append lines of a file, now or at `t`, and ingest them."""
+        mirror = self.workspace.mirror.of(self.run_id, 1)
+        first_t = time.time() if t is None else t
+        for kind, fields in bodies:
+            mirror.append(name, encode(self._seqs[name], first_t, kind, fields))
+            self._seqs[name] += 1
+        ingest_placement(self.workspace.metrics, mirror, self.run_id, 1)
