@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,34 @@ def test_a_release_names_what_it_is_made_of_and_carries_no_trace_of_the_machine(
     verify = ["ssh-keygen", "-Y", "verify", "-f", str(tmp_path / "signers"), "-I", "release"]
     verify += ["-n", "trainmaster-release", "-s", str(dist / "SHA256SUMS.sig")]
     subprocess.run(verify, check=True, input=made["SHA256SUMS"], stdout=subprocess.DEVNULL)
+    (wheel,) = dist.glob("*.whl")
+    assert {"overview", "launch"} <= tools_of(wheel, tmp_path / "installed")
+
+
+def tools_of(wheel: Path, folder: Path) -> set[str]:
+    """What the wheel's own server offers, as `uvx trainmaster mcp` would start it."""
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(folder)
+    client = {"name": "test", "version": "1"}
+    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    calls = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    served = subprocess.run(
+        [sys.executable, "-m", "trainmaster", "--home", str(folder / "home"), "mcp"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        input="".join(f"{json.dumps(call)}\n" for call in calls),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    answers = [json.loads(line) for line in served.stdout.splitlines()]
+    (listed,) = [answer["result"] for answer in answers if answer.get("id") == 2]
+    assert (folder / "trainmaster" / "skills").is_dir()
+    return {tool["name"] for tool in listed["tools"]}
 
 
 def test_a_checkout_with_changes_is_not_released(checkout: Path) -> None:
