@@ -56,6 +56,7 @@ LISTED = (
     Listed("plot", "plot"),
     Listed("status", "wait"),
     Listed("monitor", "monitor"),
+    Listed("watch", "watch"),
     Listed("inspect", "inspect"),
     Listed("diagnose", "diagnose"),
     Listed("lifecycle", "stop", acts=True),

@@ -11,7 +11,8 @@ from trainmaster.runs.monitor.events import ended, events_of_run
 from trainmaster.runs.monitor.record import MonitorRecord, Reported
 from trainmaster.runs.positions import BEGINNING, Position
 from trainmaster.store.failures import Failures
-from trainmaster.sync.follow import Following, catch_up
+from trainmaster.sync.follow import catch_up
+from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -67,33 +68,18 @@ async def _catch_up(workspace: Workspace) -> None:
 async def _report_on(
     workspace: Workspace, watch: Monitor, record: MonitorRecord, is_heard: Callable[[], bool]
 ) -> None:
-    followed: dict[str, Following] = {}
+    followed = FollowedHosts(workspace)
     try:
         while is_heard():
             began, version = time.monotonic(), workspace.metrics.version()
             hosts = await watch.round()
             if watch.is_over:
                 return
-            await _follow(workspace, followed, hosts)
+            await followed.follow(hosts)
             await _pause(workspace, version, _PAUSES * (time.monotonic() - began))
             record.take_over()
     finally:
-        await _follow(workspace, followed, ())
-
-
-async def _follow(
-    workspace: Workspace, followed: dict[str, Following], hosts: Sequence[str]
-) -> None:
-    """Follow these hosts, and no others any more.
-
-    Raises: StorageError, sqlite3.Error: the home can't be used.
-    """
-    for host in hosts:
-        if host not in followed:
-            followed[host] = Following(workspace, host, None)
-        followed[host].check()
-    for host in [host for host in followed if host not in hosts]:
-        await followed.pop(host).stop()
+        await followed.follow(())
 
 
 async def _pause(workspace: Workspace, version: tuple[int, int], least_s: float) -> None:
