@@ -16,7 +16,7 @@ import pytest
 from support.core.journal_records import attempt_starting, metric, started, state
 from support.runs.planted_journal import EVENTS, PlantedJournal
 from support.runs.planted_runs import finding
-from support.runs.running_run import CommandLine
+from support.runs.running_run import CommandLine, wait_until
 
 from trainmaster.cli.views.watch import Layout, lines, takes_unicode
 from trainmaster.sync.workspace import Workspace
@@ -158,7 +158,7 @@ def test_a_terminal_is_redrawn_in_place_and_left_clean(
     assert termios.tcgetattr(terminal.master)[3] != before[3]
     os.write(terminal.master, key)
     terminal.until(lambda text: "\x1b[?1049l" in text)
-    assert termios.tcgetattr(terminal.master)[3] == before[3]
+    wait_until(lambda: termios.tcgetattr(terminal.master)[3] == before[3], "the terminal's modes")
     assert terminal.end() == 0
     assert terminal.printed.index("\x1b[?1049h") < terminal.printed.index("\x1b[?1049l")
     assert "\x1b[?25h" in terminal.printed

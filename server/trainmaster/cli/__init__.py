@@ -27,6 +27,8 @@ DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
 # A short command creates less than it could collect; what stays running collects a few MB later.
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
+# Set by a shell that asks for completions; what was typed is in others then.
+_COMPLETING = "_TRAINMASTER_COMPLETE"
 # The command without a word, and the options that don't make it another.
 _ALONE = "overview"
 _OF_EVERY = frozenset({"--json"})
@@ -68,8 +70,10 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
 
 
 def _whole(command: Sequence[str]) -> list[str]:
-    """What was typed; `overview` where no command was."""
-    return list(command) if any(word not in _OF_EVERY for word in command) else [_ALONE, *command]
+    """What was typed; `overview` where no command was, and no shell asks."""
+    if _COMPLETING in os.environ or any(word not in _OF_EVERY for word in command):
+        return list(command)
+    return [_ALONE, *command]
 
 
 def _face() -> Face:

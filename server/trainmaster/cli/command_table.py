@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from trainer_runtime import __version__
 from trainmaster.cli.acting import acts
+from trainmaster.cli.examples import epilog
 
+# Characters of a sentence that is shown whole.
+_WHOLE = 1000
 _PACKAGE = "trainmaster.cli.commands"
 
 
@@ -19,6 +24,7 @@ class Listed:
     """One command: its function, and the module of the folder `commands` that holds it.
 
     `acts`: calls are logged. `name` where it is not the function's. `is_group`: of commands.
+    `section`: where `--help` lists it.
     """
 
     module: str
@@ -27,6 +33,7 @@ class Listed:
     name: str = ""
     hidden: bool = False
     is_group: bool = False
+    section: str = ""
 
     @property
     def word(self) -> str:
@@ -39,51 +46,55 @@ class Listed:
             app.add_typer(found, name=self.word)
         else:
             command = acts(self.word)(found) if self.acts else found
-            app.command(self.word, hidden=self.hidden)(command)
+            app.command(self.word, hidden=self.hidden, epilog=epilog(self.word))(command)
 
 
+SEE, TRAIN, WRONG = "See how it goes", "Train", "Find what is wrong"
+FILES, MACHINES = "Checkpoints and files", "Machines"
+AGENTS, INSTALLATION = "Agents", "This installation"
+SECTIONS = (SEE, TRAIN, WRONG, FILES, MACHINES, AGENTS, INSTALLATION)
 # In the order of `--help`.
 LISTED = (
-    Listed("overview", "overview"),
-    Listed("plan", "plan"),
-    Listed("plan", "launch", acts=True),
-    Listed("attach", "attach", acts=True),
-    Listed("adopt", "adopt", acts=True),
-    Listed("status", "runs"),
-    Listed("status", "status"),
-    Listed("logs", "logs"),
-    Listed("status", "metrics"),
-    Listed("plot", "plot"),
-    Listed("status", "wait"),
-    Listed("monitor", "monitor"),
-    Listed("watch", "watch"),
-    Listed("inspect", "inspect"),
-    Listed("diagnose", "diagnose"),
-    Listed("lifecycle", "stop", acts=True),
-    Listed("lifecycle", "resume", acts=True),
-    Listed("lifecycle", "checkpoints"),
-    Listed("fetch", "fetch", acts=True),
-    Listed("offers", "offers"),
-    Listed("lifecycle", "clean", acts=True),
-    Listed("rent", "provision", acts=True),
-    Listed("rent", "release", acts=True),
-    Listed("rent", "costs"),
-    Listed("approve", "approve", acts=True),
-    Listed("trust", "trust", acts=True),
-    Listed("maintenance", "doctor"),
-    Listed("maintenance", "tick", acts=True),
-    Listed("maintenance", "replay", acts=True),
-    Listed("action_log", "log"),
-    Listed("install", "install", acts=True),
-    Listed("mcp", "mcp"),
-    Listed("demo", "demo_command", name="demo"),
+    Listed("overview", "overview", section=SEE),
+    Listed("watch", "watch", section=SEE),
+    Listed("status", "runs", section=SEE),
+    Listed("status", "status", section=SEE),
+    Listed("logs", "logs", section=SEE),
+    Listed("status", "metrics", section=SEE),
+    Listed("plot", "plot", section=SEE),
+    Listed("status", "wait", section=SEE),
+    Listed("monitor", "monitor", section=SEE),
+    Listed("plan", "plan", section=TRAIN),
+    Listed("plan", "launch", acts=True, section=TRAIN),
+    Listed("lifecycle", "stop", acts=True, section=TRAIN),
+    Listed("lifecycle", "resume", acts=True, section=TRAIN),
+    Listed("attach", "attach", acts=True, section=TRAIN),
+    Listed("adopt", "adopt", acts=True, section=TRAIN),
+    Listed("demo", "demo_command", name="demo", section=TRAIN),
+    Listed("diagnose", "diagnose", section=WRONG),
+    Listed("inspect", "inspect", section=WRONG),
+    Listed("lifecycle", "checkpoints", section=FILES),
+    Listed("fetch", "fetch", acts=True, section=FILES),
+    Listed("lifecycle", "clean", acts=True, section=FILES),
+    Listed("hosts", "hosts", is_group=True, section=MACHINES),
+    Listed("offers", "offers", section=MACHINES),
+    Listed("rent", "provision", acts=True, section=MACHINES),
+    Listed("rent", "release", acts=True, section=MACHINES),
+    Listed("rent", "costs", section=MACHINES),
+    Listed("install", "install", acts=True, section=AGENTS),
+    Listed("mcp", "mcp", section=AGENTS),
+    Listed("approve", "approve", acts=True, section=AGENTS),
+    Listed("trust", "trust", acts=True, section=AGENTS),
+    Listed("maintenance", "doctor", section=INSTALLATION),
+    Listed("keeper", "keeper", is_group=True, section=INSTALLATION),
+    Listed("maintenance", "tick", acts=True, section=INSTALLATION),
+    Listed("alerts", "alerts", is_group=True, section=INSTALLATION),
+    Listed("action_log", "log", section=INSTALLATION),
+    Listed("maintenance", "replay", acts=True, section=INSTALLATION),
     Listed("maintenance", "tick_part", name="tick-part", hidden=True),
     Listed("maintenance", "transfer", hidden=True),
     Listed("maintenance", "read_log", name="read-log", hidden=True),
     Listed("maintenance", "provision_worker", name="provision-worker", hidden=True),
-    Listed("hosts", "hosts", is_group=True),
-    Listed("alerts", "alerts", is_group=True),
-    Listed("keeper", "keeper", is_group=True),
     Listed("alerts", "send_alerts", name="send-alerts", hidden=True),
 )
 
@@ -93,8 +104,10 @@ def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
     named = [one for one in LISTED if arguments and one.word == arguments[0]]
     app = typer.Typer(
         name="trainmaster",
+        cls=_Sections,
         help="Plan, launch, watch and recover LLM trainings that outlive this session.",
-        add_completion=False,
+        epilog="`trainmaster COMMAND --help` has the options and examples of a command.",
+        add_completion=not named,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
@@ -104,6 +117,27 @@ def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
+class _Sections(TyperGroup):
+    """Lists its commands by sections, with the first sentence of each in full."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
+        for one in LISTED:
+            command = self.get_command(ctx, one.word)
+            if command is not None and one.section:
+                rows[one.section].append((one.word, command.get_short_help_str(_WHOLE)))
+        for section, found in rows.items():
+            if found:
+                with formatter.section(section):
+                    formatter.write_dl(found)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"trainmaster {__version__}")
+        raise typer.Exit()
+
+
 def _group(
     home: Annotated[
         str | None,
@@ -111,5 +145,11 @@ def _group(
             "--home", metavar="DIR", help="The home to work in, instead of TRAINMASTER_HOME's."
         ),
     ] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Print the version and end."
+        ),
+    ] = False,
 ) -> None:
     """Without it, an only command would be called without its name; `at_home` takes the option."""

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or its name if unique.")]
+from trainmaster.cli.completions import run_names
+
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="The run's id, or its name if unique.", autocompletion=run_names
+    ),
+]
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="Path of a spec, or its YAML text.")]
 Host = Annotated[str | None, typer.Option("--host", help="Where to run, instead of the spec's.")]
 Sets = Annotated[

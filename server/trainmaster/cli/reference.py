@@ -12,6 +12,7 @@ from typing import Any
 from typer.main import get_command
 
 from trainmaster.cli.command_table import commands_for
+from trainmaster.cli.examples import EXAMPLES
 from trainmaster.words.errors import CODES
 
 _INTRODUCTION = """\
@@ -64,7 +65,9 @@ def _section(name: str, command: Any) -> str:
     arguments = [item for item in command.params if item.param_type_name == "argument"]
     usage = " ".join(["trainmaster", name, *(item.metavar for item in arguments)])
     rows = "\n".join(_row(item) for item in command.params)
-    return f"## `{usage}`\n\n{command.help}\n\n| | | default |\n|---|---|---|\n{rows}\n"
+    shown = "".join(f"\n    {one}" for one in EXAMPLES.get(name, ()))
+    examples = f"{shown}\n" if shown else ""
+    return f"## `{usage}`\n\n{command.help}\n\n| | | default |\n|---|---|---|\n{rows}\n{examples}"
 
 
 def _row(item: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainmaster.cli.completions import run_names
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 def monitor(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="These, until all have ended; without: all runs."),
+        typer.Argument(
+            metavar="[RUN]...",
+            help="These, until all have ended; without: all runs.",
+            autocompletion=run_names,
+        ),
     ] = None,
     name: Annotated[
         str,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from trainmaster.cli.completions import run_names
 from trainmaster.cli.output import emit, emit_lines
 from trainmaster.cli.parameters import AsJson, Cursor, Run, split_commas
 from trainmaster.cli.run_service import ask
@@ -149,7 +150,11 @@ def metrics(
 def wait(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="Any of these; every open run without."),
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Any of these; every open run without.",
+            autocompletion=run_names,
+        ),
     ] = None,
     until: Annotated[
         str,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainmaster.cli.completions import run_names
 from trainmaster.cli.output import emit, emit_lines
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 def watch(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="These; without: the open runs, and the newest."),
+        typer.Argument(
+            metavar="[RUN]...",
+            help="These; without: the open runs, and the newest.",
+            autocompletion=run_names,
+        ),
     ] = None,
     every_s: Annotated[
         float, typer.Option("--every", min=0.2, metavar="SECONDS", help="How often to redraw.")

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 
 from trainer_runtime import __version__
 from trainmaster.backends import LOCAL
@@ -40,8 +41,23 @@ async def examine(workspace: Workspace) -> DoctorAnswer:
     checks += await ssh_checks(os.environ)
     checks += kaggle_checks(workspace.home, os.environ)
     checks += await keeping_checks(workspace, os.environ)
-    home = str(workspace.home.root)
-    return DoctorAnswer(ok=none_failed(checks), version=__version__, home=home, checks=checks)
+    return DoctorAnswer(
+        ok=none_failed(checks),
+        version=__version__,
+        home=str(workspace.home.root),
+        checks=checks,
+        next_step=_next_step(workspace, checks),
+    )
+
+
+def _next_step(workspace: Workspace, checks: Sequence[CheckRow]) -> str:
+    """What to type now: the failing check's remedy, or the way to the first or the next run."""
+    failing = next((row for row in checks if row.state == "fail"), None)
+    if failing is not None:
+        return f"{failing.name}: {failing.remedy} Then `trainmaster doctor` again."
+    if workspace.control.list.newest(1):
+        return "trainmaster overview"
+    return "`trainmaster plan SPEC` decides and starts nothing; `trainmaster demo` shows a run."
 
 
 def _window() -> CheckRow:

@@ -33,6 +33,7 @@ def _(answer: DoctorAnswer) -> list[Block]:
         f"Trainmaster {answer.version}, home {answer.home}",
         check_grid(answer.checks),
         verdict,
+        f"Next: {answer.next_step}",
     ]
 
 

@@ -32,7 +32,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """`rank`: those with the highest are left out first where there is no room. `at_least`: the
+    """`rank`: those with the highest are left out first as width requires. `at_least`: the
     width that a long text can be cut to; 0: its whole width."""
 
     title: str
@@ -45,8 +45,8 @@ class _Column:
 def lines(answer: WatchAnswer, layout: Layout) -> list[str]:
     """The table, a line for each run and one for all, none longer than `layout.width`.
 
-    Columns are left out, the least important first, and names cut, until it fits; of runs that
-    there is no room for, the number is given.
+    Columns are left out, the least important first, and names cut, until it fits; runs beyond
+    the height are counted.
     """
     rows, left_out = _within(answer.runs, layout.height)
     table = [line.rstrip() for line in _table(rows, layout.width)] if rows else ["No runs yet."]

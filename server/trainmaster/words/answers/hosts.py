@@ -15,6 +15,7 @@ class DoctorAnswer(WholeAnswer):
     version: str
     home: str
     checks: list[CheckRow]
+    next_step: str
 
 
 HostState = Literal["ok", "failing", "unreachable", "unchecked"]
