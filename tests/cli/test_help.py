@@ -76,7 +76,7 @@ def test_a_shell_completes_commands_options_and_names_of_runs(
     PlantedJournal(workspace, "gpt")
     PlantedJournal(workspace, "sft")
     assert completed("trainmaster res", capsys, monkeypatch) == ["resume"]
-    assert "--grace" in completed("trainmaster stop --g", capsys, monkeypatch)
+    assert completed("trainmaster status --p", capsys, monkeypatch) == ["--page"]
     assert completed("trainmaster status g", capsys, monkeypatch) == ["gpt"]
     assert sorted(completed("trainmaster watch gpt ", capsys, monkeypatch)) == ["gpt", "sft"]
 
