@@ -26,13 +26,12 @@ TOOLS = {
     tool.name: tool for definitions in TOOLSETS.values() for tool in map(build_tool, definitions)
 }
 COMMANDS = typer.main.get_command(commands_for())
-SENTENCES = tuple(sentences())
 # A value of the command's own type for the places that advice leaves open.
 _OPEN = re.compile(r"\bSTEP\b|\bN\b|\bH\b")
 
 
 def test_the_commands_of_all_advice_parse() -> None:
-    commands = [(one, command) for one in SENTENCES for command in one.commands]
+    commands = [(one, command) for one in sentences() for command in one.commands]
     assert len(commands) > 100
     refused = [said for one, command in commands if (said := _refusal(one, command))]
     assert not refused, "\n".join(refused)
@@ -42,7 +41,7 @@ def test_the_calls_of_all_advice_validate() -> None:
     """Where a command has no call, the shell's is shown, which the test above has parsed."""
     found = [
         (one.place, call)
-        for one in SENTENCES
+        for one in sentences()
         for command in one.commands
         if (call := call_of(_filled(command), TOOLS)) is not None
     ]
@@ -58,7 +57,7 @@ def test_the_calls_of_all_advice_validate() -> None:
 def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
     loose = [
         f"{one.place}: {option}"
-        for one in SENTENCES
+        for one in sentences()
         if " " in one.text and not one.place.startswith(_COMMAND_LINES_ONLY)
         for option in one.loose_options
         if option not in _OF_OTHER_PROGRAMS

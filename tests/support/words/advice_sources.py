@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,8 +42,13 @@ class Sentence:
         return self.text.startswith(("trainmaster ", "$ trainmaster "))
 
 
-def sentences() -> Iterator[Sentence]:
+@cache
+def sentences() -> tuple[Sentence, ...]:
     """Those of the client's modules and of what both sides share."""
+    return tuple(_sentences())
+
+
+def _sentences() -> Iterator[Sentence]:
     for folder in ("server/trainmaster", "trainer_runtime/core", "trainer_runtime/box/answer"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
