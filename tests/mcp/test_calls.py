@@ -17,7 +17,8 @@ from support.runs.running_run import kill_processes
 from trainmaster.cli import run
 from trainmaster.mcp.definition import READS, Definition, OpenWorkspace, build_tool
 from trainmaster.mcp.error_mapping import AnsweringServer
-from trainmaster.words.answers.runs import ReplayAnswer
+from trainmaster.words.answers.runs import ReplayAnswer, StopAnswer
+from trainmaster.words.stages import enter_stage
 
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _MEGATRON = (
@@ -111,6 +112,38 @@ def test_a_defect_is_internal_without_its_details_and_no_call_lasts_too_long(era
             assert slow.endswith("retryable=yes")
 
     anyio.run(scenario)
+
+
+class _Lively(AnsweringServer):
+    heartbeat_s = 0.01
+
+
+@_ERAS
+def test_a_long_call_reports_what_it_does_while_it_lasts(era: str) -> None:
+    seen: list[tuple[float, str | None]] = []
+
+    async def scenario() -> None:
+        reported = anyio.Event()
+
+        async def work() -> StopAnswer:
+            """Work until three reports have arrived."""
+            enter_stage("sending r-a")
+            await reported.wait()
+            return StopAnswer(run_id="r-a", state="stopped", next_step="")
+
+        async def listen(progress: float, total: float | None, message: str | None) -> None:
+            seen.append((progress, message))
+            if len(seen) == 3:
+                reported.set()
+
+        server = _Lively("lively", tools=[build_tool(Definition(work, "", READS))])
+        async with Client(server, mode=era) as client:
+            result = await client.call_tool("work", {}, progress_callback=listen)
+            assert not result.is_error, result.content
+
+    anyio.run(scenario)
+    assert {message for _, message in seen} == {"sending r-a"}
+    assert [progress for progress, _ in seen] == sorted({progress for progress, _ in seen})
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from trainmaster.words.answers.hosts import HostCheckAnswer
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
+from trainmaster.words.stages import enter_stage
 
 WITHIN_S = 90.0
 # Reserved in the given time: for the reply, and for the checks besides PyTorch.
@@ -49,9 +50,11 @@ async def check_host(
     if name != LOCAL:
         record = known_record(workspace, name)
         pins = workspace.home.pins(name)
+        enter_stage(f"connecting to {name}")
         found = await check_connection(record, pins, within_s=min(CONNECT_S, within_s))
     report = _HostReport()
     if found.command_s is not None:
+        enter_stage(f"checking {name}")
         left_s = max(_MIN_HOST_S, within_s - (time.monotonic() - began))
         report = await _check_on_host(open_host(workspace, name), found, left_s)
     checked = {row.name for row in report.rows}

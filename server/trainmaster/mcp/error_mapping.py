@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from trainmaster.mcp.arguments import refuse_unusable
 from trainmaster.mcp.definition import OpenWorkspace
+from trainmaster.mcp.progress import heartbeats
 from trainmaster.words.advice import Face, shown_by
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 
@@ -33,6 +34,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     """
 
     longest_call_s = LONGEST_CALL_S
+    # Between two reports of a call's progress: clients give up a call that is silent for long.
+    heartbeat_s = 2.0
     # The tools whose calls the home's action log records.
     acting: frozenset[str] = frozenset()
     # For whom advice is worded: the tools of this server, and the command line of its home.
@@ -72,7 +75,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
             raise ToolError(str(refused)) from refused
         try:
             with self._logged(name, given, context), anyio.fail_after(self.longest_call_s):
-                result = await self._called(name, given, context)
+                async with heartbeats(context, self.heartbeat_s):
+                    result = await self._called(name, given, context)
                 _record_result(result)
         except UnexpectedToolError as failure:
             raise _unexpected(failure, context) from failure.__cause__

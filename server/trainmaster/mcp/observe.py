@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -21,6 +19,7 @@ from trainmaster.words.answers.runs import (
     StatusAnswer,
     WaitAnswer,
 )
+from trainmaster.words.stages import enter_stage
 
 # Below the limit on calls, so that the last read of the host ends before it.
 LONGEST_WAIT_S = 40.0
@@ -199,20 +198,13 @@ async def wait_for_event(
         until=until,
         timeout_s=limit_s,
         cursor=cursor or None,
-        on_progress=_heartbeats(context, limit_s),
+        on_progress=_report,
     )
 
 
-def _heartbeats(context: ToolContext, limit_s: float) -> Callable[[StatusAnswer], Awaitable[None]]:
-    """Progress in seconds waited: steps may stand still, progress must grow."""
-    started = time.monotonic()
-
-    async def report(status: StatusAnswer) -> None:
-        target = "" if status.target_step is None else f"/{status.target_step}"
-        message = f"{status.state}, step {status.step}{target}"
-        await context.report_progress(time.monotonic() - started, limit_s, message)
-
-    return report
+async def _report(status: StatusAnswer) -> None:
+    target = "" if status.target_step is None else f"/{status.target_step}"
+    enter_stage(f"{status.run_id} {status.state}, step {status.step}{target}")
 
 
 async def diagnose(

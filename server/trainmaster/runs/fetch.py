@@ -34,6 +34,7 @@ from trainmaster.words.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.words.errors import HostError, StateError, StorageError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
+from trainmaster.words.stages import enter_stage
 
 _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
@@ -116,8 +117,18 @@ async def fetch_below(
     Raises:
         UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `fetch`.
     """
+    target = folder_below_downloads(workspace, folder or workspace.control.run(run).run_id)
+    return await fetch(workspace, run, pattern, target, bound_s=bound_s, on_progress=_enter_stage)
+
+
+def folder_below_downloads(workspace: Workspace, folder: str) -> Path:
+    """The path of a folder below the settings' download root, whether it exists or not.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, it lies elsewhere, or among Trainmaster's own files.
+    """
     root = read_settings(workspace.home).download_root(workspace.home)
-    target = Path(os.path.normpath(root / (folder or workspace.control.run(run).run_id)))
+    target = Path(os.path.normpath(root / folder))
     if not target.is_relative_to(root) or not target.resolve().is_relative_to(root.resolve()):
         raise UsageError(
             "BAD_ARGUMENT",
@@ -132,7 +143,11 @@ async def fetch_below(
             f"Name another folder; by default files come below {workspace.home.downloads}.",
             field="folder",
         )
-    return await fetch(workspace, run, pattern, target, bound_s=bound_s)
+    return target
+
+
+def _enter_stage(done: int, total: int) -> None:
+    enter_stage(f"{done >> 20} of {total >> 20} MiB")
 
 
 def _is_among_our_own(target: Path, home: Home) -> bool:

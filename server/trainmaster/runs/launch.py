@@ -31,6 +31,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError
+from trainmaster.words.stages import enter_stage
 
 
 async def launch(
@@ -85,6 +86,7 @@ async def start_run(
     run = await _record(workspace, planned, desired, key)
     if run is None:
         return None
+    enter_stage(f"sending {run.run_id} to {run.host}")
     try:
         await advance(workspace, run.run_id)
     except HostError as error:

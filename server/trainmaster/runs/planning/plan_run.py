@@ -54,6 +54,7 @@ from trainmaster.transfers.upload_wheels import with_place_of_wheels
 from trainmaster.words.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError, SpecError
+from trainmaster.words.stages import enter_stage
 
 _OLDEST_PYTHON = (3, 10)
 _NOT_RUN = (
@@ -150,11 +151,14 @@ async def plan_spec(
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
+    enter_stage(f"examining {loaded.host}")
     facts = with_price(workspace, loaded.host, await _probe_host(backend, loaded, is_run=is_run))
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
+    enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
+    enter_stage("listing the data")
     listed = await probe_data(loaded, backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
