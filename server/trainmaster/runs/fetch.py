@@ -207,10 +207,11 @@ async def _find(
     try:
         remote = HostFiles(workspace.backend(run.host), run.run_id)
         there = await remote.files(pattern)
-    except HostError:
+    except HostError as error:
         if not here:
             raise
-        there = [LeftOut(".", f"{run.host} can't be reached: only the mirror was searched")]
+        unasked = f"{run.host} could not be asked ({error.code}): only the mirror was searched"
+        there = [LeftOut(".", unasked)]
     if run.cleaned and not there and not here:
         raise StateError(
             "RUN_ENDED",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, complete_lines, decode
 
 # Maximum per read and file: catching up with a long history takes several reads.
@@ -64,7 +65,7 @@ class _Tail:
 
     def read(self) -> list[bytes]:
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 data = read_at(file.fileno(), str(self._path), self.offset, _MOST_BYTES)
         except FileNotFoundError:
             return []

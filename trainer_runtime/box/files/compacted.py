@@ -6,11 +6,13 @@ import os
 from functools import lru_cache
 
 from trainer_runtime.core.files.compacted import (
+    LARGEST_ARCHIVE_BYTES,
     archive_of,
     fill_holes,
     regions_with_holes,
     unpack,
 )
+from trainer_runtime.core.files.regular import READING, read_opened
 
 _NO_ARCHIVE = (FileNotFoundError, NotADirectoryError, ValueError)
 
@@ -53,9 +55,8 @@ def read_archive(path: str) -> bytes:
 
 @lru_cache(maxsize=2)  # a journal and an attempt's events are read in turns, piece by piece
 def _region(path: str, identity: tuple[int, int, int]) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        region = unpack(file.read())
+    packed = read_opened(os.open(path, READING | os.O_NOFOLLOW), LARGEST_ARCHIVE_BYTES)
+    region = None if len(packed) > LARGEST_ARCHIVE_BYTES else unpack(packed)
     if region is None:
         raise ValueError(f"{path} is damaged")
     return region

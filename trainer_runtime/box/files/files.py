@@ -13,7 +13,7 @@ from typing import Any
 from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, DecodingError, Fields, decode_value
 from trainer_runtime.core.files.durable import write_atomic
-from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.files.regular import open_regular, read_regular
 from trainer_runtime.core.protocol.lines import complete_lines, encode
 
 
@@ -105,7 +105,7 @@ class LineReader:
     def read(self) -> Iterator[bytes]:
         """The new lines, without their ends; holds a piece of the file at a time."""
         try:
-            file = self._path.open("rb")
+            file = open_regular(self._path)
         except FileNotFoundError:
             return
         with file:

@@ -19,6 +19,7 @@ from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit, is_skipped
 from trainer_runtime.core.protocol.desired import Desired
@@ -230,7 +231,7 @@ def _in_order(progress: Mapping[int, Progress]) -> list[Progress]:
 
 
 def _tail(path: Path, size_bytes: int) -> bytes:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
         return file.read(size_bytes)
 

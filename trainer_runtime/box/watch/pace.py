@@ -8,6 +8,7 @@ from statistics import median
 
 from trainer_runtime.core.diagnosis.parse import LogParser
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 
 _TAIL_BYTES = 256 << 10
@@ -39,7 +40,7 @@ def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
 def last_steps(log: Path) -> dict[int, int]:
     """The last step that each rank reported, by the end of the trainer's log."""
     try:
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL_BYTES))
             data = file.read(_LOG_TAIL_BYTES)
     except OSError:
@@ -52,7 +53,7 @@ def last_steps(log: Path) -> dict[int, int]:
 
 def _tail(path: Path) -> list[Event]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL_BYTES))
             lines = file.read(_TAIL_BYTES).split(b"\n")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
+
+# A pipe opens at once; whether it is one is seen then.
+READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:
@@ -14,7 +18,7 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
     Raises:
         OSError: it can't be read, or is a folder, a pipe or a device.
     """
-    return read_opened(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), max_bytes)
+    return read_opened(os.open(path, READING), max_bytes)
 
 
 def read_opened(descriptor: int, max_bytes: int) -> bytes:
@@ -24,10 +28,33 @@ def read_opened(descriptor: int, max_bytes: int) -> bytes:
         OSError: as `read_regular`.
     """
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if not _is_regular(descriptor):
             raise OSError(errno.EINVAL, "it is not a regular file")
         pieces, left = [], max_bytes + 1
         while left > 0 and (piece := file.read(left)):
             pieces.append(piece)
             left -= len(piece)
     return b"".join(pieces)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file for reading; a pipe, socket or device in its place counts as missing.
+
+    Raises:
+        OSError: it is missing or can't be read.
+    """
+    missing = FileNotFoundError(errno.ENOENT, "it is not a regular file", str(path))
+    try:
+        descriptor = os.open(path, READING)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise missing from error
+        raise
+    if not _is_regular(descriptor):
+        os.close(descriptor)
+        raise missing
+    return os.fdopen(descriptor, "rb")
+
+
+def _is_regular(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
