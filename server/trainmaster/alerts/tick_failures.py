@@ -8,6 +8,7 @@ from trainer_runtime.core.alerts.alert import alert_id
 from trainer_runtime.core.protocol.alert_record import Message
 from trainmaster.alerts.destinations import destinations
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.advice import for_face
 from trainmaster.words.errors import StateError
 
 NAME = "keeper-failed"
@@ -46,7 +47,8 @@ def fire_tick_failures(workspace: Workspace, failed: Mapping[str, str], now: flo
     except StateError:
         return  # unreadable settings; `doctor` reports them
     listed = ", ".join(f"{name} ({code})" for name, code in sorted(pressing.items())[:_MOST_NAMED])
-    text = f"The keeper's tick failed: {listed}. See: trainmaster keeper status"
+    shown = for_face("trainmaster keeper status")
+    text = f"The keeper's tick failed: {listed}. See, on this machine: {shown}"
     for to, given in known.items():
         if given.defaults:
             message_id = alert_id(NAME, to, str(now))

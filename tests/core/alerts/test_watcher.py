@@ -136,7 +136,7 @@ def test_a_message_says_what_happened_in_our_own_words() -> None:
     said = message(when, onsets[-1])
     assert said.text == (
         "val_loss is 3.61234, > 3.5 for 3 points. small-abc234 is running at step 300 on gpu-1. "
-        "See: trainmaster status small-abc234"
+        "On the machine it was launched from: trainmaster status small-abc234"
     )
     assert set(said.to_dict()) == {
         "id",

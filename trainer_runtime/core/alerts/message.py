@@ -43,6 +43,7 @@ def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
     summary = (
         f"{_describe(alert, onset)} {place.run_id} is {place.state} at step {step} on {place.host}."
     )
+    advice = f"On the machine it was launched from: trainmaster status {place.run_id}"
     return Message(
         id=message_id(alert, place.run_id, place.placement, onset),
         run=place.run_id,
@@ -51,7 +52,7 @@ def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
         severity=alert.severity,
         state=place.state,
         step=step,
-        text=cleaned(f"{summary} See: trainmaster status {place.run_id}", _LONGEST_TEXT),
+        text=cleaned(f"{summary} {advice}", _LONGEST_TEXT),
         t=round(now, 3),
     )
 

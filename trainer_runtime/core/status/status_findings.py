@@ -18,17 +18,18 @@ _MOST_REMEDIES = 3
 _MOST_PAST = 8
 _LONGEST_EVIDENCE = 200
 _GRAVEST_FIRST = {"critical": 0, "warning": 1, "info": 2}
+_WHERE = "Commands are for the machine that this run was launched from."
 Worded = Callable[[str], str]
 
 
 def findings_section(
-    record: Record, newest: Progress | None, config: RunConfig, worded: Worded = str
+    record: Record, newest: Progress | None, config: RunConfig, worded: Worded | None = None
 ) -> str:
     """The open findings with their remedies, the gravest first, and those that are over; empty
     where there are none.
 
     A warning of the trainer is listed unless a finding covers it. `worded` gives advice with its
-    commands as they can be called where it is shown.
+    commands as they can be called where it is shown; None where they can't be, which is said then.
     """
     found = [item.finding for item in record.open_findings]
     found.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])
@@ -39,12 +40,14 @@ def findings_section(
         return ""
     lines = ["## Findings", ""]
     for finding in found[:_MOST_FINDINGS]:
-        lines += _finding(finding, _Resuming(record, config), worded)
+        lines += _finding(finding, _Resuming(record, config), worded or str)
     if len(found) > _MOST_FINDINGS:
-        more = worded(f"`trainmaster diagnose {config.run_id}`")
+        more = (worded or str)(f"`trainmaster diagnose {config.run_id}`")
         lines.append(f"- and {len(found) - _MOST_FINDINGS} more: {more}")
     lines += [f"- `{warning.code}` at step {warning.step}." for warning in warned]
     lines += [f"- {past}"] if past is not None else []
+    if worded is None and any("`trainmaster " in line for line in lines):
+        lines += ["", _WHERE]
     return "\n".join(lines) + "\n"
 
 

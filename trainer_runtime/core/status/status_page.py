@@ -33,11 +33,12 @@ def render_status(
     index: CheckpointIndex,
     config: RunConfig,
     now: float,
-    worded: Callable[[str], str] = str,
+    worded: Callable[[str], str] | None = None,
 ) -> str:
     """The page as Markdown, from what the supervisor knows at `now` (Unix seconds).
 
-    `worded` gives advice with its commands as they can be called where the page is shown.
+    `worded` gives advice with its commands as they can be called where the page is shown; None on
+    the host, where they can't be.
 
     What matters most comes first: state, curve and figures, what is wrong and what to do about it,
     what may go wrong, and only then the lists.
