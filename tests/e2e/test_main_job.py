@@ -38,7 +38,7 @@ def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
     command: CommandLine, tmp_path: Path
 ) -> None:
     spec = tmp_path / "spec.yaml"
-    spec.write_text(small_spec(tmp_path, steps="300"))
+    spec.write_text(small_spec(tmp_path, steps="120"))
     launcher = command.start("launch", str(spec), "--json")
     run = json.loads(launcher.stdout.readline())["run_id"]  # type: ignore[union-attr]
     launcher.send_signal(signal.SIGKILL)
@@ -47,9 +47,9 @@ def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
     ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert (ended["event"], ended["state"]) == ("completed", "completed")
     status = command("status", run)
-    assert (status["state"], status["step"], status["target_step"]) == ("completed", 300, 300)
+    assert (status["state"], status["step"], status["target_step"]) == ("completed", 120, 120)
     loss = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
-    assert loss["n"] == len(loss["steps"]) == len(loss["values"]) == 300
+    assert loss["n"] == len(loss["steps"]) == len(loss["values"]) == 120
     assert loss["last"] < loss["first"]
     read = command("logs", run, "--limit", "5")
     assert len(read["lines"]) == 5
@@ -60,9 +60,10 @@ def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
 
 
 def test_all_of_a_log_is_read_by_cursor_without_gap_or_repetition(
-    command: CommandLine, tmp_path: Path
+    home: Path, tmp_path: Path
 ) -> None:
-    run = command("launch", small_spec(tmp_path, steps="200"))["run_id"]
+    command = CommandLine(home)
+    run = command("launch", small_spec(tmp_path, steps="120"))["run_id"]
     lines: list[str] = []
     cursor = "l1.train.1.0"
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import runpy
 import signal
@@ -96,6 +97,7 @@ def as_a_process_of_its_own(folder: Path) -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
         torch.set_flush_denormal(False)
+        gc.enable()
 
 
 @contextlib.contextmanager

@@ -125,18 +125,19 @@ def test_a_person_reads_steps_and_evaluations(undisturbed: TinyRun) -> None:
 
 
 def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: TinyRun) -> None:
-    texts = [
-        subprocess.run(
-            [sys.executable, SCRIPT, "--sample", "def ", "--tokens", "30", "--seed", seed],
-            cwd=undisturbed.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "1", "2")
-    ]
-    assert texts[0] == texts[1] != texts[2]
-    assert texts[0].startswith(b"def ")
+    written = subprocess.run(
+        [sys.executable, SCRIPT, "--sample", "def ", "--tokens", "30", "--seed", "1"],
+        cwd=undisturbed.folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert written.startswith("def ")
+    with as_a_process_of_its_own(undisturbed.folder):
+        script = load_script(undisturbed.folder)
+        same, other = (script.write_text("def ", 30, 0.8, seed) for seed in (1, 2))
+    assert written == same + "\n" != other + "\n"
 
 
 def test_killed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
@@ -245,21 +246,30 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
     ],
 )
 def test_what_can_not_be_trained_ends_with_77_and_a_reason(
-    make_run: Callable[..., TinyRun], changes: Config, problem: str
+    make_run: Callable[..., TinyRun],
+    changes: Config,
+    problem: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    code, _, errors = make_run(**changes).train()
-    assert code == 77
-    assert problem in errors
+    assert exit_code(make_run(**changes)) == 77
+    assert problem in capfd.readouterr().err
+
+
+def exit_code(run: TinyRun) -> int:
+    """What the script of a run returns to the shell, in this process."""
+    with as_a_process_of_its_own(run.folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [SCRIPT, "config.json"])
+        code: int = load_script(run.folder).main()
+    return code
 
 
 def test_a_config_of_another_style_than_the_script_s_is_refused(
-    make_run: Callable[..., TinyRun],
+    make_run: Callable[..., TinyRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run()
     run.write_config("config.json", changed(run.config, {"model__style": "llama"}))
-    code, _, errors = run.train()
-    assert code == 77
-    assert "made for style gpt2, config.json asks for llama" in errors
+    assert exit_code(run) == 77
+    assert "made for style gpt2, config.json asks for llama" in capfd.readouterr().err
     assert run.events() == []
 
 
