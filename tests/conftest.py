@@ -93,8 +93,13 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def keeping_torch_checks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    torch_checks.folder = tmp_path_factory.mktemp("torch_checks")
+def keeping_torch_checks(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> None:
+    """One folder for all workers: each saves the others some checks."""
+    own = tmp_path_factory.getbasetemp()
+    torch_checks.folder = (own.parent if _is_worker(pytestconfig) else own) / "torch_checks"
+    torch_checks.folder.mkdir(exist_ok=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

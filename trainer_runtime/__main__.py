@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from trainer_runtime.core.files.private import make_private
 from trainer_runtime.core.protocol.lines import ExitCode
 
 Options = argparse.Namespace
+# Most commands end before they could collect anything, and the rest collect a few MB later.
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000
 # They inherit the one of their parent: a supervisor that `start` began, which is private, or
 # a Kaggle session and train.sh, whose files are for others to read.
 _KEEP_UMASK = ("supervise", "hold", "prepare", "train", "ranks", "mirror")
@@ -381,4 +384,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    code = main()
+    gc.freeze()  # else the collection at exit walks all that was imported
+    sys.exit(code)

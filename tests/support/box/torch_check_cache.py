@@ -14,7 +14,7 @@ from trainer_runtime.box.files.files import read_json
 
 
 class TorchChecks:
-    """The outcomes that one process of tests keeps, in a folder; none before it has one."""
+    """The outcomes that a session of tests keeps, in a folder; none before it has one."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
@@ -37,7 +37,9 @@ class TorchChecks:
         """Keep what a host found if its PyTorch computes."""
         for outcome in root.glob("cache/torch/*.json") if self.folder else ():
             if (read_json(outcome) or {}).get("version"):
-                shutil.copy(outcome, self.folder)
+                part = self.folder.parent / f"torch_check.{os.getpid()}"
+                shutil.copy(outcome, part)
+                part.replace(self.folder / outcome.name)  # never half of it: others read here
 
 
 torch_checks = TorchChecks()
