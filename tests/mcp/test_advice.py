@@ -65,8 +65,7 @@ def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
     assert loose == []
 
 
-# Adoption is a command without a tool.
-_COMMAND_LINES_ONLY = ("server/trainmaster/cli/", "server/trainmaster/runs/adopt/")
+_COMMAND_LINES_ONLY = ("server/trainmaster/cli/",)
 _OF_OTHER_PROGRAMS = {
     "--hash", "--shm-size", "--ipc", "--master-port", "--rdzv-endpoint", "--gpu-architecture",
 }  # fmt: skip

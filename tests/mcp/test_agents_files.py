@@ -104,6 +104,8 @@ ACTING = [
     ("launch", lambda path: {"spec": _SPEC.format(path=path, host="local")}),
     ("launch", lambda path: {"spec": _SPEC.format(path=on_host(path), host="local")}),
     ("attach", lambda path: {"log": path}),
+    ("adopt", lambda path: {"folder": path}),
+    ("adopt", lambda path: {"folder": ".", "spec": path}),
 ]
 Arguments = Callable[[str], dict[str, Any]]
 

@@ -161,7 +161,19 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
 
 # Of these, parts may only read; as a whole they act.
 ACTING_COMMANDS = {
-    *("launch", "attach", "adopt", "inspect", "stop", "resume", "fetch", "clean", "replay", "demo"),
+    *(
+        "launch",
+        "render",
+        "attach",
+        "adopt",
+        "inspect",
+        "stop",
+        "resume",
+        "fetch",
+        "clean",
+        "replay",
+        "demo",
+    ),
     *(
         "provision",
         "release",

@@ -66,6 +66,7 @@ LISTED = (
     Listed("monitor", "monitor", section=SEE),
     Listed("plan", "plan", section=TRAIN),
     Listed("plan", "launch", acts=True, section=TRAIN),
+    Listed("plan", "render", acts=True, section=TRAIN),
     Listed("lifecycle", "stop", acts=True, section=TRAIN),
     Listed("lifecycle", "resume", acts=True, section=TRAIN),
     Listed("attach", "attach", acts=True, section=TRAIN),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
+from trainmaster.mcp.adopt import ADOPT
 from trainmaster.mcp.alerts import CREATE_ALERT
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import (
@@ -22,7 +23,13 @@ from trainmaster.mcp.definition import (
 from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
 from trainmaster.words.answers.hosts import HostAddedAnswer
-from trainmaster.words.answers.runs import CleanAnswer, FetchAnswer, LaunchAnswer, StopAnswer
+from trainmaster.words.answers.runs import (
+    CleanAnswer,
+    FetchAnswer,
+    LaunchAnswer,
+    RenderAnswer,
+    StopAnswer,
+)
 
 _FETCH_BOUND_S = 35.0  # a call may take 45, and the last range takes its time
 
@@ -89,6 +96,24 @@ async def attach(
         lambda workspace, confirm: attaching.attach(
             workspace, host, options, idempotency_key=idempotency_key or None, confirm=confirm
         ),
+    )
+
+
+async def render(
+    context: ToolContext,
+    *,
+    spec: Spec,
+    folder: Annotated[str, Field(description="New one, below the download folder")],
+    host: Host = "",
+    set: Sets = (),
+) -> RenderAnswer:
+    """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
+    a folder here, to be read; starts nothing. For decisions and estimates alone: plan_run.
+    """
+    from trainmaster.runs import render as service
+
+    return await service.render_below(
+        workspace_of(context), spec, folder, host=host or None, sets=set
     )
 
 
@@ -217,10 +242,12 @@ async def clean_run(
 
 TOOLS = (
     Definition(launch, "Launch a training", STARTS_OUTSIDE),
+    Definition(render, "Render a training's scripts", STARTS_OUTSIDE),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", SUPERSEDES),
     INSPECT,
     Definition(attach, "Watch a training of others", STARTS),
+    ADOPT,
     Definition(fetch_files, "Fetch files of a run", REPLACES),
     Definition(clean_run, "Remove what a run left", ENDS),
     Definition(add_host, "Add a host", STARTS_OUTSIDE),

@@ -48,12 +48,26 @@ CALLS: Mapping[str, _Call] = {
     "overview": _Call("overview", options={"--cursor": "cursor"}),
     "plan": _Call("plan_run", ("spec",), _HOST_AND_SET),
     "launch": _Call("launch", ("spec",), {**_HOST_AND_SET, **_KEY}),
+    "render": _Call("render", ("spec", "folder"), _HOST_AND_SET),
     "attach": _Call(
         "attach",
         options={
             name: name[2:] for name in ("--host", "--log", "--tmux", "--screen", "--pid", "--name")
         }
         | {"--from": "start", "--ends-after": "ends_after", **_KEY},
+    ),
+    "adopt": _Call(
+        "adopt",
+        ("folder",),
+        {
+            **_HOST_AND_SET,
+            **_KEY,
+            "--spec": "spec",
+            "--data": "data",
+            "--name": "name",
+            "--from": "start",
+            "--python": "python",
+        },
     ),
     "runs": _Call(
         "list_runs",
@@ -115,11 +129,13 @@ _PARAMETERS = {
     "--from": "start",
     "--allow-py-spy": "allow_py_spy",
     "--cursor": "cursor",
+    "--data": "data",
     "--ends-after": "ends_after",
     "--host": "host",
     "--key": "key",
     "--log": "log",
     "--pid": "pid",
+    "--python": "python",
     "--root": "root",
     "--screen": "screen",
     "--set": "set",

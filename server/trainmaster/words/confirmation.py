@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 Action = Literal[
-    "provision", "release", "clean", "launch", "attach", "resume", "add_host", "trust", "inspect"
+    "provision",
+    "release",
+    "clean",
+    "launch",
+    "attach",
+    "adopt",
+    "resume",
+    "add_host",
+    "trust",
+    "inspect",
 ]
 
 

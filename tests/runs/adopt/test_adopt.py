@@ -8,7 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from support.mcp.mcp_client import answer_of, connected, error_of
 from support.runs.running_run import LONGEST_S, CommandLine, write_corpus
 from support.train.output_folders import write_nanogpt
 
@@ -52,13 +54,22 @@ def out(made: tuple[Path, Path, Any], tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_run_continues_from_an_adopted_folder(
-    command: CommandLine, made: tuple[Path, Path, tuple[float, float]], out: Path
+    command: CommandLine,
+    environment: dict[str, str],
+    made: tuple[Path, Path, tuple[float, float]],
+    out: Path,
 ) -> None:
     corpus, _, (first, last) = made
     before = stamp_of(out)
+    shutil.copytree(corpus, data := out.parent / "corpus")
+    changes = {"--data": data, "--set": "compute.threads=1", "--name": "taken"}
     begun = command(
-        "adopt", str(out), "--data", str(corpus), "--set", "compute.threads=1", "--name", "taken"
+        *("adopt", str(out), "--idempotency-key", "once"),
+        *(str(word) for pair in changes.items() for word in pair),
     )
+    again = {name[2:]: str(value) for name, value in changes.items()}
+    found = anyio.run(adopt_by_tool, environment, {**again, "folder": str(out)})
+    assert (found["run_id"], found["resume_from"]) == (begun["run_id"], STEPS)
     assert (begun["framework"], begun["resume_from"], begun["attempt"]) == ("nanogpt", STEPS, 1)
     run = begun["run_id"]
     assert run.startswith("taken-")
@@ -74,6 +85,37 @@ def test_a_run_continues_from_an_adopted_folder(
     ]
     assert command("status", run, "--detail")["attempts"][0]["started_at_step"] == STEPS
     assert stamp_of(out) == before
+
+
+async def adopt_by_tool(environment: dict[str, str], arguments: dict[str, str]) -> dict[str, Any]:
+    async with connected(environment) as client:
+        return await answer_of(client, "adopt", idempotency_key="once", **arguments)
+
+
+def test_an_agent_adopts_only_what_its_user_lets_it_read(
+    environment: dict[str, str], made: tuple[Path, Path, Any], out: Path, tmp_path: Path
+) -> None:
+    """Nothing is read, and no interpreter run, before somebody agreed."""
+    (python := tmp_path / "python").write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\n")
+    python.chmod(0o755)
+
+    async def call() -> dict[str, Any]:
+        async with connected(environment) as client:
+            beyond = await error_of(client, "adopt", folder=str(made[1]))
+            assert beyond.startswith("CONFIRMATION_REQUIRED: Read a training's output on local")
+            asked = {"folder": str(out), "python": str(python)}
+            assert (await error_of(client, "adopt", **asked)).startswith("POLICY_PROGRAM: ")
+            spec = f"name: x\nframework: nanogpt\nenvironment: {{python: {python}}}\nsteps: 9\n"
+            spec += f"model: {{preset: gpt2-124m}}\ndata: {{sources: [{{path: {out}}}]}}\n"
+            asked = {"folder": str(out), "spec": spec}
+            assert (await error_of(client, "adopt", **asked)).startswith("POLICY_PROGRAM: ")
+            return await answer_of(client, "adopt", folder=str(out))
+
+    inspected = anyio.run(call)
+    assert not (tmp_path / "was-run").exists()
+    assert "name: story-gpt-out" in inspected["spec_text"] and "spec" not in inspected
+    assert f'adopt(folder="{out}", data="PATH"' in inspected["next_step"]
+    assert not (tmp_path / "adopted.yaml").exists()
 
 
 def test_without_data_it_is_inspected_and_a_starting_spec_is_written(

@@ -54,6 +54,7 @@ _REPLACED = (
 # Where they are not given, a call takes long or reaches this machine.
 _ALWAYS = {
     "wait_for_event": "timeout_s", "attach": "host", "launch": "host", "add_host": "address",
+    "adopt": "host",
 }  # fmt: skip
 _RARE = frozenset(
     {
@@ -64,6 +65,7 @@ _RARE = frozenset(
         "plan_run",
         "launch",
         "attach",
+        "adopt",
         "resume",
     }
 )

@@ -72,4 +72,4 @@ def _of_answers(figures: dict[str, dict[str, tuple[int, int]]]) -> str:
 
 
 def _sum(listed: dict[str, tuple[int, int]], tools: list[str], column: int) -> str:
-    return f"{sum(listed[name][column] for name in tools):,}"
+    return f"{sum(listed[name][column] for name in tools if name in listed):,}"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.output import emit
-from trainmaster.cli.parameters import AsJson, Sets
+from trainmaster.cli.parameters import AsJson, IdempotencyKey, Sets
 from trainmaster.cli.run_service import ask
 
 
@@ -47,6 +47,7 @@ def adopt(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check only; write and start nothing.")
     ] = False,
+    idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue from the output of nanoGPT, LitGPT or HF. Verifies its checkpoints first."""
@@ -65,4 +66,7 @@ def adopt(
         dry_run=dry_run,
         write=write,
     )
-    emit(ask(lambda workspace: service(workspace, folder, options)), as_json)
+    emit(
+        ask(lambda workspace: service(workspace, folder, options, idempotency_key=idempotency_key)),
+        as_json,
+    )

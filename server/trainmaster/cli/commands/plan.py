@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,3 +41,21 @@ def launch(
         )
     )
     emit(answer, as_json)
+
+
+def render(
+    spec: Spec,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+    *,
+    host: Host = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the scripts and configuration that a launch would place; starts nothing."""
+    from trainmaster.runs.render import render_spec
+
+    target = folder.expanduser().absolute()
+    emit(
+        ask(lambda workspace: render_spec(workspace, spec, target, host=host, sets=sets or ())),
+        as_json,
+    )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainer_runtime.core.files.private import share
@@ -17,7 +18,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
-from trainmaster.plan.spec import load_spec
+from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.adopt.agreement import (
     refuse_another_framework,
@@ -25,22 +26,29 @@ from trainmaster.runs.adopt.agreement import (
     refuse_no_steps,
 )
 from trainmaster.runs.adopt.output_folder import Output
+from trainmaster.runs.adopt.policy import allow_reading
 from trainmaster.runs.adopt.schedule_continuation import (
     assumed_defaults,
     fields_to_continue,
     given_fields,
 )
 from trainmaster.runs.adopt.starting_spec import DATA, starting_spec
+from trainmaster.runs.advance import advance
 from trainmaster.runs.launch import launched, start_run
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.planning.spec_policy import load_allowed_spec
+from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.adopt import AdoptAnswer
+from trainmaster.words.confirmation import Confirm, digest_of_request
 from trainmaster.words.errors import UsageError
+from trainmaster.words.stages import enter_stage
 from trainmaster.words.yaml12 import dump_yaml
 
 STARTING_SPEC = "adopted.yaml"
-ADOPT = "adopt"
+ADOPT: Final = "adopt"
 _JUST_WRITTEN_S = 600.0
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_NAME = 40
@@ -54,7 +62,7 @@ class AdoptOptions:
     `spec`: a path, or YAML text. `data`: what to train on, with the folder's spec.
     `start`: `latest`, the newest checkpoint that verifies, or a step. `python`: the interpreter
     that reads the checkpoints, where the host's own has no PyTorch. `write`: the path of the
-    starting spec.
+    starting spec; None to answer with its text.
     """
 
     spec: str | None = None
@@ -65,35 +73,56 @@ class AdoptOptions:
     start: str = "latest"
     python: str | None = None
     dry_run: bool = False
-    write: Path = Path(STARTING_SPEC)
+    write: Path | None = Path(STARTING_SPEC)
 
 
-async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> AdoptAnswer:
+async def adopt(
+    workspace: Workspace,
+    folder: str,
+    options: AdoptOptions,
+    *,
+    idempotency_key: str | None = None,
+    confirm: Confirm | None = None,
+) -> AdoptAnswer:
     """Inspect an output folder, verify its checkpoints, and start a run from one of them.
 
-    The folder may be `host:/path`. It is never changed: the run starts from a copy.
+    The folder may be `host:/path`. It is never changed: the run starts from a copy. The same
+    `idempotency_key` again finds the first run. `confirm`: who allows what lies beyond the caller's
+    policy.
 
     Raises:
-        UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`.
+        UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`, `IDEMPOTENCY_CONFLICT`.
         HostError: `OUTPUT_UNKNOWN`, `OUTPUT_IS_OURS`, `ENVIRONMENT_UNUSABLE`; what keeps the host
             from being reached.
         StateError: `NO_CHECKPOINT`, `CHECKPOINT_DAMAGED`.
         SpecError: `SHAPE_DIFFERS`, or the spec is not valid.
+        PolicyError: `POLICY_FILE`, `POLICY_HOST`, `POLICY_PROGRAM`, and as of a launch.
+        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
     _refuse_bad(options)
     host, path = _place(folder, options.host)
+    given = _given_spec(workspace, options, host)
+    key = _key(idempotency_key, host, path, options)
+    known = None if key is None else workspace.control.keys.result(key)
+    python = options.python or (None if given is None else plan_run.given_python(given))
+    was_asked = await allow_reading(workspace, host, path, python, confirm)
+    enter_stage(f"verifying the checkpoints in {path}")
     reader = OutputReader.of(workspace.backend(host))
-    output = Output(host, await reader.read_output(_python(options), path))
+    output = Output(host, await reader.read_output(python, path))
+    if known is not None:
+        await advance(workspace, known)
+        return _begun(workspace, output, known)
     checkpoint = output.chosen(options.start)
-    if options.spec is None and options.data is None:
+    if given is None and options.data is None:
         return _inspected(output, checkpoint, options)
     made = _made(output, checkpoint, options)
-    planned = await _planned(workspace, output, checkpoint, options, made.text)
+    left = None if was_asked else confirm  # a call asks once
+    planned = await _planned(workspace, output, checkpoint, options, made.text, left)
     notes = (
         [*made.notes, *assumed_defaults(output, planned.config, made.known)] if made.is_ours else []
     )
     if options.dry_run:
-        again = "Adopt it: the same command without --dry-run."
+        again = "Adopt it: the same command without `--dry-run`."
         return output.answer(
             again,
             resume_from=checkpoint.step,
@@ -101,7 +130,29 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
             warnings=_warnings(planned, output, time.time()) or None,
             notes=notes,
         )
-    return await _begun(workspace, output, checkpoint, planned, notes)
+    plan_run.refuse_changed(planned)
+    run_id = await _begin(workspace, checkpoint, planned, key)
+    if run_id is None:  # the same key, at the same moment, in another process
+        return await adopt(
+            workspace, folder, options, idempotency_key=idempotency_key, confirm=confirm
+        )
+    answer = _begun(workspace, output, run_id)
+    warnings = _warnings(planned, output, time.time()) or None
+    return answer.model_copy(update={"warnings": warnings, "notes": notes})
+
+
+def _given_spec(workspace: Workspace, options: AdoptOptions, host: str) -> TrainingSpec | None:
+    """The spec that was given, for the host that trains."""
+    if options.spec is None:
+        return None
+    return load_allowed_spec(workspace, options.spec, [*options.sets, f"host={json.dumps(host)}"])
+
+
+def _key(value: str | None, host: str, path: str, options: AdoptOptions) -> IdempotencyKey | None:
+    if not value:
+        return None
+    asked = [options.spec, options.data, options.name, list(options.sets), options.start]
+    return IdempotencyKey(value, ADOPT, digest_of_request(host, path, *asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +181,7 @@ def _refuse_bad(options: AdoptOptions) -> None:
     if options.spec is not None and options.data is not None:
         raise UsageError(
             "BAD_ARGUMENT",
-            "--spec and --data were given: a spec names its data itself.",
+            "`--spec` and `--data` were given: a spec names its data itself.",
             "Leave one of them out.",
             field="data",
         )
@@ -151,7 +202,7 @@ def _place(folder: str, host: str | None) -> tuple[str, str]:
         if host is not None and host != named:
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"The folder is on {named}, and --host names {host}.",
+                f"The folder is on {named}, and `--host` names {host}.",
                 "Name one of them.",
                 field="host",
             )
@@ -169,13 +220,6 @@ def _place(folder: str, host: str | None) -> tuple[str, str]:
     return host, folder
 
 
-def _python(options: AdoptOptions) -> str | None:
-    """The interpreter that is to read the checkpoints, where one is named."""
-    if options.python is not None or options.spec is None:
-        return options.python
-    return plan_run.given_python(load_spec(options.spec, list(options.sets)))
-
-
 def _inspected(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> AdoptAnswer:
     """The folder, and its starting spec written where there is none yet."""
     place = output.folder if output.host == LOCAL else f"{output.host}:{output.folder}"
@@ -183,8 +227,9 @@ def _inspected(output: Output, checkpoint: FoundCheckpoint, options: AdoptOption
     name = options.name or _name_of(output)
     derived, notes = fields_to_continue(output, checkpoint, options.sets)
     text, needed = starting_spec(output, checkpoint, name, None, derived)
-    more = " ".join(["--data PATH", *(f"--set {field}=…" for field in needed if field != DATA)])
-    if options.dry_run:
+    sets = [word for field in needed if field != DATA for word in ("--set", f"{field}=…")]
+    more = " ".join(["--data", "PATH", *sets])
+    if options.dry_run or options.write is None:
         again = f"Continue from it: `{command} {more}`."
         return output.answer(again, spec_text=text, open=needed, notes=notes)
     written = _write_new(options.write, text)
@@ -213,7 +258,7 @@ def _write_new(path: Path, text: str) -> Path:
             raise UsageError(
                 "BAD_ARGUMENT",
                 f"{place} can't be written: {error.strerror}.",
-                "Name another place: --write PATH.",
+                "Name another place: `--write PATH`.",
                 field="write",
             ) from error
         return place
@@ -225,6 +270,7 @@ async def _planned(
     checkpoint: FoundCheckpoint,
     options: AdoptOptions,
     spec: str,
+    confirm: Confirm | None,
 ) -> Planned:
     """The plan of the run by its spec, with what it begins with.
 
@@ -234,9 +280,9 @@ async def _planned(
     sets = list(options.sets)
     if options.name is not None:
         sets.append(f"name={json.dumps(options.name)}")
-    loaded = load_spec(spec, [*sets, f"host={json.dumps(output.host)}"])
+    loaded = load_allowed_spec(workspace, spec, [*sets, f"host={json.dumps(output.host)}"])
     refuse_another_framework(loaded.framework, output.framework)
-    planned = await plan_run.plan_spec(workspace, spec, output.host, sets)
+    planned = await plan_run.plan_spec(workspace, spec, output.host, sets, confirm=confirm)
     refuse_another_shape(planned.config, output.found.shape)
     refuse_no_steps(int(planned.config["steps"]), checkpoint.resume_step)
     plan_run.refuse_unlaunchable(planned)
@@ -258,34 +304,35 @@ def _refuse_open(output: Output, needed: Sequence[str], sets: Sequence[str]) -> 
         raise UsageError(
             "BAD_ARGUMENT",
             f"{output.folder} doesn't record {' and '.join(lacking)}.",
-            f"Add {' '.join(f'--set {field}=…' for field in lacking)}, or write a spec (--spec).",
+            f"Add {' '.join(f'`--set {field}=…`' for field in lacking)}, or a spec by `--spec`.",
             field=lacking[0],
         )
 
 
-async def _begun(
+async def _begin(
     workspace: Workspace,
-    output: Output,
     checkpoint: FoundCheckpoint,
     planned: Planned,
-    notes: Sequence[str],
-) -> AdoptAnswer:
+    key: IdempotencyKey | None,
+) -> str | None:
+    """Start the run; None where the key was just taken."""
     step = checkpoint.resume_step
     desired = Desired(DesiredState.RUNNING, generation=1, mode="step", step=step, why=ADOPT)
-    run_id = await start_run(workspace, planned, desired)
-    assert run_id is not None  # no key that another could have taken
+    return await start_run(workspace, planned, desired, key)
+
+
+def _begun(workspace: Workspace, output: Output, run_id: str) -> AdoptAnswer:
+    """The answer of a call that has started a run, or found the one that an earlier call has."""
     begun = launched(workspace, run_id)
     return output.answer(
         begun.next_step or "",
-        resume_from=step,
+        resume_from=load_view(workspace, run_id).desired.step,
         run_id=run_id,
         name=begun.name,
         state=begun.state,
         attempt=begun.attempt,
         pending=begun.pending,
         cursor=begun.cursor,
-        warnings=_warnings(planned, output, time.time()) or None,
-        notes=notes,
     )
 
 

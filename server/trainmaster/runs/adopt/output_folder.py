@@ -101,7 +101,7 @@ class Output:
         raise StateError(
             "NO_CHECKPOINT",
             f"{self.folder} has no checkpoint of step {step}; there are: {steps}.",
-            "Leave --from out for the newest.",
+            "Leave `--from` out for the newest.",
         )
 
     def _reasons(self) -> str:

@@ -61,7 +61,7 @@ def assumed_defaults(output: Output, config: ConfigDocument, known: Sequence[str
         return []
     return [
         f"Not in the folder, so the plan's choice, which may differ from what it was: "
-        f"{', '.join(chosen)}. Give what you know with --set."
+        f"{', '.join(chosen)}. Give what you know with `--set`."
     ]
 
 
@@ -85,7 +85,7 @@ def _batch(fields: Mapping[str, Any], given: ConfigDocument) -> tuple[dict[str, 
     tokens = pieces * length
     note = (
         f"batch.tokens is {tokens}: {pieces} sequences of {length}, one device without "
-        "accumulation. Neither is in the folder: where there was more, --set batch.tokens=N."
+        "accumulation. Neither is in the folder: where there was more, `--set batch.tokens=N`."
     )
     return {"batch.tokens": tokens}, [note]
 

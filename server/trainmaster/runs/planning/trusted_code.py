@@ -61,6 +61,15 @@ def untrusted_code(workspace: Workspace, spec: TrainingSpec) -> list[Code]:
     return [code for code in code_of(spec) if known.get(code.key) is None]
 
 
+def untrusted_python(workspace: Workspace, host: str, python: str) -> Code | None:
+    """An interpreter of this machine that no person has trusted; None where the caller is one."""
+    if not workspace.policy.bound or host not in HERE or _is_systems(python):
+        return None
+    found = _found(PYTHON_FIELD, _located(python))
+    known = workspace.control.facts
+    return next((code for code in found if known.get(code.key) is None), None)
+
+
 def code_at(field: str, path: Path, content: bytes | None = None) -> Code | None:
     """The code at a path; None where there is none. `content`: what was read there before."""
     place = os.path.abspath(path)

@@ -30,7 +30,7 @@ ONE_TABLE = """
     DROP TABLE idempotency;
     DROP TABLE instance_keys;
     """
-Action = Literal["launch", "attach", "resume", "provision"]
+Action = Literal["launch", "attach", "adopt", "resume", "provision"]
 Kind = Literal["run", "instance"]
 
 

@@ -40,7 +40,7 @@ class AdoptAnswer(WholeAnswer):
 
     keep_null: ClassVar[frozenset[str]] = frozenset({"resume_from"})
     documents: ClassVar[frozenset[str]] = frozenset({"spec_text"})
-    cap = Cap(128_000, drops=("skipped", "checkpoints"))
+    cap = Cap(drops=("skipped", "checkpoints"))
 
     framework: str
     folder: str

@@ -43,6 +43,16 @@ class PlanAnswer(WholeAnswer):
     next_step: str | None = None
 
 
+class RenderAnswer(WholeAnswer):
+    """The bundle of a spec; `files`: the files and folders in `folder`."""
+
+    name: str
+    folder: str
+    files: list[str]
+    warnings: list[str] | None = None
+    next_step: str
+
+
 class LaunchAnswer(WholeAnswer):
     run_id: str
     state: State

@@ -1,0 +1,104 @@
+"""Renders the bundle of a spec into a folder of this machine, to be read or run by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainer_runtime.core.files.private import share
+from trainmaster.plan.render import Bundle, render
+from trainmaster.runs.fetch import folder_below_downloads
+from trainmaster.runs.planning import plan_run
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import RenderAnswer
+from trainmaster.words.assets import find_assets
+from trainmaster.words.errors import StorageError, UsageError
+
+
+async def render_spec(
+    workspace: Workspace,
+    spec: str,
+    folder: Path,
+    *,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+) -> RenderAnswer:
+    """Plan a spec as a launch would, and write what would be placed on the host into `folder`,
+    which must not exist or be empty. The run's id is the spec's name.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, the folder holds something.
+        StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
+        TrainmasterError: the launch is impossible.
+    """
+    _refuse_full(folder)
+    planned = await plan_run.plan_spec(workspace, spec, host, sets)
+    plan_run.refuse_unlaunchable(planned)
+    bundle = render(planned.plan, planned.spec.name, find_assets())
+    try:
+        _write(bundle, folder)
+    except OSError as error:
+        raise StorageError(
+            "ROOT_NOT_WRITABLE",
+            f"{folder} can't be written: {error.strerror}.",
+            "Name a folder that can be made, on a disk with room.",
+            field="folder",
+        ) from error
+    return RenderAnswer(
+        name=planned.spec.name,
+        folder=str(folder),
+        files=sorted({path.partition("/")[0] for path in bundle.files}),
+        warnings=list(planned.plan.warnings) or None,
+        next_step="Read train.py, and training_config.yaml for the reason of each value; "
+        "`trainmaster launch SPEC` starts the same.",
+    )
+
+
+async def render_below(
+    workspace: Workspace,
+    spec: str,
+    folder: str,
+    *,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+) -> RenderAnswer:
+    """`render_spec` for tools: into a folder below the settings' download root, nowhere else.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `render_spec`.
+    """
+    target = folder_below_downloads(workspace, folder)
+    return await render_spec(workspace, spec, target, host=host, sets=sets)
+
+
+def _refuse_full(folder: Path) -> None:
+    if folder.is_symlink() or folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{folder} exists and is not an empty folder.",
+            "Name a new folder: nothing is replaced.",
+            field="folder",
+        )
+
+
+def _write(bundle: Bundle, folder: Path) -> None:
+    """All files, or no folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for path, content in bundle.files.items():
+            target = part / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        for place in (part, *part.rglob("*")):
+            share(place)
+        for path in bundle.executable:
+            (part / path).chmod((part / path).stat().st_mode | stat.S_IXUSR)
+        os.rename(part, folder)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
