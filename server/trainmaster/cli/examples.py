@@ -28,10 +28,15 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trainmaster metrics run-a run-b --x tokens --csv",
         "trainmaster metrics train.log --from 1000",
     ),
+    "mcp": (
+        "trainmaster mcp --toolsets operator --read-only",
+        "trainmaster mcp --toolsets observer --tools stop,resume",
+    ),
     "monitor": ("trainmaster monitor", "trainmaster monitor my-gpt --json"),
     "offers": ("trainmaster offers --gpu h100 --spec gpt.yaml",),
     "plan": ("trainmaster plan gpt.yaml", "trainmaster plan gpt.yaml --set steps=5000"),
     "plot": ("trainmaster plot my-gpt -o loss.png", "trainmaster plot run-a run-b"),
+    "render": ("trainmaster render gpt.yaml ./bundle",),
     "resume": (
         "trainmaster resume my-gpt",
         "trainmaster resume my-gpt --from best --set steps=8000",
