@@ -55,7 +55,7 @@ def test_the_list_and_the_answers_keep_their_limits_and_the_page_shows_them(
     assert not beyond
     most = dict(largest())
     assert {name: size for name, size in most.items() if size > LARGEST} == {}
-    assert set(most) == set(listed)
+    assert set(most) == set(listed) == {case.tool for case in cases}
     figures = {
         "list": {name: list(pair) for name, pair in listed.items()},
         "answers": {case.key: [answers[case.key], case.limit] for case in cases},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,14 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         known = f"{_COMMON_WORDS} {_OWN_WORDS} {_TOPIC_WORDS}".split()
         assert set(tool.input_schema["properties"]) <= set(known)
         assert tool.input_schema["additionalProperties"] is False
+
+
+def test_descriptions_name_tools_that_exist() -> None:
+    verbs = "list|get|plan|query|tail|wait|fetch|clean|add|create|inspect"
+    for definition in (one for tools in TOOLSETS.values() for one in tools):
+        text = definition.function.__doc__ or ""
+        named = re.findall(rf"\b(?:{verbs})_[a-z_]+", text)
+        assert set(named) <= set(ALL_TOOLS), definition.name
 
 
 def names_of(**options: Any) -> list[str]:

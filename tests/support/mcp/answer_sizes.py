@@ -39,12 +39,14 @@ _KEYS = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s")
 
 
 class Case(NamedTuple):
-    """A call of a tool, and the tokens that its answer may take."""
+    """A call of a tool, and the tokens that its answer may take. Without `arguments` the answer is
+    an example: each field has a value, each list so many `entries`."""
 
     tool: str
     shown: str
     limit: int
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | None
+    entries: int = 0
 
     @property
     def key(self) -> str:
@@ -55,9 +57,10 @@ def typical(workspace: Workspace, folder: Path) -> list[Case]:
     """The calls whose answers are measured. Plants the runs that they are about, and writes a log
     and a corpus into `folder`."""
     runs = [_plant(workspace, number) for number in range(_RUNS)]
-    log, spec = folder / "train.log", folder / "corpus.txt"
+    log, corpus = folder / "train.log", folder / "corpus.txt"
     log.write_text("".join(f"step {n} loss {4 - n / 999:.4f} lr 0.0003\n" for n in range(3000)))
-    spec.write_text("Some text to train on. " * 5000)
+    corpus.write_text("Some text to train on. " * 5000)
+    small = _SPEC.format(corpus=corpus)
     one, failed = {"run_id": runs[1]}, {"run_id": runs[0]}
     compared = {"run_id": [f"gpt-lr{n}" for n in range(1, 9)], "key": list(_KEYS)}
     return [
@@ -77,9 +80,13 @@ def typical(workspace: Workspace, folder: Path) -> list[Case]:
         Case("tail_log", "a run", 1200, one),
         Case("tail_log", "a log file", 1200, {"run_id": str(log)}),
         Case("list_checkpoints", "3 checkpoints", 400, failed),
-        Case("plan_run", "a small model", 2200, {"spec": _SPEC.format(corpus=spec)}),
+        Case("plan_run", "a small model", 900, {"spec": small}),
         Case("list_hosts", "none added", 150, {}),
         Case("costs", "nothing rented", 40, {}),
+        Case("render", "a small model", 250, {"spec": small, "folder": "shown"}),
+        Case("launch", "a small model", 250, {"spec": small, "idempotency_key": "once"}),
+        Case("stop", "a running one", 150, {"run_id": "my-gpt"}),
+        *(Case(tool, f"{n} entries a list", limit, None, n) for tool, limit, n in _EXAMPLES),
     ]
 
 
@@ -88,6 +95,9 @@ async def measured(environment: dict[str, str], cases: list[Case]) -> dict[str, 
     found = {}
     async with connected(environment) as client:
         for case in cases:
+            if case.arguments is None:
+                found[case.key] = tokens_of(_example(case.tool, case.entries))
+                continue
             result = await client.call_tool(case.tool, case.arguments)
             assert not result.is_error, (case, result.content)
             found[case.key] = tokens_of(result.structured_content)
@@ -100,7 +110,14 @@ def largest() -> Iterator[tuple[str, int]]:
     for definitions in TOOLSETS.values():
         for definition in definitions:
             kind = answer_type(definition.function)
-            yield definition.name, tokens_of(_full(kind).model_dump(mode="json"))
+            yield definition.name, tokens_of(_filled(kind, _FULL).model_dump(mode="json"))
+
+
+def _example(tool: str, entries: int) -> dict[str, Any]:
+    functions = {one.name: one.function for tools in TOOLSETS.values() for one in tools}
+    size = _Size((entries, entries, 2, 1), "Qwen3-8B at step 4100")
+    shown: dict[str, Any] = _filled(answer_type(functions[tool]), size).model_dump(mode="json")
+    return shown
 
 
 def answer_type(function: Callable[..., Any]) -> type[WholeAnswer]:
@@ -166,34 +183,59 @@ def _journal(number: int) -> list[EventBody]:
     return running
 
 
-_WORDS = "The loss rose from 2.61 to 9.04 at step 4100 and did not come back within 200 steps. "
-# Entries of a list or map, by its depth.
-_ENTRIES = (300, 12, 4, 2, 1)
+# Tools whose calls take a host, a provider or a user, with a limit and entries.
+_EXAMPLES = (
+    ("plot_metrics", 250, 3),
+    ("list_offers", 2600, 20),
+    ("inspect_run", 850, 3),
+    ("attach", 350, 3),
+    ("adopt", 700, 3),
+    ("resume", 350, 3),
+    ("fetch_files", 250, 3),
+    ("clean_run", 150, 3),
+    ("add_host", 350, 5),
+    ("create_alert", 250, 3),
+    ("provision", 200, 3),
+    ("release", 150, 3),
+)
 
 
-def _full(kind: type[Answer], depth: int = 0) -> Any:
-    """An answer with much text in every field, and many entries in every list and map."""
+class _Size(NamedTuple):
+    """Entries of a list or map, by its depth, and the text of each string."""
+
+    entries: tuple[int, ...]
+    text: str
+
+
+_FULL = _Size(
+    (300, 12, 4, 2, 1),
+    "The loss rose from 2.61 to 9.04 at step 4100 and did not come back within 200 steps. " * 5,
+)
+
+
+def _filled(kind: type[Answer], size: _Size, depth: int = 0) -> Any:
+    """An answer with a value in every field."""
     hints = get_type_hints(kind)
     given = {
-        field.alias or name: _value(hints[name], depth)
+        field.alias or name: _value(hints[name], size, depth)
         for name, field in kind.model_fields.items()
         if name != "shortened"
     }
     return kind.model_validate(given)
 
 
-def _value(annotation: Any, depth: int) -> Any:
+def _value(annotation: Any, size: _Size, depth: int) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return _value(next(one for one in arguments if one is not type(None)), depth)
+        return _value(next(one for one in arguments if one is not type(None)), size, depth)
     if origin is Literal:
         return arguments[-1]
-    entries = _ENTRIES[min(depth, len(_ENTRIES) - 1)]
+    entries = size.entries[min(depth, len(size.entries) - 1)]
     if origin is list:
-        return [_value(arguments[0], depth + 1)] * entries
+        return [_value(arguments[0], size, depth + 1)] * entries
     if origin is dict:
-        item = _value(arguments[1], depth + 1)
+        item = _value(arguments[1], size, depth + 1)
         return {f"key_{number}": item for number in range(entries)}
     if isinstance(annotation, type) and issubclass(annotation, Answer):
-        return _full(annotation, depth).model_copy()
-    return {str: _WORDS * 5, int: 41250, float: 2.6125, bool: True}.get(annotation, _WORDS)
+        return _filled(annotation, size, depth).model_copy()
+    return {str: size.text, int: 41250, float: 2.6125, bool: True}.get(annotation, size.text)
