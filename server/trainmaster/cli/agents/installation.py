@@ -39,7 +39,8 @@ def plan_installation(
     """What connects the client of that name, for the user or in a project's folder.
 
     Raises:
-        UsageError: `BAD_ARGUMENT` for an unknown client; `AGENT_CONFIG_UNREADABLE`.
+        UsageError: `BAD_ARGUMENT` for an unknown client, or a project whose links lead out of it;
+            `AGENT_CONFIG_UNREADABLE`.
     """
     if (client := CLIENTS.get(name)) is None:
         raise UsageError(
@@ -51,6 +52,8 @@ def plan_installation(
         (user_home, client.user_file) if project is None else (project, client.project_file)
     )
     config = (folder / file).resolve()  # a link stays a link
+    if project is not None:
+        _refuse_outside(project, [config, *([folder / client.skills] if client.skills else [])])
     before = _text(config)
     after = with_server(client, config, before or "", client.entry(server))
     skills = {} if client.skills is None else _skills(folder / client.skills)
@@ -78,6 +81,18 @@ def carry_out(installation: Installation) -> None:
             f"{error.filename or config} can't be written: {error.strerror}.",
             "Make it writable, or name a project's folder by --project.",
         ) from error
+
+
+def _refuse_outside(project: Path, places: Sequence[Path]) -> None:
+    """A project may come from somebody else: its links would lead to the user's own files."""
+    for place in places:
+        if not place.resolve().is_relative_to(project.resolve()):
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"{place} is outside of {project}: a link in the project leads there.",
+                "Remove the link, or leave out --project to install for yourself.",
+                field="project",
+            )
 
 
 def own_server(arguments: Sequence[str], environment: Mapping[str, str]) -> Server:
