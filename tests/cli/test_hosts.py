@@ -51,7 +51,8 @@ def test_a_host_is_added_listed_checked_and_removed(command: Command, box: Sshd)
     assert added["fingerprint"].startswith("SHA256:")
     code, checked = command("hosts", "check", "gpu1")
     assert (code, checked["ok"]) == (0, True)
-    assert all(set(row) <= {"name", "state", "found", "remedy"} for row in checked["checks"])
+    fields = {"name", "state", "found", "remedy", "untrusted_remedy"}
+    assert all(set(row) <= fields for row in checked["checks"])
     _, listed = command("hosts")
     [local, row] = listed["hosts"]
     assert (local["name"], row["name"], row["state"]) == ("local", "gpu1", "ok")

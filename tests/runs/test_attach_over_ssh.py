@@ -112,9 +112,9 @@ class TestAsAnOrdinaryUser:
         log.chmod(0o600)
         error = remote("attach", "--host", "box", "--log", str(log), code=1)["error"]
         assert error["code"] == "LOG_NOT_READABLE"
-        assert f"chmod o+r {log}" in error["fix"]
+        assert f"chmod o+r {log}" in error["message"]
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
             asked = ("attach", "--host", "box", "--pid", str(process.pid))
             error = remote(*asked, code=1)["error"]
         assert error["code"] == "NOT_OWNER"
-        assert "readlink" in error["fix"]
+        assert "readlink" in error["message"]

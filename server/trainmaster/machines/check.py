@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
@@ -98,9 +99,15 @@ async def _by_runtime(host: Host, found: Connection, within_s: float) -> _HostRe
 
 
 def _report(answer: Fields, command_s: float) -> _HostReport:
-    rows = [CheckRow.model_validate(row.values) for row in answer.sections("checks")]
+    rows = [_row(row.values) for row in answer.sections("checks")]
     rows.append(_clock(answer.time("time") - time.time() + command_s / 2))
     return _HostReport(rows, [_gpu(gpu) for gpu in answer.sections("gpus")])
+
+
+def _row(values: Mapping[str, object]) -> CheckRow:
+    """A row as a host reports it, whose remedy is in the host's words."""
+    others = {name: value for name, value in values.items() if name != "remedy"}
+    return CheckRow.model_validate({**others, "untrusted_remedy": values.get("remedy")})
 
 
 async def _by_shell(host: Host, found: Connection) -> _HostReport:
@@ -115,7 +122,7 @@ async def _by_shell(host: Host, found: Connection) -> _HostReport:
         if mark == "row" and len(fields) == 4 and fields[1] in ("ok", "warn", "fail"):
             name, state, text, remedy = fields
             row = {"name": name, "state": state, "found": text, "remedy": remedy or None}
-            report.rows.append(CheckRow.model_validate(row))
+            report.rows.append(_row(row))
         elif mark == "time" and fields[0].isdigit():
             # Whole seconds: on average half a second has passed.
             skew_s = float(fields[0]) + 0.5 - received + (found.command_s or 0.0) / 2

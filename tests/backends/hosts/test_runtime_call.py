@@ -52,7 +52,8 @@ class AnsweringHost(LocalHost):
 
 
 def call(**changes: Any) -> RuntimeCall:
-    return RuntimeCall("gc", ["/cache", "--named"], FAILURE, 30.0, **changes)
+    changes = {"failure": FAILURE, **changes}
+    return RuntimeCall("gc", ["/cache", "--named"], timeout_s=30.0, **changes)
 
 
 def answered(output: str, code: int = 0, errors: str = "", **changes: Any) -> dict[str, Any]:
@@ -119,6 +120,13 @@ def test_an_answer_that_can_not_be_parsed_is_none() -> None:
     assert refused("{}", parse=lambda answer: answer.text("freed")).code == "ROOT_NOT_WRITABLE"
 
 
+def test_an_answer_that_makes_no_sense_is_the_host_s_fault_and_not_a_defect() -> None:
+    failure = Failure("The files could not be listed", "Check the folder.")
+    for text in ("[" * 900 + "]" * 900, "not JSON"):
+        assert refused(text, failure=failure).code == "HOST_DATA_REFUSED"
+    assert refused("", 1, "Traceback", failure=failure).code == "INTERNAL"
+
+
 def test_an_exit_code_may_have_a_failure_of_its_own() -> None:
     without = Failure("Reading checkpoints takes PyTorch", "Install it.", "ENVIRONMENT_UNUSABLE")
     error = refused("", 77, "python3 has no PyTorch", failures={77: without})
@@ -129,9 +137,12 @@ def test_an_exit_code_may_have_a_failure_of_its_own() -> None:
 def test_a_verb_may_refuse_with_an_error_of_its_own() -> None:
     refusal = {"code": "NOT_OWNER", "message": "It is somebody's.\nReally", "fix": "Ask them."}
     error = refused(json.dumps({"refused": refusal}))
-    assert (error.code, error.message) == ("NOT_OWNER", "It is somebody's. Really")
-    assert (error.fix, error.retryable) == ("Ask them.", False)
-    assert refused(json.dumps({"refused": {**refusal, "code": "NO_SUCH"}})).code == "INTERNAL"
+    quoted = "It is somebody's. Really The host advises: “Ask them.”"
+    assert (error.code, error.message, error.retryable) == ("NOT_OWNER", quoted, False)
+    assert "add the host again as the owner" in error.fix  # ours, whatever a host advises
+    for code in ("NO_SUCH", "CONFIRMATION_REQUIRED"):
+        other = refused(json.dumps({"refused": {**refusal, "code": code}}))
+        assert (other.code, "Ask them" in other.fix) == ("HOST_DATA_REFUSED", False)
     assert refused('{"refused": {"code": "NOT_OWNER"}}').code == "ROOT_NOT_WRITABLE"
     assert refused('{"refused": []}').code == "ROOT_NOT_WRITABLE"
 

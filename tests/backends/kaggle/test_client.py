@@ -150,8 +150,9 @@ def test_outputs_are_listed_page_by_page_without_unsafe_names(
     asked: Asked, site: KaggleSite
 ) -> None:
     site.page_size, site.odd_outputs = 2, ["../out", "/etc/passwd", "a/../../b", "a\nb"]
-    ref = asked.ran(site, "tm-many", "[(working / str(n)).write_text('') for n in range(5)]")
-    assert asked(asked.client.outputs(ref)) == ["0", "1", "2", "3", "4"]
+    names = [*"01234", "Model.bin", "model.bin", "NUL", "com1.txt", "n" * 250]
+    ref = asked.ran(site, "tm-many", f"[(working / name).write_text('') for name in {names}]")
+    assert asked(asked.client.outputs(ref)) == [*"01234", "Model.bin"]
 
 
 def test_a_broken_download_is_resumed(asked: Asked, site: KaggleSite, tmp_path: Path) -> None:

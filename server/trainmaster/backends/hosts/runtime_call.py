@@ -2,13 +2,14 @@
 answers, and to raise their errors.
 
 A verb prints its answer as one line of JSON, the last of its output. In place of an answer it may
-print `{"refused": {"code", "message", "fix"}}`, an error of its own, or `{"error": TEXT}`.
+print `{"refused": {"code", "message", "fix"}}`, an error of its own, or `{"error": TEXT}`. Its
+texts are the host's: they are quoted, and never the fix of an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from trainer_runtime.core.decoding import (
@@ -21,12 +22,28 @@ from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.ssh import Completed
-from trainmaster.words.errors import CODES, HostError
+from trainmaster.words.errors import HostError
 
 Parsed = TypeVar("Parsed")
 
 _LAST_WORDS = 300
 _MALFORMED = (*ODD_FIELDS, LookupError)
+
+# The codes that a verb may refuse with, and what to do then.
+_REMEDIES = {
+    "LOG_NOT_READABLE": "Give the absolute path of a text file that the training writes and that "
+    "your account on the host may read.",
+    "NO_SUCH_PROCESS": "List the processes there (`ps -eo pid,user,etime,args`), or attach to the "
+    "log of the training.",
+    "NOT_OWNER": "Attach to the log of the training, or add the host again as the owner of the "
+    "process.",
+    "TMUX_NOT_FOUND": "List the sessions there (`tmux list-panes -a`).",
+    "SCREEN_NOT_FOUND": "List the sessions there (`screen -ls`).",
+    "PANE_TAKEN": "Attach to the log that the output goes to.",
+    "OUTPUT_UNKNOWN": "Give the folder that the training writes its checkpoints into.",
+    "OUTPUT_IS_OURS": "Resume that run (`trainmaster resume RUN`), or give another folder.",
+    "ENVIRONMENT_UNUSABLE": "Name an interpreter with PyTorch 2.6 or newer (`--python PATH`).",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +137,20 @@ async def _run(host: Host, call: RuntimeCall) -> Completed:
 
 
 def _refusal(refused: Fields) -> HostError:
-    code = refused.text("code")
-    message, fix = _one_line(refused.text("message")), _one_line(refused.text("fix"))
-    return HostError(code if code in CODES else "INTERNAL", message, fix)
+    """The host's reason, and what it advises, are quoted; what to do is said in our own words."""
+    code, fix = refused.text("code"), _one_line(refused.text("fix"))
+    message = f"{_one_line(refused.text('message'))} The host advises: “{fix}”"
+    if code in _REMEDIES:
+        return HostError(code, message, _REMEDIES[code])
+    fix = "Check the host; `trainmaster doctor` checks this machine."
+    return HostError("HOST_DATA_REFUSED", f"A host refuses with an unknown code. {message}", fix)
 
 
 def _failed(call: RuntimeCall, done: Completed) -> HostError:
     words = (done.errors or done.output).strip()[-_LAST_WORDS:]
     failure = call.failures.get(done.code, call.failure)
+    if done.code == 0 and failure.code == "INTERNAL":
+        failure = replace(failure, code="HOST_DATA_REFUSED")
     return _error(failure, words or f"exit code {done.code}")
 
 

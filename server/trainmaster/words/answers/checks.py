@@ -8,12 +8,16 @@ from trainmaster.words.answers.base import Answer
 
 
 class CheckRow(Answer):
-    """`fail`: no training can run; `warn`: some can't or run worse, or an extra is missing."""
+    """`fail`: no training can run; `warn`: some can't or run worse, or an extra is missing.
+
+    `untrusted_remedy`: what the checked host itself advises.
+    """
 
     name: str
     state: Literal["ok", "warn", "fail"]
     found: str
     remedy: str | None = None
+    untrusted_remedy: str | None = None
 
 
 def passed(name: str, found: str) -> CheckRow:
