@@ -107,7 +107,7 @@ def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
         name="trainmaster",
         cls=_Sections,
         help="Plan, launch, watch and recover LLM trainings that outlive this session.",
-        epilog="`trainmaster COMMAND --help` has the options and examples of a command.",
+        epilog="With --help, each command shows its options and examples.",
         add_completion=not named,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -135,7 +135,7 @@ class _Sections(TyperGroup):
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        print(f"trainmaster {__version__}")
+        print("trainmaster", __version__)
         raise typer.Exit()
 
 

@@ -62,7 +62,7 @@ def _is_reported(change: Change, reported: Reported) -> bool:
 def event_of(change: Change, view: RunView) -> MonitorEvent:
     """The change in words: with the newest loss, and the command that leads on."""
     run_id, has_begun = view.run.run_id, change.event not in _BEFORE_STEPS
-    command = "diagnose" if change.event in _TO_DIAGNOSE else "status"
+    is_to_diagnose = change.event in _TO_DIAGNOSE
     return MonitorEvent(
         t=change.t,
         event=change.event,
@@ -73,7 +73,9 @@ def event_of(change: Change, view: RunView) -> MonitorEvent:
         detail=None if change.detail == change.event else change.detail,
         finding=change.finding,
         metrics=(has_begun and newest_losses(view)) or None,
-        next_step=f"trainmaster {command} {run_id}",
+        next_step=f"trainmaster diagnose {run_id}"
+        if is_to_diagnose
+        else f"trainmaster status {run_id}",
     )
 
 
