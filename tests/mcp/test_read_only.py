@@ -10,7 +10,7 @@ import ast
 import inspect
 import os
 import textwrap
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
@@ -50,11 +50,13 @@ from trainmaster.runs.list_alerts import list_alerts
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.logs import read_log
+from trainmaster.runs.monitor.service import monitor
 from trainmaster.runs.overview import overview
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.plot import sketch_runs
 from trainmaster.runs.status_page import get_page
 from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.watch import Watch
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers import transfer
 from trainmaster.words.paths import Home
@@ -154,9 +156,27 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
         "keeper": [lambda w: keeper_status(w, {"HOME": str(w.home.root)})],
         "doctor": [examine],
         "log": [list_actions],
+        "monitor": [monitored],
+        "watch": [lambda w: watched_rows(w, ()), lambda w: watched_rows(w, runs)],
         # Of the command, what acts stands beside this: `maintaining`.
         "wait": [lambda w, run=run: wait_for_event(w, run, timeout_s=0.3) for run in runs],
     }
+
+
+async def monitored(workspace: Workspace) -> None:
+    """Two rounds of a monitor, which reports to nobody."""
+    rounds = iter((True, True))
+
+    async def report(_: object) -> None:
+        return
+
+    await monitor(workspace, report=report, is_heard=lambda: next(rounds, False))
+
+
+async def watched_rows(workspace: Workspace, runs: Sequence[str]) -> None:
+    watch = Watch(workspace, runs)
+    assert watch.hosts
+    assert watch.rows().runs
 
 
 # Of these, parts may only read; as a whole they act.
