@@ -12,6 +12,7 @@ from support.runs.running_run import (
     CommandLine,
     kill,
     let_it_run,
+    pace,
     processes_of,
     small_spec,
     wait_until,
@@ -22,8 +23,8 @@ from trainer_runtime.core.files.durable import is_locked
 
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))
-# Steps of some 10 ms: longer than all the kills take.
-STEPS = 250 * (KILLS + 2)
+# Steps of some 25 ms: longer than all the kills take.
+STEPS = 100 * (KILLS + 2)
 _ALERTS = (
     "[{name: going, when: 'loss > 0.1 for 3', to: ops}, {name: done, when: state completed, "
     "to: ops}, {name: evaluated, when: val_loss > 0.1, to: ops, severity: info}]"
@@ -37,8 +38,8 @@ def spec_for(command: CommandLine, folder: Path, receiver: Receiver, sender: str
         f"destinations: {{ops: {{kind: webhook, url: '{receiver.url}', sender: {sender}}}}}\n"
     )
     spec = folder / "spec.yaml"
-    changes = {"steps": str(STEPS), "checkpoint": "{every: 500, keep_latest: 2}"}
-    changes["eval"] = "{every_steps: 200, batches: 1}"
+    changes = {"steps": str(STEPS), "checkpoint": "{every: 200, keep_latest: 2}"}
+    changes |= {"eval": "{every_steps: 100, batches: 1}", "env": pace(folder)}
     spec.write_text(small_spec(folder, alerts=_ALERTS, **changes))
     return str(spec)
 

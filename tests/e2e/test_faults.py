@@ -14,8 +14,8 @@ from support.runs.faults import (
     SEED,
     assert_the_same_was_learnt,
     strikes_on,
-    struck_spec,
     train,
+    two_specs,
 )
 from support.runs.running_run import CommandLine
 
@@ -30,10 +30,10 @@ def test_a_run_survives_whatever_is_killed_with_nothing_lost_or_doubled(
     def kill_tmux(_run: str) -> None:
         subprocess.run(["tmux", "kill-server"], env=command.environment, capture_output=True)
 
-    spec = struck_spec(tmp_path)
+    quick, struck = two_specs(tmp_path)
     strikes = {**strikes_on(command, "trainer", "hold", "supervisor"), "tmux": kill_tmux}
-    undisturbed = train(command, spec, {}, 0)
-    disturbed = train(command, spec, strikes, KILLS)
+    undisturbed = train(command, quick, {}, 0)
+    disturbed = train(command, struck, strikes, KILLS)
     assert_the_same_was_learnt(command, undisturbed, disturbed)
     before = _contents(command.home)
     command("replay")

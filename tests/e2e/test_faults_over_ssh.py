@@ -19,14 +19,15 @@ from support.runs.faults import (
     SEED,
     assert_the_same_was_learnt,
     strikes_on,
-    struck_spec,
     train,
+    two_specs,
 )
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     kill,
     let_it_run,
+    pace,
     small_spec,
     wait_until,
 )
@@ -66,14 +67,14 @@ def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
     print(f"seed {SEED}, {KILLS} kills")
-    spec = struck_spec(tmp_path, host="gpu1", environment=ENVIRONMENT)
+    quick, struck = two_specs(tmp_path, host="gpu1", environment=ENVIRONMENT)
     strikes = {
         **strikes_on(remote, "trainer", "hold", "supervisor"),
         "connections": lambda _run: sshd.drop_connections(),
         "the host's follower": lambda _run: [kill(pid) for pid in sshd.followers],
     }
-    undisturbed = train(remote, spec, {}, 0)
-    disturbed = train(remote, spec, strikes, KILLS)
+    undisturbed = train(remote, quick, {}, 0)
+    disturbed = train(remote, struck, strikes, KILLS)
     assert_the_same_was_learnt(remote, undisturbed, disturbed)
 
 
@@ -84,7 +85,7 @@ def test_an_client_that_is_killed_at_any_time_loses_and_doubles_nothing(
     print(f"seed {SEED}, {OPERATOR_KILLS} kills")
     chosen = random.Random(SEED)
     spec = tmp_path / "spec.yaml"
-    changes = {"host": "gpu1", "environment": ENVIRONMENT, "steps": "800"}
+    changes = {"host": "gpu1", "environment": ENVIRONMENT, "steps": "200", "env": pace(tmp_path)}
     spec.write_text(small_spec(tmp_path, **changes))
     (tmp_path / "corpus" / "large.txt").write_text("A line of text to learn from.\n" * LARGE_LINES)
     proxy.latency_s = SLOW_S
@@ -104,7 +105,7 @@ def test_an_client_that_is_killed_at_any_time_loses_and_doubles_nothing(
     ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["event"] == "completed"
     loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
-    assert loss["steps"] == list(range(1, 801))
+    assert loss["steps"] == list(range(1, 201))
     assert remote("status", run)["attempt"] == 1
     assert_mirror_equals_the_host(remote, run)
     assert {"launching", "uploading"} <= set(seen)

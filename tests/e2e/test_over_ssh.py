@@ -32,7 +32,6 @@ from support.sync.mirrors import assert_mirror_equals_the_host
 CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "6"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 PARTITION_S = float(os.environ.get("TRAINMASTER_FAULT_PARTITION_S", "12"))
-MODEL = "{n_layer: 2, n_head: 2, d_model: 64, dropout: 0.1}"
 
 
 @pytest.fixture
@@ -92,8 +91,8 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
 ) -> None:
     print(f"seed {SEED}, {CUTS} cuts")
     chosen = random.Random(SEED)
-    steps = 100 * (CUTS + 4)
-    changes = {"steps": str(steps), "checkpoint": "{every: 100}", "model": MODEL}
+    steps = 50 * (CUTS + 4)
+    changes = {"steps": str(steps), "checkpoint": "{every: 50}", "env": pace(tmp_path)}
     spec = tmp_path / "spec.yaml"
     spec.write_text(remote_spec(tmp_path, **changes))
     run = _launched_by_commands_that_are_killed(remote, spec, chosen)
@@ -118,7 +117,7 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
 def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
-    spec = remote_spec(tmp_path, steps="1000", model=MODEL, env=pace(tmp_path))
+    spec = remote_spec(tmp_path, steps="300", env=pace(tmp_path))
     run = remote("launch", spec)["run_id"]
     remote("wait", run, "--until", "step:20", "--timeout", str(LONGEST_S))
     windows = sshd.root / "windows"
@@ -127,7 +126,7 @@ def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     added(remote, sshd, root=f"{sshd.home}/another")
     ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["event"] == "completed"
-    assert remote("checkpoints", run, "--verify")["resume_from"] == 1000
+    assert remote("checkpoints", run, "--verify")["resume_from"] == 300
     assert_mirror_equals_the_host(remote, run)
     assert remote("clean", run, "--yes")["freed_bytes"] > 0
     assert not remote.folder(run).root.exists()
@@ -138,8 +137,8 @@ def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
 def test_a_reboot_ends_an_attempt_and_the_next_continues(home: Path, tmp_path: Path) -> None:
     with Sshd(pid_namespace=True) as sshd:
         remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
-        changes = {"steps": "1000", "checkpoint": "{every: 25}", "model": MODEL}
-        changes["env"] = begin_with(tmp_path / "standing", standing_after(300, 1))
+        changes = {"steps": "160", "checkpoint": "{every: 25}"}
+        changes["env"] = begin_with(tmp_path / "standing", standing_after(120, 1))
         run = remote("launch", remote_spec(tmp_path, **changes))["run_id"]
         remote("wait", run, "--until", "step:60", "--timeout", str(LONGEST_S))
         wait_until(lambda: _saved(remote, run) >= 50, "its checkpoint", LONGEST_S)
@@ -150,7 +149,7 @@ def test_a_reboot_ends_an_attempt_and_the_next_continues(home: Path, tmp_path: P
         assert first["reason"] == "reboot"
         assert second["started_at_step"] >= 50
         loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
-        assert loss["steps"] == list(range(1, 1001))
+        assert loss["steps"] == list(range(1, 161))
         assert_mirror_equals_the_host(remote, run)
 
 

@@ -17,6 +17,7 @@ from support.runs.running_run import (
     CommandLine,
     kill,
     let_it_run,
+    pace,
     processes_of,
     small_spec,
     wait_until,
@@ -27,20 +28,21 @@ from trainer_runtime.core.protocol.lines import complete_lines
 
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
-# Steps of some 10 ms: longer than all the strikes take.
-STEPS = 100 * (KILLS + 6)
-MODEL = "{n_layer: 2, n_head: 2, d_model: 64, dropout: 0.1}"
+# Of the run that is struck, 25 ms each: longer than all the strikes take.
+STEPS = 40 * (KILLS + 6)
 
 Strike = Callable[[str], object]
 
 
-def struck_spec(folder: Path, **changes: str) -> Path:
-    """A spec whose run outlasts all strikes, and comes back after each."""
-    path = folder / "spec.yaml"
-    wanted = {"steps": str(STEPS), "checkpoint": "{every: 50, keep_latest: 3}", "model": MODEL}
-    wanted |= {"batch": "{tokens: 512}", "recovery": "{max_restarts: 50}", **changes}
-    path.write_text(small_spec(folder, **wanted))
-    return path
+def two_specs(folder: Path, **changes: str) -> tuple[Path, Path]:
+    """One whose run nothing disturbs, and one of the same training whose run outlasts all strikes
+    and comes back after each."""
+    wanted = {"steps": str(STEPS), "checkpoint": "{every: 20, keep_latest: 3}"}
+    wanted |= {"recovery": "{max_restarts: 50}", **changes}
+    quick, struck = folder / "quick.yaml", folder / "struck.yaml"
+    quick.write_text(small_spec(folder, **wanted))
+    struck.write_text(small_spec(folder, **wanted, env=pace(folder)))
+    return quick, struck
 
 
 def strikes_on(command: CommandLine, *targets: str) -> dict[str, Strike]:
