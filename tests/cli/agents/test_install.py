@@ -77,6 +77,9 @@ def test_what_else_stands_in_a_json_file_stays_in_its_order_and_permissions(
     assert list(json.loads(text)) == ["zebra", "mcpServers"]
     assert servers("cursor", config)["other"] == {"url": "https://é"}
     assert servers("cursor", config)["trainmaster"]["args"][-2:] == ["mcp", "--read-only"]
+    install(capsys, "cursor", "--toolsets", "operator,provision")
+    arguments = servers("cursor", config)["trainmaster"]["args"]
+    assert arguments[-3:] == ["mcp", "--toolsets", "operator,provision"]
     assert '\n    "zebra": 1' in text
     assert stat.S_IMODE(config.stat().st_mode) == 0o640
 
