@@ -23,9 +23,13 @@ from support.sync.followed_run import FakeRun, FollowedWorkspace
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.list_runs import list_runs
+from trainmaster.runs.monitor.events import events_of_run
+from trainmaster.runs.monitor.record import Reported
 from trainmaster.runs.overview import overview
+from trainmaster.runs.positions import BEGINNING
 from trainmaster.runs.status import get_status
 from trainmaster.runs.wait_any import wait_for_any
+from trainmaster.sync.run_view import load_view
 from trainmaster.words.answers.base import Answer
 from trainmaster.words.paths import Home
 
@@ -69,6 +73,7 @@ def test_words_of_a_host_are_shown_as_evidence_alone(home: Path, tmp_path: Path)
             await list_runs(workspace),
             await wait_for_any(workspace, [run.run_id], timeout_s=0.0),
             await diagnose(workspace, run.run_id),
+            *_reported(workspace, run.run_id),
         ]
 
     answers = asyncio.run(ask())
@@ -77,6 +82,14 @@ def test_words_of_a_host_are_shown_as_evidence_alone(home: Path, tmp_path: Path)
     assert "untrusted_detail" in shown
     assert {one for one in shown if not one.startswith((*_UNTRUSTED, "untrusted_"))} == set()
     assert "env.LD_PRELOAD" not in str([answer.model_dump() for answer in answers])
+
+
+def _reported(workspace: FollowedWorkspace, run_id: str) -> list[Answer]:
+    """What a monitor puts before an agent that asked nothing."""
+    seen = events_of_run(workspace, load_view(workspace, run_id), Reported(BEGINNING, "running"))
+    events: list[Answer] = [event for event, _ in seen if event is not None]
+    assert events
+    return events
 
 
 def _places(value: object, name: str) -> Iterator[str]:

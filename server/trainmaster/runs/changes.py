@@ -20,6 +20,7 @@ from trainer_runtime.core.protocol.trainer_lines import (
     Warned,
     trainer_line,
 )
+from trainmaster.runs.diagnosis.finding_answer import is_named
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
 from trainmaster.words.answers.runs import Change
@@ -85,10 +86,17 @@ def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:
     metric = view.run.config.checkpoint.metric
     news: list[Change] = []
     for stored in events:
-        change = None if _is_repeated(stored, view) else change_of(stored, metric)
+        is_left_out = _is_unnamed(stored) or _is_repeated(stored, view)
+        change = None if is_left_out else change_of(stored, metric)
         if change is not None:
             news.append(change.model_copy(update={"finding": _finding(stored, view)}))
     return news
+
+
+def _is_unnamed(stored: StoredEvent) -> bool:
+    """Whether it is a host's finding whose id or code could be any text."""
+    line = journal_line(stored.event) if stored.attempt == 0 else None
+    return isinstance(line, FindingReported) and not is_named(line.finding)
 
 
 def _finding(stored: StoredEvent, view: RunView) -> str | None:
@@ -102,7 +110,7 @@ def _finding(stored: StoredEvent, view: RunView) -> str | None:
         return None
     code = str(warned.code)
     found = view.record.finding_of(stored.attempt, code, event.t)
-    if found is not None:
+    if found is not None and is_named(found.finding):
         return found.finding.id
     return finding_id(view.run.placement, stored.attempt, code, warned.step)
 
