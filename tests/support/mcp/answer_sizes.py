@@ -193,7 +193,7 @@ _EXAMPLES = (
     ("resume", 350, 3),
     ("fetch_files", 250, 3),
     ("clean_run", 150, 3),
-    ("add_host", 350, 5),
+    ("add_host", 500, 5),
     ("create_alert", 250, 3),
     ("provision", 200, 3),
     ("release", 150, 3),
@@ -208,7 +208,7 @@ class _Size(NamedTuple):
 
 
 _FULL = _Size(
-    (300, 12, 4, 2, 1),
+    (150, 8, 4, 2, 1),
     "The loss rose from 2.61 to 9.04 at step 4100 and did not come back within 200 steps. " * 5,
 )
 
