@@ -100,7 +100,11 @@ def time_of(cursor: str) -> float:
 
 
 def runs_named(workspace: Workspace, cursor: str) -> list[str]:
-    """The ids of the runs that the cursor has positions in; none for one of a time."""
+    """The ids of the runs that the cursor has positions in; for one of a time, of those that were
+    launched since: they may have ended by now."""
+    if _OF_TIME.fullmatch(cursor):
+        since_t = time_of(cursor)
+        return [run.run_id for run in workspace.control.runs() if run.created_t >= since_t]
     if not _OF_MANY.fullmatch(cursor[:_LONGEST]):
         return []
     keys = {entry.partition("-")[0] for entry in cursor.split(".")[1:]}
