@@ -318,7 +318,7 @@ def test_an_output_folder_that_is_not_known_is_refused(
         assert refused.value.code == "OUTPUT_UNKNOWN"
         with pytest.raises(HostError) as unusable:
             await reader.read_output("/bin/false", str(tmp_path))
-        assert unusable.value.code == "INTERNAL"
+        assert unusable.value.code == "HOST_CALL_FAILED"
         await backend.disconnect()
 
     run_async(work)

@@ -95,6 +95,7 @@ CODES: dict[str, Code] = {
     "HOST_DATA_REFUSED": Code(
         "A host sent data that is invalid or beyond the limits.", Reach.UNREADABLE
     ),
+    "HOST_CALL_FAILED": Code("A command of the runtime failed on the host."),
     "LINK_LOST": Code("The connection to the host was lost during a call.", Reach.NO_ANSWER),
     "AUTH_FAILED": Code("The host refuses the user and the keys that were tried.", Reach.NO_ACCESS),
     "KEY_LOCKED": Code("A private key needs its passphrase.", Reach.NO_ACCESS),

@@ -124,7 +124,7 @@ def test_an_answer_that_makes_no_sense_is_the_host_s_fault_and_not_a_defect() ->
     failure = Failure("The files could not be listed", "Check the folder.")
     for text in ("[" * 900 + "]" * 900, "[" * 100_000, "not JSON"):
         assert refused(text, failure=failure).code == "HOST_DATA_REFUSED"
-    assert refused("", 1, "Traceback", failure=failure).code == "INTERNAL"
+    assert refused("", 1, "Traceback", failure=failure).code == "HOST_CALL_FAILED"
 
 
 def test_an_exit_code_may_have_a_failure_of_its_own() -> None:

@@ -86,6 +86,14 @@ class SimulatedTrainer(threading.Thread):
         self.killed = threading.Event()
 
     def run(self) -> None:
+        try:
+            self._attempt_to_train()
+        except FileNotFoundError:
+            if self._run.root.exists():
+                raise
+            # The run was removed: a process would end with its last words in nobody's log.
+
+    def _attempt_to_train(self) -> None:
         self._events = AppendedLog(self._attempt.events, 0)
         with self._attempt.train_log.open("a") as self._log:
             try:

@@ -55,7 +55,7 @@ class Failure:
 
     message: str
     fix: str
-    code: str = "INTERNAL"
+    code: str = "HOST_CALL_FAILED"
     retryable: bool = True
     field: str | None = None
 
@@ -149,7 +149,7 @@ def _refusal(refused: Fields) -> HostError:
 def _failed(call: RuntimeCall, done: Completed) -> HostError:
     words = (done.errors or done.output).strip()[-_LAST_WORDS:]
     failure = call.failures.get(done.code, call.failure)
-    if done.code == 0 and failure.code == "INTERNAL":
+    if done.code == 0 and failure.code == "HOST_CALL_FAILED":
         failure = replace(failure, code="HOST_DATA_REFUSED")
     return _error(failure, words or f"exit code {done.code}")
 

@@ -43,7 +43,7 @@ _REFUSALS = {
         "Try again; if it comes back, check the disks and memory of both sides.",
         True,
     ),
-    "INTERNAL": ("Report this with the message.", False),
+    "HOST_CALL_FAILED": ("Check the host with `trainmaster hosts check NAME`.", False),
 }
 
 
@@ -238,7 +238,7 @@ class _Upload:
         )
 
     def _refused(self, error: Mapping[str, str]) -> HostError:
-        code = error["code"] if error.get("code") in _REFUSALS else "INTERNAL"
+        code = error["code"] if error.get("code") in _REFUSALS else "HOST_CALL_FAILED"
         fix, retryable = _REFUSALS[code]
         message = f"{self._host} did not take the files: {error.get('message', 'no reason')}."
         return HostError(code, message, fix, retryable)
