@@ -8,14 +8,15 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from support.backends.unreliable_transport import PartingHost
+from support.backends.unreliable_transport import HOSTILE_FOLLOWER, PartingHost
 from support.core.journal_records import FIRST_T, metric, started
 from support.runs.running_run import holding, run_async
+from support.sync.follow_until import all_have, has_passed, refresh, seen, until
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run, heartbeat
 
 from trainer_runtime.box.files.compaction import Compaction
@@ -35,15 +36,6 @@ pytestmark = pytest.mark.slow
 EVENTS, LOG, JOURNAL = "attempts/1/events.jsonl", "attempts/1/train.log", "supervisor.jsonl"
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 SECRET = "hf_abcdefghijklmnop"
-# Answers the first scan by a frame of the given file, whole or not.
-_HOSTILE = """
-import json, sys
-asked = json.loads(sys.stdin.readline())
-header = {"run": next(iter(asked["add"])), "file": sys.argv[1], "at": 0, "mtime_ns": 1, "n": 4}
-print(json.dumps({"frames": [header]}) + "\\nevil", end="")
-print(json.dumps({"scanned": 1, "now": 1.0, "more": False}), flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -67,28 +59,6 @@ def run(workspace: FollowedWorkspace, home: Path) -> FakeRun:
 
 
 only_multiplexed = pytest.mark.parametrize("workspace", ["multiplexed"], indirect=True)
-
-
-def refresh(workspace: FollowedWorkspace) -> None:
-    run_async(lambda: catch_up(workspace, HOST))
-
-
-async def seen(met: Callable[[], bool]) -> None:
-    """Wait for what following brings, within a bound."""
-    deadline = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < deadline, "not within 60 s"
-        await asyncio.sleep(0.02)
-
-
-def until(workspace: FollowedWorkspace, met: Callable[[], bool]) -> None:
-    """Follow until then."""
-
-    async def work() -> None:
-        async with following(workspace, HOST):
-            await seen(met)
-
-    run_async(work)
 
 
 def test_lines_of_other_runs_than_the_awaited_one_are_ingested_once_anybody_asks(
@@ -207,7 +177,7 @@ def test_events_that_start_again_stand_once_each(
 def test_secrets_are_masked_however_they_are_cut_into_pieces(
     workspace: FollowedWorkspace, run: FakeRun
 ) -> None:
-    give_secret(workspace, run)
+    keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
     text = f"token={SECRET};\r\nagain {SECRET}{SECRET} hf_abc {SECRET[:-1]}".encode()
     masked = text.replace(SECRET.encode(), b"*" * len(SECRET))
 
@@ -227,7 +197,7 @@ def test_secrets_are_masked_however_they_are_cut_into_pieces(
 def test_what_was_held_back_of_an_earlier_attempt_is_read_once_another_has_begun(
     workspace: FollowedWorkspace, run: FakeRun
 ) -> None:
-    give_secret(workspace, run)
+    keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
     run.write(LOG, b"killed while it said hf_abc")
     refresh(workspace)
     assert run.mirrored(LOG) == b"killed while it said "
@@ -242,7 +212,7 @@ def test_secrets_that_are_given_later_are_masked_from_then_on(
         async with following(workspace, HOST):
             run.write(LOG, b"one\n")
             await seen(lambda: run.mirrored(LOG) == b"one\n")
-            give_secret(workspace, run)
+            keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
             run.write(LOG, f"{SECRET}\n".encode())
             masked = b"*" * len(SECRET)
             await seen(lambda: run.mirrored(LOG) == b"one\n" + masked + b"\n")
@@ -369,7 +339,7 @@ def test_without_a_python_that_works_the_files_are_asked_for(
 def test_a_box_names_nothing_outside_of_what_is_followed(
     workspace: FollowedWorkspace, run: FakeRun, host: PartingHost, home: Path, name: str
 ) -> None:
-    host.command = [sys.executable, "-c", _HOSTILE, name]
+    host.command = [sys.executable, "-c", HOSTILE_FOLLOWER, name]
     refresh(workspace)
     assert workspace.metrics.refusals.quarantined() == {(run.run_id, 1)}
     assert holding(home, b"evil") == []
@@ -428,15 +398,3 @@ def test_logs_full_of_anything_are_mirrored_byte_for_byte_over_lost_links(
         assert run.mirrored(LOG) == run.path(LOG).read_bytes()
         assert run.steps() == list(range(1, 31))
         assert not list(run.mirror.root.rglob("*.1"))
-
-
-def has_passed(workspace: FollowedWorkspace, after: float) -> bool:
-    return last_pass(workspace.home, HOST).t > after
-
-
-def all_have(runs: Sequence[FakeRun], steps: list[int]) -> bool:
-    return all(run.steps() == steps for run in runs)
-
-
-def give_secret(workspace: FollowedWorkspace, run: FakeRun) -> None:
-    keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})

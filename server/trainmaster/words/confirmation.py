@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from trainmaster.words.errors import PolicyError
 
 Action = Literal[
     "provision",
@@ -49,6 +51,23 @@ def digest_of_request(*values: object) -> str:
 # Who approved, for the record: `--yes`, `prompt`, `elicitation`, `approval ID`, `allowance`.
 # Raises SpendError (`CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`) without an approval.
 Confirm = Callable[[Quote], Awaitable[str]]
+
+
+def open_questions(checks: Iterable[Callable[[], object]], confirm: Confirm | None) -> list[str]:
+    """What a person has to be asked for these checks of a policy to be passed over.
+
+    Raises:
+        PolicyError: of a check that nobody may pass over, or where nobody can be asked.
+    """
+    questions = []
+    for check in checks:
+        try:
+            check()
+        except PolicyError as error:
+            if error.question is None or confirm is None:
+                raise
+            questions.append(error.question)
+    return questions
 
 
 async def agreed(_quote: Quote) -> str:

@@ -19,6 +19,15 @@ time.time = lambda: now() + ahead_s
 from trainer_runtime.box.answer.follow import follow
 sys.exit(follow(0, 1))
 """
+# Answers the first scan by a frame of the given file, whole or not.
+HOSTILE_FOLLOWER = """
+import json, sys
+asked = json.loads(sys.stdin.readline())
+header = {"run": next(iter(asked["add"])), "file": sys.argv[1], "at": 0, "mtime_ns": 1, "n": 4}
+print(json.dumps({"frames": [header]}) + "\\nevil", end="")
+print(json.dumps({"scanned": 1, "now": 1.0, "more": False}), flush=True)
+sys.stdin.read()
+"""
 
 
 class PartingHost(LocalHost):

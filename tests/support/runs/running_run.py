@@ -129,13 +129,19 @@ def run_async(work: Callable[[], Coroutine[Any, Any, Answered]]) -> Answered:
 
 
 def wait_until(met: Callable[[], Any], what: str, bound_s: float = 60.0) -> Any:
-    """What `met` gives once that is true; fails when it isn't within the bound."""
+    """What `met` gives once that is true; fails when it isn't within the bound.
+
+    What takes long to look at is looked at less often: it keeps others from working.
+    """
     deadline = time.monotonic() + bound_s
-    while not (found := met()):
-        if time.monotonic() > deadline:
+    while True:
+        began = time.monotonic()
+        if found := met():
+            return found
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"{what}: not within {bound_s:.0f} s")
-        time.sleep(0.02)
-    return found
+        time.sleep(min(max(0.02, 5 * (now - began)), 0.25))
 
 
 def let_it_run(seconds: float) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from trainmaster.backends.debug.trainer import SimulatedTrainer
+
 # In the environment of the session's workers and of whatever they start.
 SESSION_VARIABLE = "TRAINMASTER_TEST_SESSION"
 _BOUND_S = 20.0
@@ -26,16 +28,25 @@ def end_supervisors_of(root: Path) -> None:
     """End the supervisors that the debug host of this folder still has as threads of this process.
 
     One that has a message to deliver tries for minutes: it would ask the network during another
-    test. It ends once its run's folder is gone.
+    test. It ends once its run's folder is gone; before, its trainer is killed.
     """
-    folders = {f"supervisor-{folder.name}": folder for folder in root.glob("runs/*")}
+    folders = {folder.name: folder for folder in root.glob("runs/*")}
     deadline = time.monotonic() + _BOUND_S
-    for thread in threading.enumerate():
-        while thread.name in folders and thread.is_alive():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"can't be ended: {thread.name}")
-            shutil.rmtree(folders[thread.name], ignore_errors=True)
-            thread.join(0.1)
+    while living := [one for one in threading.enumerate() if _run_of(one) in folders]:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"can't be ended: {[thread.name for thread in living]}")
+        trainers = [one for one in living if isinstance(one, SimulatedTrainer)]
+        for trainer in trainers:
+            trainer.killed.set()
+        for supervisor in () if trainers else living:
+            shutil.rmtree(folders[_run_of(supervisor)], ignore_errors=True)
+        living[0].join(0.1)
+
+
+def _run_of(thread: threading.Thread) -> str:
+    """The run of a thread of the debug host: `supervisor-RUN`, `trainer-RUN-ATTEMPT`."""
+    kind, _, rest = thread.name.partition("-")
+    return rest.rpartition("-")[0] if kind == "trainer" else rest
 
 
 def left_by_session(session: str, folder: Path, patience_s: float) -> list[str]:

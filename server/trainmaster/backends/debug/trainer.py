@@ -89,7 +89,7 @@ class SimulatedTrainer(threading.Thread):
         try:
             self._attempt_to_train()
         except FileNotFoundError:
-            if self._run.root.exists():
+            if self._attempt.exit.parent.exists():
                 raise
             # The run was removed: a process would end with its last words in nobody's log.
 

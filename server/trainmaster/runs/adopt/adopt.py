@@ -118,16 +118,14 @@ async def adopt(
     made = _made(output, checkpoint, options)
     left = None if was_asked else confirm  # a call asks once
     planned = await _planned(workspace, output, checkpoint, options, made.text, left)
-    notes = (
-        [*made.notes, *assumed_defaults(output, planned.config, made.known)] if made.is_ours else []
-    )
+    warnings = _warnings(planned, output, time.time()) or None
+    notes = made.notes_on(output, planned)
     if options.dry_run:
-        again = "Adopt it: the same command without `--dry-run`."
         return output.answer(
-            again,
+            "Adopt it: the same command without `--dry-run`.",
             resume_from=checkpoint.step,
             spec_text=dump_yaml(json.loads(planned.spec_text)),
-            warnings=_warnings(planned, output, time.time()) or None,
+            warnings=warnings,
             notes=notes,
         )
     plan_run.refuse_changed(planned)
@@ -136,9 +134,8 @@ async def adopt(
         return await adopt(
             workspace, folder, options, idempotency_key=idempotency_key, confirm=confirm
         )
-    answer = _begun(workspace, output, run_id)
-    warnings = _warnings(planned, output, time.time()) or None
-    return answer.model_copy(update={"warnings": warnings, "notes": notes})
+    begun = _begun(workspace, output, run_id)
+    return begun.model_copy(update={"warnings": warnings, "notes": notes})
 
 
 def _given_spec(workspace: Workspace, options: AdoptOptions, host: str) -> TrainingSpec | None:
@@ -163,6 +160,12 @@ class _Made:
     is_ours: bool = False
     notes: Sequence[str] = ()
     known: Sequence[str] = ()
+
+    def notes_on(self, output: Output, planned: Planned) -> list[str]:
+        """What was assumed for the folder's own spec; a given one assumes nothing."""
+        if not self.is_ours:
+            return []
+        return [*self.notes, *assumed_defaults(output, planned.config, self.known)]
 
 
 def _made(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> _Made:

@@ -8,8 +8,7 @@ from functools import partial
 from trainmaster.backends import HERE, LOCAL
 from trainmaster.runs.planning.trusted_code import code_error, untrusted_python
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm, Quote, digest_of_request
-from trainmaster.words.errors import PolicyError
+from trainmaster.words.confirmation import Confirm, Quote, digest_of_request, open_questions
 
 
 async def allow_reading(
@@ -34,20 +33,13 @@ async def allow_reading(
     if code is not None:
         raise code_error(workspace, code)
     of_folder = policy.check_folder if host == LOCAL else policy.check_on_host
-    questions = list[str]()
     checks: list[Callable[[], object]] = [
         partial(policy.check_host, host, "host"),
         partial(of_folder, folder, "folder"),
     ]
     if python is not None and host not in HERE:
         checks.append(partial(policy.check_on_host, python, "python"))
-    for check in checks:
-        try:
-            check()
-        except PolicyError as error:
-            if error.question is None or confirm is None:
-                raise
-            questions.append(error.question)
+    questions = open_questions(checks, confirm)
     if not questions or confirm is None:
         return False
     text = f"Read a training's output on {host}, and allow the agent to {'; to '.join(questions)}."

@@ -9,8 +9,7 @@ from functools import partial
 from trainmaster.backends import LOCAL
 from trainmaster.metrics.log_file import readable
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm, Quote, digest_of_request
-from trainmaster.words.errors import PolicyError
+from trainmaster.words.confirmation import Confirm, Quote, digest_of_request, open_questions
 
 
 async def allow_watching(
@@ -54,14 +53,7 @@ async def _allow(
     checks: Sequence[Callable[[], object]],
     confirm: Confirm | None,
 ) -> bool:
-    questions = []
-    for check in checks:
-        try:
-            check()
-        except PolicyError as error:
-            if error.question is None or confirm is None:
-                raise
-            questions.append(error.question)
+    questions = open_questions(checks, confirm)
     if not questions or confirm is None:
         return False
     text = f"Attach to a training on {host}, and allow the agent to {'; to '.join(questions)}."
