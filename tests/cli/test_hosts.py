@@ -51,7 +51,7 @@ def test_a_host_is_added_listed_checked_and_removed(command: Command, box: Sshd)
     assert added["fingerprint"].startswith("SHA256:")
     code, checked = command("hosts", "check", "gpu1")
     assert (code, checked["ok"]) == (0, True)
-    fields = {"name", "state", "found", "remedy", "untrusted_remedy"}
+    fields = {"name", "state", "found", "untrusted_found", "remedy", "untrusted_remedy"}
     assert all(set(row) <= fields for row in checked["checks"])
     _, listed = command("hosts")
     [local, row] = listed["hosts"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,15 @@ WITHIN_S = 90.0
 _RESERVE_S = 8.0
 _MIN_HOST_S = 10.0
 _MAX_SKEW_S = 5.0
+# The names of the rows that a host itself makes, besides those of its GPUs.
+_OF_RUNTIME = frozenset(
+    {
+        *("python", "environments", "frameworks", "torch", "gpu", "tmux or screen", "logging out"),
+        *("root", "root noexec", "cache", "cache noexec", "permissions"),
+        *("cores and memory", "/dev/shm"),
+    }
+)
+_UNKNOWN = "another check"
 
 
 @dataclass(slots=True)
@@ -105,9 +115,17 @@ def _report(answer: Fields, command_s: float) -> _HostReport:
 
 
 def _row(values: Mapping[str, object]) -> CheckRow:
-    """A row as a host reports it, whose remedy is in the host's words."""
-    others = {name: value for name, value in values.items() if name != "remedy"}
-    return CheckRow.model_validate({**others, "untrusted_remedy": values.get("remedy")})
+    """A row as a host reports it, in the host's words but for its name and state."""
+    name = str(values["name"])
+    is_known = name in _OF_RUNTIME or re.fullmatch(r"gpu \d{1,3}", name)
+    return CheckRow.model_validate(
+        {
+            "name": name if is_known else _UNKNOWN,
+            "state": values["state"],
+            "untrusted_found": values["found"],
+            "untrusted_remedy": values.get("remedy"),
+        }
+    )
 
 
 async def _by_shell(host: Host, found: Connection) -> _HostReport:
@@ -148,7 +166,11 @@ def _gpu(gpu: Fields) -> str:
 def _remember(home: Home, answer: HostCheckAnswer, gpus: list[str], *, reached: bool) -> None:
     """Store the result for `hosts`."""
     state = "ok" if answer.ok else "failing" if reached else "unreachable"
-    failed = [row.found for row in answer.checks if row.state == "fail"]
+    failed = [
+        row.found or f"`{row.name}` fails: see `trainmaster hosts check {answer.host}`"
+        for row in answer.checks
+        if row.state == "fail"
+    ]
     record = {
         "t": time.time(),
         "state": state,

@@ -131,7 +131,7 @@ def run_async(work: Callable[[], Coroutine[Any, Any, Answered]]) -> Answered:
 def wait_until(met: Callable[[], Any], what: str, bound_s: float = 60.0) -> Any:
     """What `met` gives once that is true; fails when it isn't within the bound.
 
-    What takes long to look at is looked at less often: it keeps others from working.
+    What takes long to evaluate is evaluated less often: it keeps others from working.
     """
     deadline = time.monotonic() + bound_s
     while True:

@@ -61,11 +61,11 @@ class Connection:
     def has(self, name: str) -> bool:
         return any(row.name == name for row in self.rows)
 
-    def ok(self, name: str, found: str) -> None:
-        self.rows.append(passed(name, found))
+    def ok(self, name: str, found: str, untrusted_found: str | None = None) -> None:
+        self.rows.append(passed(name, found, untrusted_found))
 
-    def warn(self, name: str, found: str, remedy: str) -> None:
-        self.rows.append(warning(name, found, remedy))
+    def warn(self, name: str, found: str, remedy: str, untrusted_found: str | None = None) -> None:
+        self.rows.append(warning(name, found, remedy, untrusted_found))
 
     def fail(self, name: str, error: TrainmasterError) -> None:
         self.error = self.error or error
@@ -221,16 +221,19 @@ async def _shell(transport: Transport, found: Connection) -> None:
     noisy = await transport.run(["/bin/sh", "-c", _AS_SSHD, "sh", shell], timeout_s=_COMMAND_S)
     said = "" if noisy.code in _NOT_RUN else noisy.output + noisy.errors
     noise = shown(said.replace("\n", " ").encode()).strip()
-    row = f"{shell}, an empty command takes {found.command_s * 1000:.0f} ms"
+    row = f"an empty command takes {found.command_s * 1000:.0f} ms"
+    theirs = shown(shell.encode())
     if noise:
-        row += f'; its rc file prints "{noise[:_NOISE_SHOWN]}"'
+        row += "; its rc file prints"
+        theirs += f', which prints "{noise[:_NOISE_SHOWN]}"'
     if found.command_s >= _SLOW_COMMAND_S:
-        found.warn("shell", row, "Let its rc file return at once where no terminal is there.")
+        remedy = "Let its rc file return at once where no terminal is there."
+        found.warn("shell", row, remedy, theirs)
     elif noise:
         remedy = "Harmless here, but scp and rsync break on it: print only to terminals."
-        found.warn("shell", row, remedy)
+        found.warn("shell", row, remedy, theirs)
     else:
-        found.ok("shell", row)
+        found.ok("shell", row, theirs)
 
 
 async def _sftp(transport: Transport, found: Connection) -> None:
@@ -244,4 +247,4 @@ async def _sftp(transport: Transport, found: Connection) -> None:
 
 
 async def _python(transport: Transport, found: Connection) -> None:
-    found.ok("python", await find_python(transport.run))
+    found.ok("python", "3.10 or newer", await find_python(transport.run))

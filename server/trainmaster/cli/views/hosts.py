@@ -96,6 +96,7 @@ def _(answer: GcAnswer) -> list[Block]:
 def check_grid(checks: Sequence[CheckRow]) -> Grid:
     """Also for `doctor`."""
     rows = [
-        (row.state, row.name, row.found, row.remedy or row.untrusted_remedy or "") for row in checks
+        (row.state, row.name, row.all_found, row.remedy or row.untrusted_remedy or "")
+        for row in checks
     ]
     return Grid(("", "what", "found", "remedy"), rows)

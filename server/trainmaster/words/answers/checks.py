@@ -10,22 +10,30 @@ from trainmaster.words.answers.base import Answer
 class CheckRow(Answer):
     """`fail`: no training can run; `warn`: some can't or run worse, or an extra is missing.
 
-    `untrusted_remedy`: what the checked host itself advises.
+    `untrusted_found`, `untrusted_remedy`: what the checked host itself reports and advises.
     """
 
     name: str
     state: Literal["ok", "warn", "fail"]
-    found: str
+    found: str | None = None
+    untrusted_found: str | None = None
     remedy: str | None = None
     untrusted_remedy: str | None = None
 
+    @property
+    def all_found(self) -> str:
+        """For people: what was seen from here, and what the host reports."""
+        return "; ".join(filter(None, (self.found, self.untrusted_found)))
 
-def passed(name: str, found: str) -> CheckRow:
-    return CheckRow(name=name, state="ok", found=found)
+
+def passed(name: str, found: str, untrusted_found: str | None = None) -> CheckRow:
+    return CheckRow(name=name, state="ok", found=found, untrusted_found=untrusted_found)
 
 
-def warning(name: str, found: str, remedy: str) -> CheckRow:
-    return CheckRow(name=name, state="warn", found=found, remedy=remedy)
+def warning(name: str, found: str, remedy: str, untrusted_found: str | None = None) -> CheckRow:
+    return CheckRow(
+        name=name, state="warn", found=found, untrusted_found=untrusted_found, remedy=remedy
+    )
 
 
 def failed(name: str, found: str, remedy: str) -> CheckRow:
