@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import paramiko
 
@@ -59,7 +59,20 @@ class ParaChannel:
 
     async def finish(self) -> None:
         with suppress(*BROKEN):
-            await self._in_thread(self._channel.shutdown_write)
+            await self._in_thread(self._send_eof)
+
+    def _send_eof(self) -> None:
+        """As `shutdown_write`, but never after a close.
+
+        paramiko builds the message under the channel's lock and sends it later. Where the command
+        ends in between, its thread has answered the server's close by then, and the server ends the
+        whole connection: "ieof packet referred to nonexistent channel".
+        """
+        channel: Any = self._channel  # of whose inside its types say nothing
+        with channel.lock:
+            message = channel._send_eof()
+            if message is not None:
+                channel.transport._send_user_message(message)
 
     async def end(self) -> int:
         code = await self._in_thread(self._channel.recv_exit_status)
