@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -93,17 +94,30 @@ def tools_of(wheel: Path, folder: Path) -> set[str]:
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
     ]
-    served = subprocess.run(
+    served = subprocess.Popen(
         [sys.executable, "-m", "trainmaster", "--home", str(folder / "home"), "mcp"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
-        input="".join(f"{json.dumps(call)}\n" for call in calls),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
     )
-    answers = [json.loads(line) for line in served.stdout.splitlines()]
-    (listed,) = [answer["result"] for answer in answers if answer.get("id") == 2]
+    assert served.stdin is not None and served.stdout is not None
+    limit = threading.Timer(120, served.kill)
+    limit.start()
+    try:
+        # A client closes its end when it has its answers: at the end of its input a server
+        # drops what it was asked.
+        served.stdin.writelines(f"{json.dumps(call)}\n" for call in calls)
+        served.stdin.flush()
+        answers = (json.loads(line) for line in served.stdout)
+        listed = next(answer["result"] for answer in answers if answer.get("id") == 2)
+        served.stdin.close()
+        assert served.wait(30) == 0
+    finally:
+        limit.cancel()
+        served.kill()
+        served.wait()
     assert (folder / "trainmaster" / "skills").is_dir()
     return {tool["name"] for tool in listed["tools"]}
 
