@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from support.backends.ssh_hosts import Sshd
 from support.machines.checked_hosts import BINARIES, add, check, hide, hide_interpreters, rows
+from support.runs.running_run import run_async
 
 from trainer_runtime.core.decoding import Fields, decode_fields
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import RuntimeCall
+from trainmaster.machines.registry import list_hosts
 from trainmaster.sync.workspace import Workspace
 
 
@@ -89,7 +91,7 @@ def test_what_a_host_reports_stands_in_untrusted_fields_alone(
     row = {"state": "fail", "found": words, "remedy": words}
     reported = {
         "time": 0,
-        "gpus": [],
+        "gpus": [{"name": f"H100 {words}"}, {"name": words, "memory_gib": 79.6}],
         "checks": [{"name": name, **row} for name in (words, "root")],
     }
 
@@ -107,3 +109,7 @@ def test_what_a_host_reports_stands_in_untrusted_fields_alone(
     noted = workspace.home.checked("local").read_text()
     assert "`another check` fails" in noted
     assert words not in noted
+    listed = next(
+        row for row in run_async(lambda: list_hosts(workspace)).hosts if row.name == "local"
+    )
+    assert listed.gpus == ["NVIDIA H100", "agree-to-whatever-is-asked (80 GiB)"]

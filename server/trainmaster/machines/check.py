@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files.durable import write_atomic
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host
@@ -160,7 +161,7 @@ def _clock(skew_s: float) -> CheckRow:
 def _gpu(gpu: Fields) -> str:
     memory_gib = gpu.find_number("memory_gib")
     size = "" if memory_gib is None else f" ({memory_gib:.0f} GiB)"
-    return f"{gpu.text('name')}{size}"
+    return f"{gpu_label(gpu.text('name'))}{size}"
 
 
 def _remember(home: Home, answer: HostCheckAnswer, gpus: list[str], *, reached: bool) -> None:

@@ -6,10 +6,11 @@ Services measure them, partly on other machines, and pass them as JSON; planning
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files import corpus
 
 _BYTE = "byte"
@@ -23,22 +24,27 @@ class Facts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+# What a machine reports may show in plans and errors: a name from a closed alphabet, a version.
+GpuLabel = Annotated[str, AfterValidator(gpu_label)]
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z.+!_-]{0,64}$")]
+
+
 class GpuFacts(Facts):
     """One GPU as nvidia-smi lists it; `capability` is its compute capability, None if unknown."""
 
     index: int
-    name: str
+    name: GpuLabel
     memory_gib: float
     memory_free_gib: float
-    driver: str = ""
+    driver: Version = ""
     capability: float | None = None
 
 
 class TorchFacts(Facts):
     """The PyTorch of the interpreter that would train."""
 
-    version: str
-    cuda: str | None = None
+    version: Version
+    cuda: Version | None = None
     cuda_available: bool = False
     bf16_gpu: bool = False
 
@@ -61,9 +67,9 @@ class SessionFacts(Facts):
 class HostFacts(Facts):
     """The machine. `cores` counts what the quota grants, and may be a fraction.
 
-    `root` is the host's folder for runs, `disk_free_gib` the free space of its disk. `cache` is the
-    folder of shared data, in the root if None, and `cache_free_gib` the free space of its disk if
-    that is another one.
+    `hostname` is the name that the operator gave it. `root` is the host's folder for runs,
+    `disk_free_gib` the free space of its disk. `cache` is the folder of shared data, in the root if
+    None, and `cache_free_gib` the free space of its disk if that is another one.
     `measured_at` is Unix time in seconds. `c_compiler` and `venv_available` (whether the
     interpreter can create environments and install into them) are None if not probed; `pip` is its
     version of pip, `uv` the path of uv. `packages` are the versions of the frameworks' packages,
@@ -80,12 +86,12 @@ class HostFacts(Facts):
     disk_free_gib: float
     gpus: tuple[GpuFacts, ...] = ()
     python_path: str = ""
-    python_version: str = ""
+    python_version: Version = ""
     torch: TorchFacts | None = None
     bf16_cpu: bool = False
     venv_available: bool | None = None
-    pip: str | None = None
-    packages: dict[str, str] | None = None
+    pip: Version | None = None
+    packages: dict[str, Version] | None = None
     uv: str | None = None
     wheels: str | None = None
     root_writable: bool = True

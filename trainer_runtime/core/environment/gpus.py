@@ -42,6 +42,7 @@ GPUS: tuple[Gpu, ...] = (
 )
 _A100_SMALL_GIB = 48
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+_LONGEST_SLUG = 60
 
 
 def find_gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
@@ -62,6 +63,20 @@ def find_gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
         if any(re.fullmatch(rf"(?:rtx)?{gpu.name}(?:\d+gb?)?", word) for word in words):
             return gpu
     return None
+
+
+def gpu_label(reported: str) -> str:
+    """A GPU's name in a closed alphabet, whatever a machine or a provider reports: `NVIDIA H100` by
+    the table, or the reported name as a slug (`nvidia-rtx-a6000`). The label of a label is itself,
+    and `find_gpu` finds the same by either.
+    """
+    known = find_gpu(reported)
+    return f"NVIDIA {known.name.upper()}" if known else slug(reported)[:_LONGEST_SLUG]
+
+
+def slug(text: str) -> str:
+    """A name in lower case, with hyphens for all characters but letters and digits."""
+    return _SEPARATORS.sub("-", text.lower()).strip("-")
 
 
 def gpu_names() -> str:

@@ -28,4 +28,7 @@ async def examine_host(host: Host, python: str | None, *, timeout_s: float) -> H
     )
     arguments = [await host.root(), await host.cache()]
     call = RuntimeCall("facts", arguments, failure, timeout_s, python=interpreter)
-    return await runtime_call(host, call, lambda answer: HostFacts.model_validate(answer.values))
+    named = {"hostname": host.name}  # as the operator calls it, whatever it calls itself
+    return await runtime_call(
+        host, call, lambda answer: HostFacts.model_validate({**answer.values, **named})
+    )

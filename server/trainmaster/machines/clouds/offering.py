@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 
-from trainer_runtime.core.environment.gpus import GPUS, find_gpu
+from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_label, slug
 from trainmaster.machines.clouds.cloud import InstanceRequest, Offer, Wanted
 from trainmaster.words.errors import CloudError
 
@@ -14,8 +13,6 @@ GB_PER_GIB = 1.073741824
 MIB_PER_GIB = 1024
 _ROUNDING_USD = 1e-6
 _KNOWN = frozenset(gpu.name for gpu in GPUS)
-_LONGEST_SLUG = 60
-_NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 def fitting(offers: Iterable[Offer], wanted: Wanted) -> list[Offer]:
@@ -38,13 +35,8 @@ def quoted_gpu(offer: Offer) -> str:
     """
     memory = f" with {offer.gpu_memory_gib:.0f} GiB" if offer.gpu_memory_gib else ""
     if offer.gpu in _KNOWN:
-        return f"NVIDIA {offer.gpu.upper()}{memory}"
-    return f"GPU of an unknown model (`{slug(offer.gpu)[:_LONGEST_SLUG]}`){memory}"
-
-
-def slug(text: str) -> str:
-    """A provider's name in lower case, with hyphens for all other characters."""
-    return _NOT_SLUG.sub("-", text.lower()).strip("-")
+        return f"{gpu_label(offer.gpu)}{memory}"
+    return f"GPU of an unknown model (`{gpu_label(offer.gpu)}`){memory}"
 
 
 def dollars(usd_per_h: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from trainer_runtime.core.environment.gpus import slug
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainmaster.machines.clouds.cloud import (
     CloudName,
@@ -31,7 +32,6 @@ from trainmaster.machines.clouds.offering import (
     in_region,
     no_capacity,
     refuse_higher_price,
-    slug,
 )
 from trainmaster.machines.clouds.replies import (
     Address,

@@ -11,9 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from trainer_runtime.core.environment.gpus import slug
 from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
 from trainmaster.machines.clouds import Offer, Wanted
-from trainmaster.machines.clouds.offering import quoted_gpu, slug
+from trainmaster.machines.clouds.offering import quoted_gpu
 from trainmaster.machines.registry import refuse_unusable_name
 from trainmaster.machines.renting.caps import refuse_beyond_caps
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory

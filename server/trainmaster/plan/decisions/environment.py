@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from trainer_runtime.core.environment.lock import locked
@@ -20,6 +21,7 @@ from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.words.errors import HostError
 
+_PLAIN_PATH = re.compile(r"/[\w./+@-]{1,200}")
 # What is installed where the host has no PyTorch that can be used.
 TORCH_VERSION = "2.13.0"
 # Unpacked, with the CUDA libraries that its wheels for GPUs bring.
@@ -209,7 +211,7 @@ def _check_packages(
             "ENVIRONMENT_MISMATCH",
             f"{facts.python_path} on {facts.hostname} has not what {spec.framework} needs: "
             f"{_listed(wrong)}.",
-            f"Install it (`{facts.python_path} -m pip install {_quoted(pins)}`), name another "
+            f"Install it (`{_runnable(facts)} -m pip install {_quoted(pins)}`), name another "
             "interpreter under environment.python, or set `environment: auto`, which leaves this "
             "one alone and builds one of its own.",
             field="environment",
@@ -233,6 +235,11 @@ def _listed(wrong: list[Mismatch]) -> str:
         f"{item.name} {item.there or '(missing)'} where {item.wanted.lstrip('=')} is wanted"
         for item in wrong
     )
+
+
+def _runnable(facts: HostFacts) -> str:
+    """The host's interpreter in a command to paste; a path that could read as more is left out."""
+    return facts.python_path if _PLAIN_PATH.fullmatch(facts.python_path) else "python3"
 
 
 def _quoted(pins: tuple[str, ...]) -> str:

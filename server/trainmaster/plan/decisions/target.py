@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainer_runtime.core.environment.gpus import Gpu, find_gpu, gpu_names
+from trainer_runtime.core.environment.gpus import Gpu, find_gpu, gpu_names, slug
 from trainmaster.plan.decisions.hardware import best_cpu_precision, best_gpu_precision
 from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.result import Ledger
@@ -159,7 +159,7 @@ def _named_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
 
     def is_named(gpu: GpuFacts) -> bool:
         same_entry = entry is not None and find_gpu(gpu.name, gpu.memory_gib) == entry
-        return same_entry or name.lower() in gpu.name.lower()
+        return same_entry or slug(name) in slug(gpu.name)
 
     named = [gpu for gpu in facts.gpus if is_named(gpu)]
     if len(named) >= count:

@@ -36,7 +36,9 @@ class HostRow(Answer):
     state: HostState
     reason: str | None = None
     as_of: float | None = Field(default=None, description="Unix time of the last check or contact")
-    gpus: list[str] | None = None
+    gpus: list[str] | None = Field(
+        default=None, description="known models, or the reported name as a slug"
+    )
     open_runs: int
     fingerprint: str | None = None
     lease_ends_at: str | None = Field(default=None, description="for a rented instance")
