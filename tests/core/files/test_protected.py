@@ -12,6 +12,7 @@ import pytest
 from trainer_runtime.box.answer.list_corpus import list_corpus
 from trainer_runtime.box.attach.examine_source import examine_source
 from trainer_runtime.box.attach.log_copy import LogCopy
+from trainer_runtime.core.files.corpus import AskedSource
 from trainer_runtime.core.files.listing import LeftOut, list_files
 from trainer_runtime.core.files.protected import ProtectedError, is_protected, open_unprotected
 from trainmaster.metrics.log_file import log_file, read_text
@@ -88,7 +89,7 @@ def test_no_name_of_a_protected_file_is_read_as_data_or_as_a_spec(
     filled: Path, tmp_path: Path, disguise: Disguise, name: str
 ) -> None:
     path = disguise(filled / name, tmp_path)
-    asked = json.dumps([[str(path), "text", "pretrain"]])
+    asked = json.dumps([AskedSource(str(path)).to_dict()])
     [listed] = list_corpus(asked, None, None)["listed"]
     assert listed["files"] == []
     assert "secrets" in listed["problem"]
@@ -99,7 +100,7 @@ def test_no_name_of_a_protected_file_is_read_as_data_or_as_a_spec(
 
 def test_a_folder_of_data_around_a_home_is_listed_without_its_secrets(filled: Path) -> None:
     (filled.parent / "corpus.txt").write_text("words\n")
-    asked = json.dumps([[str(filled.parent), "text", "pretrain"]])
+    asked = json.dumps([AskedSource(str(filled.parent)).to_dict()])
     [listed] = list_corpus(asked, None, None)["listed"]
     names = {name for name, *_ in listed["files"]}
     assert "corpus.txt" in names

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.core.token_files import write_llmc, write_megatron
 from support.train.model_folders import write_tokenizer
 
 from trainer_runtime.box.environment.training_python import InputUnusableError, TrainingPython
@@ -153,3 +154,29 @@ def test_tokens_that_are_there_already_are_taken_as_they_are(tmp_path: Path) -> 
         prepare(
             config_of(tmp_path, "byte", ("main", tmp_path / "train.bin", "tokens")), print, PYTHON
         )
+
+
+def test_tokens_of_others_are_taken_in_place_and_theirs_for_validation_never_trained_on(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    documents = [[*b"abc", 256] * 10, [*b"defg", 256] * 4]
+    write_megatron(folder / "my_train_document.bin", documents)
+    write_llmc(folder / "my_val_000000.bin", [*b"xyz", 256] * 10)
+    printed: list[str] = []
+    config = config_of(tmp_path, "byte", ("main", folder, "tokens"))
+    entry = prepare(config, printed.append, PYTHON)
+    train, val = documents[0] + documents[1], [*b"xyz", 256] * 10
+    assert tokens_of(entry, "main") == train + val
+    assert "data: main: 2 documents, 60 tokens" in printed
+    (source,) = json.loads((entry / "meta.json").read_bytes())["sources"]
+    assert (source["train"]["tokens"], source["val"]["tokens"]) == (60, 40)
+    assert Corpus.open(entry, ["main"], SEQ_LEN).training[0].read([0]).tolist() == [train[:17]]
+
+
+def test_a_negative_token_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokens").mkdir()
+    write_megatron(tmp_path / "tokens/a.bin", [[5, -1, 7] * 20])
+    with pytest.raises(InputUnusableError, match="holds token -1"):
+        prepare(config_of(tmp_path, "byte", ("main", tmp_path / "tokens", "tokens")), print, PYTHON)

@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.protected import (
     is_home,
     is_protected,
@@ -36,7 +37,7 @@ ENDINGS = {
     "arrow": (".arrow",),
     "hf": (".arrow", "dataset_dict.json", "dataset_info.json", "state.json"),
     "preference": (".jsonl", ".ndjson", ".json", ".parquet"),
-    "tokens": (".bin",),
+    "tokens": (".bin", ".idx"),
 }
 TEXT = "text"
 # What `data.form` may be: token shards; rows by `datasets`; rows by `datasets`, as they stream.
@@ -69,20 +70,28 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class AskedSource:
     """A source that is to be listed: its path and format, and the kind of its rows
-    (`row_form.rows_of`)."""
+    (`row_form.rows_of`). `stated`: the format was given, and is not the default."""
 
     path: str
     format: str = TEXT
     kind: str = "pretrain"
+    stated: bool = False
 
-    def to_list(self) -> list[str]:
-        return [self.path, self.format, self.kind]
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, fields: Fields) -> AskedSource:
+        return cls(
+            fields.text("path"), fields.text("format"), fields.text("kind"), fields.flag("stated")
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What lies at a path, as a source; `problem` says why there is nothing to list, `malformed`
-    what is wrong with its rows. `examples`: about how many rows, 0 where nobody counted."""
+    what is wrong with its content. `examples`: about how many rows, 0 where nobody counted;
+    `tokens`: of files of tokens, None for others."""
 
     path: str
     is_folder: bool = False
@@ -90,6 +99,7 @@ class Listing:
     problem: str | None = None
     malformed: str | None = None
     examples: int = 0
+    tokens: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
@@ -100,6 +110,7 @@ class Listing:
             "problem": self.problem,
             "malformed": self.malformed,
             "examples": self.examples,
+            "tokens": self.tokens,
         }
 
     @classmethod
@@ -112,6 +123,7 @@ class Listing:
             data["problem"],
             data.get("malformed"),
             int(data.get("examples", 0)),
+            None if data.get("tokens") is None else int(data["tokens"]),
         )
 
 

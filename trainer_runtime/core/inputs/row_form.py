@@ -30,6 +30,22 @@ _COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kto": (("prompt", "completion", "label"),),
     "grpo": (("prompt",),),
 }
+# The columns of other tools' and methods' rows.
+_SHAPES: tuple[tuple[frozenset[str], str], ...] = (
+    (
+        frozenset({"conversations"}),
+        "These are ShareGPT's rows: rename `conversations` to `messages`, `from` to `role` "
+        "(human: user, gpt: assistant) and `value` to `content`",
+    ),
+    (
+        frozenset({"instruction", "output"}),
+        "These are Alpaca's rows: take framework litgpt with method sft, or make `prompt` and "
+        "`completion` of them",
+    ),
+    (frozenset({"messages"}), "These are chats: method sft learns from them"),
+    (frozenset({"chosen", "rejected"}), "These are preferences: method dpo learns from them"),
+    (frozenset({"prompt", "completion"}), "These are answers: method sft learns from them"),
+)
 _BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text", "instruction", "output"), ("messages",)
 
 
@@ -47,7 +63,15 @@ def problem_of_columns(kind: str, columns: Iterable[str]) -> str | None:
     missing = min(([name for name in one if name not in there] for one in choices), key=len)
     named = " and ".join(f"`{name}`" for name in missing)
     has = ", ".join(f"`{name}`" for name in sorted(there)) or "nothing"
-    return f"it has no {named}, but {has}; {kind} takes {ACCEPTED[kind]}"
+    return f"it has no {named}, but {has}; {kind} takes {ACCEPTED[kind]}{_recognized(there)}"
+
+
+def _recognized(columns: set[str]) -> str:
+    """What rows with these columns are known as, and what to do with them."""
+    for needed, hint in _SHAPES:
+        if columns >= needed:
+            return f". {hint}"
+    return ""
 
 
 def problem_of_row(kind: str, row: Mapping[str, Any]) -> str | None:

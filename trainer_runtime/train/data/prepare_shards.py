@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -20,12 +21,15 @@ from typing import BinaryIO
 from trainer_runtime.core.config import DataConfig, SourceConfig
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
+from trainer_runtime.core.inputs.token_files import tokens_in
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
 from trainer_runtime.train.data.tokenizers import Tokenizer, open_tokenizer
 
 TOKENS = "tokens"
+# Of files of ready tokens: nanoGPT's val.bin, llm.c's *_val_000000.bin, Megatron's *_valid_*.
+_VALIDATION = re.compile(r"(?:^|[_.-])val(?:id|idation)?(?:[_.-]|\d|$)")
 _BATCH_CHARACTERS = 16 * PIECE_CHARACTERS
 _PROGRESS_INTERVAL_S = 2.0
 _COPIED_BYTES = 4 << 20
@@ -59,23 +63,24 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
     dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
     described = []
     for source in data.sources:
-        whole = folder / f"train-{source.name}.bin"
-        named = files[source.name]
-        with whole.open("wb") as out:
-            if source.format == TOKENS:
-                documents, tokens = _copy(out, source, named, tokenizer, code)
-            else:
-                documents, tokens = _write(out, _with_progress(source, named), tokenizer, code)
+        train, val = folder / f"train-{source.name}.bin", folder / f"val-{source.name}.bin"
+        named, own_val = _parted(source, files[source.name])
+        documents, tokens = _write_file(train, source, named, tokenizer, code)
         print(f"{source.name}: {documents:,} documents, {tokens:,} tokens", flush=True)
-        held_out = _held_out(source, tokens, data.seq_len)
-        validation = folder / f"val-{source.name}.bin"
-        _split_off(whole, validation, held_out * array(code).itemsize)
+        if own_val:
+            _, held_out = _write_file(val, source, own_val, tokenizer, code)
+            _refuse_short(source, min(tokens, held_out), data.seq_len + 1, data.seq_len)
+            print(f"{source.name}: {held_out:,} tokens of its own for validation", flush=True)
+        else:
+            held_out = _held_out(source, tokens, data.seq_len)
+            _split_off(train, val, held_out * array(code).itemsize)
+            tokens -= held_out
         described.append(
             {
                 "name": source.name,
                 "documents": documents,
-                "train": {"file": whole.name, "tokens": tokens - held_out},
-                "val": {"file": validation.name, "tokens": held_out},
+                "train": {"file": train.name, "tokens": tokens},
+                "val": {"file": val.name, "tokens": held_out},
             }
         )
     described_shards = {
@@ -85,6 +90,28 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
         "sources": described,
     }
     (folder / "cut.json").write_text(json.dumps(described_shards))
+
+
+def _parted(source: SourceConfig, files: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What to train on, and what is held out already: of ready tokens, the files named as such."""
+    own = [file for file in files if _VALIDATION.search(Path(file).stem)]
+    if source.format != TOKENS or len(own) == len(files):
+        return list(files), []
+    return [file for file in files if file not in own], own
+
+
+def _write_file(
+    path: Path, source: SourceConfig, files: Sequence[str], tokenizer: Tokenizer, code: str
+) -> tuple[int, int]:
+    """The numbers of documents and of tokens written; the file is on the disk then."""
+    with path.open("wb") as out:
+        if source.format == TOKENS:
+            written = _copy(out, source, files, tokenizer, code)
+        else:
+            written = _write(out, _with_progress(source, files), tokenizer, code)
+        out.flush()
+        os.fsync(out.fileno())
+    return written
 
 
 def _write(
@@ -112,23 +139,25 @@ def _copy(
     tokenizer: Tokenizer,
     code: str,
 ) -> tuple[int, int]:
-    """Files of tokens as nanoGPT has them: raw numbers of 16 bits, ended where a text ends."""
+    """Ready tokens of any layout; every one is compared with the vocabulary."""
+    problem, opened = tokens_in([Path(file) for file in files])
+    if problem is not None:
+        raise ConfigError(f"data source {source.name}: {problem}")
     count = documents = 0
-    for file in files:
-        with open(file, "rb") as stream:
-            while data := stream.read(_COPIED_BYTES):
-                tokens = array("H")
-                if len(data) % tokens.itemsize:
-                    raise ConfigError(f"data source {source.name}: {file} is cut off")
-                tokens.frombytes(data)
-                if max(tokens) >= tokenizer.vocab_size:
-                    raise ConfigError(
-                        f"data source {source.name}: {file} holds token {max(tokens):,}, but "
-                        f"the tokenizer has {tokenizer.vocab_size:,}; name theirs by data.tokenizer"
-                    )
-                count += len(tokens)
-                documents += tokens.count(tokenizer.end_of_text)
-                out.write(memoryview(tokens if code == "H" else array(code, tokens)))
+    for file in opened:
+        ended = 0
+        for tokens in file.numbers():
+            least, most = min(tokens), max(tokens)
+            if least < 0 or most >= tokenizer.vocab_size:
+                raise ConfigError(
+                    f"data source {source.name}: {file.path} holds token "
+                    f"{least if least < 0 else most:,}, but the tokenizer has "
+                    f"{tokenizer.vocab_size:,}; name theirs by data.tokenizer"
+                )
+            count += len(tokens)
+            ended += tokens.count(tokenizer.end_of_text)
+            out.write(memoryview(tokens if file.code == code else array(code, tokens)))
+        documents += ended if file.documents is None else file.documents
     return documents, count
 
 
@@ -159,14 +188,17 @@ def _with_progress(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece
 
 
 def _held_out(source: SourceConfig, tokens: int, seq_len: int) -> int:
-    needed = 2 * (seq_len + 1)
+    _refuse_short(source, tokens, 2 * (seq_len + 1), seq_len)
+    return min(max(int(tokens * VALIDATION_SHARE), seq_len + 1), tokens // 2)
+
+
+def _refuse_short(source: SourceConfig, tokens: int, needed: int, seq_len: int) -> None:
     if tokens < needed:
         raise ConfigError(
             f"data source {source.name}: {tokens} tokens in {source.path}, but training and "
             f"validation need {needed} with data.seq_len {seq_len}; give more text or a shorter "
             "data.seq_len"
         )
-    return min(max(int(tokens * VALIDATION_SHARE), seq_len + 1), tokens // 2)
 
 
 def _split_off(whole: Path, tail: Path, size_bytes: int) -> None:

@@ -30,7 +30,8 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
                 f"Give the path of a file or a folder of files ({_what(source)}) that can be read.",
                 field=field,
             )
-        if source.files == 0 or source.size_bytes == 0:
+        empty = source.files == 0 or source.size_bytes == 0
+        if empty and source.malformed is None:
             raise PlanError(
                 "DATA_EMPTY",
                 f"`{field}` is {source.path!r}, which holds no {_what(source)} (hidden and empty "
@@ -42,7 +43,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             raise PlanError(
                 "DATA_MALFORMED",
                 f"`{field}` is {source.path!r}: {source.malformed}.",
-                "Fix the rows, or set the source's format and the method to match them.",
+                "Convert or fix the data, or set the source's format and the method to match it.",
                 field=field,
             )
         if form == "shards" and not corpus.estimated:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
 from trainer_runtime.core.inputs.row_form import rows_of
-from trainer_runtime.core.inputs.rows_check import check_source
+from trainer_runtime.core.inputs.source_check import check_source
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec
@@ -64,7 +64,8 @@ async def _list_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
 
 def _asked(spec: TrainingSpec, source: SourceSpec) -> AskedSource:
     kind = rows_of(spec.framework, spec.resolved_method)
-    return AskedSource(source.path.removeprefix(ON_BOX), source.format, kind)
+    stated = "format" in source.model_fields_set
+    return AskedSource(source.path.removeprefix(ON_BOX), source.format, kind, stated)
 
 
 def _facts(
@@ -88,12 +89,19 @@ def _facts(
         form_of(spec),
         sent_as=sent_as,
     )
-    checks = {
-        name: {"problem": one.problem, "malformed": one.malformed, "examples": one.examples}
-        for name, one in listed.items()
-    }
+    checks = {name: _checked(one) for name, one in listed.items()}
     checked = tuple(one.model_copy(update=checks[one.name]) for one in facts.sources)
     return facts.model_copy(update={"sources": checked})
+
+
+def _checked(found: Listing) -> dict[str, str | int | None]:
+    tokens = {} if found.tokens is None else {"tokens": found.tokens}
+    return {
+        "problem": found.problem,
+        "malformed": found.malformed,
+        "examples": found.examples,
+        **tokens,
+    }
 
 
 def _name(name: str | None, path: str) -> str:

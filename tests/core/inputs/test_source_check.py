@@ -1,0 +1,159 @@
+"""What a source holds is recognised, and refused where training would read it as garbage."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.core.token_files import write_llmc, write_megatron, write_raw
+
+from trainer_runtime.core.files.corpus import AskedSource, Listing
+from trainer_runtime.core.inputs.source_check import check_source
+from trainer_runtime.core.inputs.token_files import open_token_file
+
+_GPT2 = [464, 3290, 318, 257, 50256] * 40
+_LLAMA = [128000, 9906, 1917, 128001] * 40
+Write = Callable[[Path], object]
+
+
+def problem(path: Path, data_format: str = "text", kind: str = "pretrain", **more: bool) -> str:
+    found = check_source(AskedSource(str(path), data_format, kind, **more))
+    assert found.problem is None
+    return found.malformed or ""
+
+
+def json_lines(*rows: object) -> Write:
+    return lambda path: path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda path: path.write_bytes(gzip.compress(b"text " * 99)), "compressed by gzip"),
+        (lambda path: path.write_bytes(b"PAR1" + bytes(99) + b"PAR1"), "format to parquet"),
+        (lambda path: path.write_bytes(b"ARROW1\0\0" + bytes(99)), "format to arrow"),
+        (lambda path: path.write_bytes(pickle.dumps([1, 2, 3])), "a Python pickle"),
+        (lambda path: path.write_bytes("text".encode("utf-16")), "UTF-16"),
+        (lambda path: path.write_bytes(bytes(range(256)) * 9), "is not text"),
+        (lambda path: write_raw(path, _GPT2), "token ids, set the source's format to tokens"),
+        (lambda path: write_llmc(path, _GPT2), "a file of tokens with llm.c's header"),
+        (json_lines({"text": "a"}, {"text": "b"}), "set the source's format to jsonl"),
+        (json_lines({"text": "a" * 9000}), "set the source's format to jsonl"),
+    ],
+)
+def test_what_is_no_text_is_recognised_before_it_is_trained_on(
+    tmp_path: Path, write: Write, said: str
+) -> None:
+    write(tmp_path / "data")
+    assert said in problem(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "\x1b[31mcolours\x1b[0m of a log\n" * 9,
+        "Wörter, 文字\f\n",
+        '{"not": "all of it is JSON"\nbut text\n',
+        "{a: template}\n",
+        "",
+    ],
+)
+def test_text_is_taken_as_it_is(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    assert problem(tmp_path / "a.txt") == ""
+    (tmp_path / "latin.txt").write_bytes("Größe\n".encode("latin-1"))
+    assert problem(tmp_path / "latin.txt") == ""
+
+
+def test_json_is_text_where_it_is_called_so_or_lies_among_other_texts(tmp_path: Path) -> None:
+    json_lines({"a": 1}, {"a": 2})(tmp_path / "rows.jsonl")
+    assert "format to jsonl" in problem(tmp_path)
+    assert problem(tmp_path, stated=True) == ""
+    (tmp_path / "code.py").write_text("print()\n")
+    assert problem(tmp_path) == ""
+
+
+def test_a_folder_without_text_says_what_it_holds_instead(tmp_path: Path) -> None:
+    write_raw(tmp_path / "train.bin", [5, 6, 7] * 40)
+    assert "train.bin: set the source's format to tokens" in problem(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "hint"),
+    [
+        ({"conversations": [{"from": "human", "value": "a"}]}, "sft", "ShareGPT's rows"),
+        ({"instruction": "a", "input": "", "output": "b"}, "sft", "Alpaca's rows"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "pretrain", "method sft learns"),
+        ({"chosen": "a", "rejected": "b"}, "sft", "method dpo learns"),
+        ([{"text": "a"}], "pretrain", "it holds a JSON array"),
+    ],
+)
+def test_rows_of_other_methods_are_named(tmp_path: Path, row: object, kind: str, hint: str) -> None:
+    json_lines(row)(tmp_path / "rows.jsonl")
+    assert hint in problem(tmp_path / "rows.jsonl", "jsonl", kind)
+
+
+def test_a_parquet_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(99))
+    assert "or is cut off" in problem(tmp_path / "a.parquet", "parquet")
+
+
+@pytest.mark.parametrize(
+    ("write", "layout", "tokens"),
+    [
+        (lambda path: write_raw(path, _GPT2), "nanoGPT", _GPT2),
+        (lambda path: write_raw(path, [3, 1, 2] * 90), "nanoGPT", [3, 1, 2] * 90),
+        (lambda path: write_llmc(path, _GPT2), "llm.c", _GPT2),
+        (lambda path: write_llmc(path, _LLAMA, "I"), "llm.c", _LLAMA),
+        *(
+            (lambda path, code=code: write_megatron(path, [_GPT2[:5], _GPT2[5:]], code), *read)
+            for code, *read in (("H", "Megatron", _GPT2), ("i", "Megatron", _GPT2))
+        ),
+        (lambda path: write_megatron(path, [_LLAMA], "q"), "Megatron", _LLAMA),
+    ],
+)
+def test_tokens_of_every_layout_are_read_in_place(
+    tmp_path: Path, write: Write, layout: str, tokens: list[int]
+) -> None:
+    write(tmp_path / "a.bin")
+    file = open_token_file(tmp_path / "a.bin")
+    assert (file.layout, file.tokens) == (layout, len(tokens))
+    assert [token for chunk in file.numbers() for token in chunk] == tokens
+    listed: Listing = check_source(AskedSource(str(tmp_path), "tokens"))
+    assert (listed.malformed, listed.tokens) == (None, len(tokens))
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda path: write_raw(path, _GPT2, "i"), "32 or 64 bits wide"),
+        (lambda path: write_raw(path, _LLAMA, "I"), "32 or 64 bits wide"),
+        (lambda path: write_raw(path, _GPT2, "q"), "32 or 64 bits wide"),
+        (lambda path: path.write_bytes(write_raw(path, _GPT2).read_bytes()[:-1]), "is cut off"),
+        (lambda path: path.write_bytes(write_llmc(path, _GPT2).read_bytes()[:-2]), "is cut off"),
+        (
+            lambda path: path.write_bytes(write_megatron(path, [_GPT2]).read_bytes()[:-4]),
+            "don't belong together",
+        ),
+        (
+            lambda path: write_megatron(path, [_GPT2]).with_suffix(".idx").write_bytes(b"other"),
+            "is not Megatron's index",
+        ),
+        (lambda path: write_megatron(path, [_GPT2]).unlink(), "an index without its .bin"),
+    ],
+)
+def test_tokens_that_are_cut_off_or_ambiguous_are_refused(
+    tmp_path: Path, write: Write, said: str
+) -> None:
+    write(tmp_path / "a.bin")
+    assert said in problem(tmp_path, "tokens")
+
+
+def test_a_file_whose_index_would_stay_behind_is_refused(tmp_path: Path) -> None:
+    write_megatron(tmp_path / "a.bin", [_GPT2])
+    assert "give the folder that holds both" in problem(tmp_path / "a.bin", "tokens")

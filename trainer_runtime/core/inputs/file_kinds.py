@@ -1,0 +1,114 @@
+"""What a file is by its content, and whether it is of the format that a source names."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEAD_BYTES = 8192
+_PARQUET = b"PAR1"
+# Between 0x00 and 0x1f a text has tabs, line ends and form feeds, and logs escapes.
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b")
+_MOST_CONTROLS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """`name`: with its article. `remedy`: how a source can have it."""
+
+    name: str
+    remedy: str
+
+
+_DECOMPRESS = "decompress it first"
+_CONVERT = "extract its text first"
+_TOKENS = "set the source's format to tokens"
+_MAGIC: tuple[tuple[bytes, FileKind], ...] = (
+    (b"\x1f\x8b", FileKind("compressed by gzip", f"{_DECOMPRESS} (`gunzip FILE`)")),
+    (b"\x28\xb5\x2f\xfd", FileKind("compressed by zstd", f"{_DECOMPRESS} (`unzstd FILE`)")),
+    (b"\xfd7zXZ\0", FileKind("compressed by xz", f"{_DECOMPRESS} (`unxz FILE`)")),
+    (b"BZh", FileKind("compressed by bzip2", f"{_DECOMPRESS} (`bunzip2 FILE`)")),
+    (_PARQUET, FileKind("a Parquet file", "set the source's format to parquet")),
+    (b"ARROW1", FileKind("an Arrow file", "set the source's format to arrow")),
+    (b"\xff\xff\xff\xff", FileKind("an Arrow stream", "set the source's format to arrow")),
+    (struct.pack("<i", 20240520), FileKind("a file of tokens with llm.c's header", _TOKENS)),
+    (struct.pack("<i", 20240801), FileKind("a file of tokens with llm.c's header", _TOKENS)),
+    (b"MMIDIDX\0\0", FileKind("Megatron's index of a file of tokens", _TOKENS)),
+    (b"PK\x03\x04", FileKind("a zip archive, or a PyTorch file", f"{_CONVERT} (`unzip FILE`)")),
+    (b"\x80\x04\x95", FileKind("a Python pickle", _CONVERT)),
+    (
+        b"\x93NUMPY",
+        FileKind("a NumPy array", f"write tokens as 16 bits, then {_TOKENS}"),
+    ),
+    (b"\x89HDF\r\n", FileKind("an HDF5 file", _CONVERT)),
+    (b"SQLite format 3\0", FileKind("an SQLite database", _CONVERT)),
+    (b"%PDF-", FileKind("a PDF", _CONVERT)),
+    (b"\xff\xfe", FileKind("a text in UTF-16", "convert it (`iconv -f UTF-16 -t UTF-8`)")),
+    (b"\xfe\xff", FileKind("a text in UTF-16", "convert it (`iconv -f UTF-16 -t UTF-8`)")),
+)
+
+
+def kind_of(head: bytes) -> FileKind | None:
+    """What a file is that begins so; None for text and for what nobody knows."""
+    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), None)
+
+
+def problem_of_text(path: Path) -> str | None:
+    """Why a file is not text; None where it may be.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    head = _head(path)
+    kind = kind_of(head)
+    if kind is not None:
+        return f"{path.name} is {kind.name}, not text: {kind.remedy}"
+    if b"\0" in head or _controls(head) > _MOST_CONTROLS * len(head):
+        return (
+            f"{path.name} is not text; where it holds token ids, {_TOKENS}, else give the text "
+            "that it was made from"
+        )
+    return None
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether the first line of a file is a whole JSON object, or the begin of a long one.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    line, ends, _ = _head(path).lstrip().partition(b"\n")
+    if not line.startswith(b'{"'):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return not ends
+    except RecursionError:
+        return True
+
+
+def problem_of_parquet(path: Path) -> str | None:
+    """Why a file is not a whole Parquet file.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with path.open("rb") as stream:
+        begin = stream.read(len(_PARQUET))
+        stream.seek(max(0, path.stat().st_size - len(_PARQUET)))
+        end = stream.read()
+    if begin == end == _PARQUET:
+        return None
+    return f"{path.name} is not a Parquet file, or is cut off"
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(_HEAD_BYTES)
+
+
+def _controls(head: bytes) -> int:
+    return len(head) - len(head.translate(None, _CONTROLS))

@@ -1,0 +1,154 @@
+"""Checks what a source holds, so that data that can't be learnt from is reported early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, MAX_ROW_DEPTH, decode_value
+from trainer_runtime.core.files.corpus import TEXT, AskedSource, Listing, list_source
+from trainer_runtime.core.inputs.file_kinds import (
+    is_json_lines,
+    problem_of_parquet,
+    problem_of_text,
+)
+from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row
+from trainer_runtime.core.inputs.token_files import tokens_in
+
+_ROWS, _FILES, _TEXTS = 100, 20, 1000
+_LONGEST_LINE_BYTES = 16 << 20
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+
+
+def check_source(asked: AskedSource) -> Listing:
+    """A source's files, and what is wrong with their content; never raises.
+
+    Of texts the first bytes of up to a thousand files are read, of files of tokens all headers
+    and indices, of JSON Lines the first hundred rows of up to twenty files. Of Parquet files it
+    reads the column names if pyarrow is installed; otherwise the host checks them in the run's
+    environment.
+    """
+    found = list_source(asked.path, asked.format)
+    check = _CHECKS.get(asked.format)
+    if check is None or found.problem is not None:
+        return found
+    try:
+        return check(asked, found)
+    except OSError as error:
+        return replace(found, problem=f"it can't be read ({error.strerror})")
+
+
+def _check_texts(asked: AskedSource, found: Listing) -> Listing:
+    """Binary data, and JSON Lines that nobody called text, would be trained on as bytes."""
+    paths = _paths(found)[:_TEXTS]
+    malformed = next(filter(None, map(problem_of_text, paths)), None)
+    if malformed is None and paths and not asked.stated and all(map(is_json_lines, paths)):
+        malformed = (
+            f"{paths[0].name} holds JSON objects, one a line: set the source's format to jsonl, or "
+            "to text where the JSON itself is to be learnt"
+        )
+    if not paths and found.is_folder:
+        malformed = _what_else(found.path)
+    return replace(found, malformed=malformed)
+
+
+def _what_else(folder: str) -> str | None:
+    """What a folder without text holds that another format reads."""
+    for data_format in ("parquet", "jsonl", "tokens", "hf"):
+        files = list_source(folder, data_format).files
+        if files:
+            return (
+                f"it holds no text, but {files[0].name}: set the source's format to {data_format}"
+            )
+    return None
+
+
+def _check_tokens(_asked: AskedSource, found: Listing) -> Listing:
+    malformed, files = tokens_in(_paths(found))
+    return replace(found, malformed=malformed, tokens=sum(file.tokens for file in files))
+
+
+def _check_rows(asked: AskedSource, found: Listing) -> Listing:
+    malformed, rows, read_bytes = None, 0, 0
+    for file in _paths(found)[:_FILES]:
+        if file.suffix == ".parquet":
+            malformed = malformed or _problem_of_parquet(file, asked.kind)
+        elif asked.format == "jsonl" or file.suffix in _JSON_LINES:
+            problem, count, size = _problem_of_lines(file, asked.kind)
+            malformed, rows, read_bytes = malformed or problem, rows + count, read_bytes + size
+    total_bytes = sum(file.size_bytes for file in found.files)
+    examples = rows if read_bytes >= total_bytes else rows * total_bytes // max(1, read_bytes)
+    return replace(found, malformed=malformed, examples=examples)
+
+
+def _paths(found: Listing) -> list[Path]:
+    root = Path(found.path)
+    return [root / file.name if found.is_folder else root for file in found.files]
+
+
+def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int]:
+    """What is wrong with the first rows, how many there are, and of how many bytes."""
+    count = size = 0
+    for number, line in islice(_lines(file), _ROWS):
+        size += len(line)
+        if not line.strip():
+            continue
+        count += 1
+        problem = _problem_of_line(line, kind)
+        if problem is not None:
+            return f"{file.name}, line {number}: {problem}", count, size
+    return None, count, size
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    with file.open("rb") as stream:
+        number = 0
+        while line := stream.readline(_LONGEST_LINE_BYTES):
+            number += 1
+            yield number, line
+
+
+def _problem_of_line(line: bytes, kind: str) -> str | None:
+    if line.lstrip().startswith(b"["):
+        return (
+            "it holds a JSON array; every line holds one object "
+            "(`jq -c '.[]' FILE > OTHER.jsonl` writes them so)"
+        )
+    try:
+        row = decode_value(line, "row", max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
+    except ValueError:
+        return "it is not a JSON object; every line holds one"
+    if not isinstance(row, dict):
+        return f"it holds a JSON {_kind(row)}; every line holds one object"
+    return problem_of_row(kind, row)
+
+
+def _kind(value: object) -> str:
+    return {list: "array", str: "text", bool: "boolean"}.get(type(value), "number")
+
+
+def _problem_of_parquet(file: Path, kind: str) -> str | None:
+    problem = problem_of_parquet(file)
+    if problem is not None:
+        return problem
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        return None
+    try:
+        columns = parquet.read_schema(file).names
+    except ArrowException:
+        return f"{file.name} is not a Parquet file, or is cut off"
+    problem = problem_of_columns(kind, columns)
+    return None if problem is None else f"{file.name}: {problem}"
+
+
+_CHECKS: Mapping[str, Callable[[AskedSource, Listing], Listing]] = {
+    TEXT: _check_texts,
+    "tokens": _check_tokens,
+    "jsonl": _check_rows,
+    "preference": _check_rows,
+    "parquet": _check_rows,
+}
