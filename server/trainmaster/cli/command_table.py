@@ -84,6 +84,7 @@ LISTED = (
     Listed("rent", "costs", section=MACHINES),
     Listed("install", "install", acts=True, section=AGENTS),
     Listed("mcp", "mcp", section=AGENTS),
+    Listed("mcp_tokens", "mcp_tokens", name="mcp-tokens", is_group=True, section=AGENTS),
     Listed("approve", "approve", acts=True, section=AGENTS),
     Listed("trust", "trust", acts=True, section=AGENTS),
     Listed("maintenance", "doctor", section=INSTALLATION),

@@ -31,6 +31,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "mcp": (
         "trainmaster mcp --toolsets operator --read-only",
         "trainmaster mcp --toolsets observer --tools stop,resume",
+        "trainmaster mcp --http --port 8765",
     ),
     "monitor": ("trainmaster monitor", "trainmaster monitor my-gpt --json"),
     "offers": ("trainmaster offers --gpu h100 --spec gpt.yaml",),

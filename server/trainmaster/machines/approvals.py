@@ -75,13 +75,15 @@ def take_agreement(workspace: Workspace, quote: Quote) -> Approval | None:
     return workspace.control.approvals.take_from_allowance(quote, allowance_usd, time.time())
 
 
-def confirmation_required(workspace: Workspace, quote: Quote) -> SpendError:
-    """The refusal of a request without approval; records its quote for `approve`."""
+def confirmation_required(
+    workspace: Workspace, quote: Quote, *, of: str = "the user"
+) -> SpendError:
+    """The refusal of a request without approval `of` somebody; records its quote for `approve`."""
     row = workspace.control.approvals.quote(quote, time.time())
     return SpendError(
         "CONFIRMATION_REQUIRED",
         f"{quote.text} This is not approved yet, and nothing was done.",
-        f"Ask the user to run `trainmaster approve {row.id}` in a terminal, then call again with "
+        f"Ask {of} to run `trainmaster approve {row.id}` in a terminal, then call again with "
         "the same arguments.",
         retryable=True,
     )

@@ -4,6 +4,9 @@ The service makes its quote in the middle of the call, so the question is asked 
 to 2025-11-25 ask within the call; since 2026-07-28 the call ends with the question and comes again
 with the answer. Each question is a quote on record, whose id goes along: an answer counts for that
 quote alone, once, and not where the request would cost more by now.
+
+Over HTTP the holder of the access token answers a form, and that may be a program. Such an answer
+counts for what the token's role is about, never for what leaves the policy of the home's owner.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel, Field
 
+from trainmaster.mcp.caller import caller_of
 from trainmaster.mcp.definition import ToolContext, workspace_of
+from trainmaster.words.confirmation import Action
 from trainmaster.words.errors import SpendError, TrainmasterError
 
 if TYPE_CHECKING:
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 ASK_UNTIL_S = 28.0
 _ASKED_AND_ANSWERED_SINCE = "2026-07-28"
 _KEY = "agreement"
+# What the holder of an access token may agree to.
+_OF_ROLES: frozenset[Action] = frozenset({"provision", "release", "clean"})
 # By contract nothing was created where a service ends with these. A price that turned out higher
 # than quoted may have been that of an instance that was released.
 _NOTHING_CAME_OF_IT = frozenset({"NO_CAPACITY", "SPEND_CAP"})
@@ -105,6 +112,8 @@ class _Asking:
         if (taken := take_agreement(self._workspace, quote)) is not None:
             self._taken = taken.id
             return f"approval {taken.id}" if taken.by == BY_COMMAND else str(taken.by)
+        if caller_of(self._context) is not None and quote.action not in _OF_ROLES:
+            raise confirmation_required(self._workspace, quote, of="the server's owner")
         if not can_ask(self._context):
             raise confirmation_required(self._workspace, quote)
         quote_id = self._records.quote(quote, time.time()).id

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,17 @@ ENDS = ToolAnnotations(
 Opener = Callable[[Mapping[str, str]], AbstractContextManager["Workspace"]]
 # Of a call; what is left then is taken in by the next one.
 _LONGEST_REPLAY_S = 20.0
+_only_reads: ContextVar[bool] = ContextVar("only_reads", default=False)
+
+
+@contextmanager
+def only_reading(is_so: bool) -> Iterator[None]:
+    """Within, the policy is that of a caller who only reads, where `is_so`."""
+    token = _only_reads.set(is_so)
+    try:
+        yield
+    finally:
+        _only_reads.reset(token)
 
 
 class OpenWorkspace:
@@ -96,9 +108,10 @@ class OpenWorkspace:
 
             opened = (self._opened or open_workspace)(self._environment)
             self._workspace = self._closing.enter_context(opened)
-            self._workspace.policy_now = agent_policies(
-                self._workspace.home, self._environment, reads_only=self._read_only
-            )
+            home, environment = self._workspace.home, self._environment
+            acting = agent_policies(home, environment, reads_only=self._read_only)
+            reading = agent_policies(home, environment, reads_only=True)
+            self._workspace.policy_now = lambda: reading() if _only_reads.get() else acting()
             if not self._read_only:
                 self._background.begin(self._workspace)
         if self._workspace.metrics.replay_due:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -14,11 +15,20 @@ from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.types import CallToolResult, ImageContent, InputRequiredResult, TextContent
 from pydantic import ValidationError
 
+from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.mcp.arguments import refuse_unusable
-from trainmaster.mcp.definition import OpenWorkspace
+from trainmaster.mcp.caller import Caller, caller_of
+from trainmaster.mcp.definition import OpenWorkspace, only_reading
 from trainmaster.mcp.progress import heartbeats
 from trainmaster.words.advice import Face, shown_by
-from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
+from trainmaster.words.errors import (
+    InternalError,
+    PolicyError,
+    TrainmasterError,
+    UsageError,
+    unusable_path,
+)
+from trainmaster.words.roles import Role
 
 # Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
 LONGEST_CALL_S = 45.0
@@ -38,6 +48,10 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     heartbeat_s = 2.0
     # The tools whose calls the home's action log records.
     acting: frozenset[str] = frozenset()
+    # Whether the policy is that of a caller who only reads.
+    only_reads = False
+    # Tools that this server's callers may not use, with the role that may.
+    beyond: Mapping[str, Role] = MappingProxyType({})
     # For whom advice is worded: the tools of this server, and the command line of its home.
     face = Face(("trainmaster",))
 
@@ -59,7 +73,7 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
 
         Raises: ToolError, with the whole error as its text.
         """
-        with shown_by(self.face):
+        with shown_by(self.face), only_reading(self.only_reads):
             return await self._answer(name, arguments, context)
 
     async def _answer(
@@ -75,9 +89,10 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
             raise ToolError(str(refused)) from refused
         try:
             with self._logged(name, given, context), anyio.fail_after(self.longest_call_s):
+                self._refuse_beyond(name, context)
                 async with heartbeats(context, self.heartbeat_s):
                     result = await self._called(name, given, context)
-                _record_result(result)
+                _record_result(result, caller_of(context))
         except UnexpectedToolError as failure:
             raise _unexpected(failure, context) from failure.__cause__
         except ToolError as failure:
@@ -87,6 +102,17 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         except TimeoutError as failure:
             raise ToolError(str(_too_slow(name, self.longest_call_s))) from failure
         return _compact(result)
+
+    def _refuse_beyond(self, name: str, context: Context[OpenWorkspace, Any] | None) -> None:
+        if name not in self.beyond:
+            return
+        caller = caller_of(context)
+        raise PolicyError(
+            "ROLE_TOO_LOW",
+            f"{name} needs the role {self.beyond[name]!r}; your access token has "
+            f"{caller.role if caller else 'read'!r}.",
+            "Ask the server's owner for a token with that role, or use the tools that are listed.",
+        )
 
     async def _called(
         self, name: str, given: dict[str, Any], context: Context[OpenWorkspace, Any] | None
@@ -104,18 +130,20 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     def _logged(
         self, name: str, arguments: Mapping[str, Any], context: Context[OpenWorkspace, Any] | None
     ) -> Iterator[None]:
-        if name not in self.acting or context is None:
+        caller = caller_of(context)
+        if context is None or (name not in self.acting and caller is None):
             yield
             return
-        from trainmaster.store.action_log import discard_action, logged_action
+        from trainmaster.store.action_log import logged_action
 
         home = context.request_context.lifespan_context.home
-        with logged_action(home, "mcp", _client_of(context), name, arguments):
+        client, user = _client_of(context, caller), caller.name if caller is not None else ""
+        with logged_action(home, "mcp", client, _action(name), arguments, user=user):
             try:
                 yield
             except ToolError as failure:
-                if isinstance(failure.__cause__, ValidationError):
-                    discard_action()
+                if failure.__cause__ is None or isinstance(failure.__cause__, ValidationError):
+                    _record_refusal(caller)
                 raise
 
     async def _refusal(self, name: str, failure: ToolError) -> TrainmasterError:
@@ -131,20 +159,38 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         )
 
 
-def _record_result(result: CallToolResult | InputRequiredResult) -> None:
+def _record_result(result: CallToolResult | InputRequiredResult, caller: Caller | None) -> None:
     """Name the run that a logged call made. A call that ends with a question did not act yet."""
-    from trainmaster.store.action_log import discard_action, record_answer
+    from trainmaster.store.action_log import discard_action, record_answer, record_outcome
 
-    if isinstance(result, InputRequiredResult):
+    if not isinstance(result, InputRequiredResult):
+        record_answer(result.structured_content)
+    elif caller is None:
         discard_action()
     else:
-        record_answer(result.structured_content)
+        record_outcome("asked")
 
 
-def _client_of(context: Context[OpenWorkspace, Any]) -> str:
-    """The name and version that the client gave; empty where it gave none."""
+def _record_refusal(caller: Caller | None) -> None:
+    """A call whose tool or arguments the SDK refused: it acted on nothing."""
+    from trainmaster.store.action_log import discard_action, record_outcome
+
+    if caller is None:
+        discard_action()
+    else:
+        record_outcome("BAD_ARGUMENT")
+
+
+def _action(name: str) -> str:
+    """A tool's name as it is logged; what a client made up is cut and cleaned."""
+    return "".join(letter for letter in name[:_LONGEST_NAME] if letter.isalnum() or letter == "_")
+
+
+def _client_of(context: Context[OpenWorkspace, Any], caller: Caller | None) -> str:
+    """The name and version that the client gave, and over HTTP its address."""
     parameters = context.session.client_params
-    return f"{parameters.client_info.name} {parameters.client_info.version}" if parameters else ""
+    info = f"{parameters.client_info.name} {parameters.client_info.version}" if parameters else ""
+    return cleaned(f"{info} ({caller.address})" if caller is not None else info).strip()
 
 
 def _unexpected(

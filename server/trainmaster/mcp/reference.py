@@ -22,7 +22,7 @@ _INTRODUCTION = """\
 Made from the code by `python -m trainmaster.mcp.reference`.
 
 `trainmaster mcp` serves these tools on stdin and stdout, for every protocol version from 2024-11-05
-to 2026-07-28.
+to 2026-07-28. `trainmaster mcp --http` serves a team: [server.md](server.md).
 
     claude mcp add trainmaster -- trainmaster mcp
 

@@ -8,12 +8,14 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from mcp.server import MCPServer
 
 from trainer_runtime import __version__
-from trainmaster.mcp.definition import Opener, OpenWorkspace, build_tool
+from trainmaster.mcp.definition import Definition, Opener, OpenWorkspace, build_tool
 from trainmaster.mcp.error_mapping import AnsweringServer
 from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import chosen_tools
 from trainmaster.words.advice import Face
 from trainmaster.words.own_program import command_line
+
+Lifespan = Callable[[MCPServer[OpenWorkspace]], AbstractAsyncContextManager[OpenWorkspace]]
 
 
 def build_server(
@@ -33,19 +35,31 @@ def build_server(
         UsageError: `BAD_ARGUMENT`, a toolset or a tool does not exist, or none is left.
     """
     definitions = chosen_tools(toolsets, tools, read_only=read_only)
-    names = [one.name for one in definitions]
     read_only = read_only or all(one.only_reads for one in definitions)
+    return server_of(definitions, environment, _lifespan(environment, read_only, opened))
+
+
+def server_of(
+    definitions: Sequence[Definition], environment: Mapping[str, str], lifespan: Lifespan
+) -> AnsweringServer:
+    """A server with these tools, each call of which gets the workspace that `lifespan` opens.
+
+    It is read-only where each of its tools only reads.
+    """
+    names = [one.name for one in definitions]
+    read_only = all(one.only_reads for one in definitions)
     server = AnsweringServer(
         "trainmaster",
         title="Trainmaster",
         version=__version__,
         instructions=instructions_for(names, read_only=read_only),
         tools=[build_tool(one) for one in definitions],
-        lifespan=_lifespan(environment, read_only, opened),
+        lifespan=lifespan,
         log_level="WARNING",
     )
     server.face = Face(command_line(environment), frozenset(names))
     server.acting = frozenset(one.name for one in definitions if not one.only_reads)
+    server.only_reads = read_only
     return server
 
 
@@ -65,9 +79,7 @@ async def serve_stdio(
     await server.run_stdio_async()
 
 
-def _lifespan(
-    environment: Mapping[str, str], read_only: bool, opener: Opener | None
-) -> Callable[[MCPServer[OpenWorkspace]], AbstractAsyncContextManager[OpenWorkspace]]:
+def _lifespan(environment: Mapping[str, str], read_only: bool, opener: Opener | None) -> Lifespan:
     @asynccontextmanager
     async def lifespan(_: MCPServer[OpenWorkspace]) -> AsyncIterator[OpenWorkspace]:
         with ExitStack() as closing:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from trainmaster.mcp import observe, operate, planning, rent
 from trainmaster.mcp.definition import Definition
 from trainmaster.words.errors import UsageError
+from trainmaster.words.roles import ROLES, Role
 
 # In the order in which tools are listed. Each tool is in one set.
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
@@ -34,6 +35,24 @@ PERSONAS = {
     ),
     "renter": Persona(tuple(TOOLSETS), "Also rents instances. The default."),
 }
+
+
+# Of the role `read`, what only reads.
+TOOLSETS_OF_ROLES: dict[Role, tuple[str, ...]] = {
+    "read": PERSONAS["planner"].toolsets,
+    "operate": PERSONAS["operator"].toolsets,
+    "spend": PERSONAS["renter"].toolsets,
+}
+
+
+def role_for(definition: Definition) -> Role:
+    """The least role that may call a tool."""
+    toolset = next(name for name, tools in TOOLSETS.items() if definition in tools)
+    return next(
+        role
+        for role in ROLES
+        if toolset in TOOLSETS_OF_ROLES[role] and (definition.only_reads or role != "read")
+    )
 
 
 def chosen_tools(

@@ -28,6 +28,7 @@ async def list_actions(
             target=dict(action.target),
             outcome=action.outcome,
             duration_s=action.duration_s,
+            user=action.user or None,
         )
         for action in actions
     ]

@@ -1,5 +1,7 @@
 """`log/trainmaster.jsonl` in the home: every call that acted, one JSON line each.
 
+Of calls over HTTP those that only read are logged too.
+
 A line names the face and its client, the action, what it acted on, and the outcome. Only names go
 in (runs, hosts, paths, ids): never a spec's text, a value of `--set`, an address or a secret.
 """
@@ -24,8 +26,8 @@ from trainmaster.words.paths import Home
 
 Face = Literal["cli", "mcp", "keeper"]
 
-ROTATE_AT_BYTES = 1024 * 1024
-KEPT_FILES = 5  # the current one and four older ones: 5 MiB
+ROTATE_AT_BYTES = 4 * 1024 * 1024
+KEPT_FILES = 5  # the current one and four older ones: 20 MiB
 # Arguments that name something; all others stay out of the log.
 TARGETS = ("run", "run_id", "host", "name", "instance", "offer", "approval", "folder")
 # A spec is logged where it is a path; its text would carry values.
@@ -37,7 +39,8 @@ _NAME = re.compile(r"[\w@%+=:,./~ -]+")
 
 @dataclass(frozen=True, slots=True)
 class LoggedAction:
-    """One call that acted. `time`: UTC, when it began. `outcome`: `ok`, or an error's code."""
+    """One call. `time`: UTC, when it began. `outcome`: `ok`, `asked` where the call ended with a
+    question, or an error's code. `user`: the name of the access token, empty but over HTTP."""
 
     time: str
     face: Face
@@ -46,6 +49,7 @@ class LoggedAction:
     outcome: str
     duration_s: float
     target: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
 
 
 class _Current:
@@ -54,6 +58,7 @@ class _Current:
     def __init__(self, target: Mapping[str, str]) -> None:
         self.target = dict(target)
         self.acted = True
+        self.outcome: str | None = None
 
     def answered(self, answer: object) -> None:
         for name in _OF_AN_ANSWER:
@@ -72,6 +77,13 @@ def record_answer(answer: object) -> None:
         current.answered(answer)
 
 
+def record_outcome(outcome: str) -> None:
+    """Name the outcome of the action under way, where its error's code wouldn't."""
+    current = _current.get()
+    if current is not None:
+        current.outcome = outcome
+
+
 def is_acting() -> bool:
     """Whether a logged action is under way."""
     return _current.get() is not None
@@ -86,7 +98,13 @@ def discard_action() -> None:
 
 @contextmanager
 def logged_action(
-    home: Home, face: Face, client: str, action: str, arguments: Mapping[str, object]
+    home: Home,
+    face: Face,
+    client: str,
+    action: str,
+    arguments: Mapping[str, object],
+    *,
+    user: str = "",
 ) -> Iterator[None]:
     """Log what happens inside as one line, whatever the outcome; a full disk stops no action.
 
@@ -111,9 +129,10 @@ def logged_action(
                 face=face,
                 client=client[:_LONGEST_VALUE],
                 action=action,
-                outcome=outcome,
+                outcome=current.outcome or outcome,
                 duration_s=round(time.monotonic() - clock_s, 3),
                 target=current.target,
+                user=user,
             )
             with suppress(OSError):
                 append(home, line)
@@ -145,7 +164,8 @@ def append(home: Home, action: LoggedAction) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists() and path.stat().st_size >= ROTATE_AT_BYTES:
             _rotate(path)
-        data = json.dumps(asdict(action), ensure_ascii=False, separators=(",", ":")).encode()
+        fields = {name: value for name, value in asdict(action).items() if name != "user" or value}
+        data = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(file, data + b"\n")

@@ -20,7 +20,7 @@ from typing import Any
 _COMMAND = re.compile(r"`(\$ )?trainmaster((?: [^`]*)?)`")
 _WHOLE = re.compile(r"\A(\$ )?trainmaster((?: [^`]*)?)\Z")
 _OPTION = re.compile(r"`(--[a-z][a-z-]*)(?: ([^`]+))?`")
-_GROUPS = frozenset({"hosts", "alerts", "keeper"})
+_GROUPS = frozenset({"hosts", "alerts", "keeper", "mcp-tokens"})
 # Parameters that are lists: of what stands between commas, or repeated; and numbers.
 _COMMAS = frozenset({"until", "keep"})
 _LISTS = frozenset({"set", "key", *_COMMAS})

@@ -119,6 +119,21 @@ CODES: dict[str, Code] = {
     "POLICY_SECRET": Code("The agent's policy does not let this secret go to this host."),
     "POLICY_ENDPOINT": Code("The agent's policy does not let this address be asked."),
     "POLICY_PROGRAM": Code("The spec brings code to this machine that no person has trusted."),
+    "TOKEN_EXISTS": Code("An access token of this name exists already."),
+    "TOKEN_UNKNOWN": Code("No access token has this name."),
+    "TOKENS_NOT_READABLE": Code("The file of access tokens is damaged, or open to other users."),
+    "TOKEN_REFUSED": Code(
+        "A request over HTTP has no access token, or one that is unknown, expired or for another "
+        "server."
+    ),
+    "ROLE_TOO_LOW": Code("The role of an access token does not include what was asked for."),
+    "ORIGIN_REFUSED": Code("A request over HTTP names another server, or comes from a web page."),
+    "CALL_LIMIT": Code("An access token made more requests in a minute than the settings allow."),
+    "AUTHORIZATION_UNREACHABLE": Code(
+        "The authorization server can't be reached, or its reply can't be read.", Reach.NO_ANSWER
+    ),
+    "SERVER_NOT_PROTECTED": Code("The server would be open to others without authorization."),
+    "ADDRESS_UNUSABLE": Code("The server can't listen on this address and port."),
     "UNSAFE_NAME": Code("A name or path is not safe to use."),
     "DIGEST_MISMATCH": Code("Transferred bytes don't match their digest."),
     "UPLOAD_LOCKED": Code(

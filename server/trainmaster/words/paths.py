@@ -89,6 +89,11 @@ class Home:
         return self.root / "secrets.env"
 
     @property
+    def access_tokens(self) -> Path:
+        """Who may use the MCP server over HTTP; see `store.access_tokens`."""
+        return self.root / "mcp-tokens.json"
+
+    @property
     def settings(self) -> Path:
         return self.root / "settings.yaml"
 

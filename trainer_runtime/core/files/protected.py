@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 # In any folder: a run's, the host's or the mirror's.
 _FILES = frozenset({".secrets.json", ".alerts.json"})
 _SECRETS = "secrets.env"
-_KEPT_IN_HOME = ("keys", "secrets", "kaggle-secrets", "settings.yaml")
+_KEPT_IN_HOME = ("keys", "secrets", "kaggle-secrets", "settings.yaml", "mcp-tokens.json")
 _IN_HOME = frozenset({*_KEPT_IN_HOME, _SECRETS})
 _HOME_MARK = "control.db"
 _REASON = "it holds secrets, keys or settings of Trainmaster"

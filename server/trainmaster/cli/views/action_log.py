@@ -13,7 +13,7 @@ def _(answer: ActionLogAnswer) -> list[Block]:
     rows = [
         (
             row.time,
-            f"{row.face}, {row.client}" if row.client else row.face,
+            ", ".join(part for part in (row.user, row.face, row.client) if part),
             row.action,
             " ".join(f"{name}={value}" for name, value in row.target.items()),
             row.outcome,

@@ -6,7 +6,7 @@ from trainmaster.words.answers.base import Answer, WholeAnswer
 
 
 class ActionRow(Answer):
-    """One call that acted. `outcome`: `ok`, or an error's code."""
+    """One call. `outcome`: `ok`, `asked`, or an error's code. `user`: the access token's name."""
 
     time: str
     face: str
@@ -15,6 +15,7 @@ class ActionRow(Answer):
     target: dict[str, str]
     outcome: str
     duration_s: float
+    user: str | None = None
 
 
 class ActionLogAnswer(WholeAnswer):

@@ -1,0 +1,39 @@
+"""What people see of `trainmaster mcp-tokens`."""
+
+from __future__ import annotations
+
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.words.answers.access_tokens import (
+    AccessTokenAnswer,
+    AccessTokenRemovedAnswer,
+    AccessTokensAnswer,
+)
+
+
+@view.register
+def _(answer: AccessTokensAnswer) -> list[Block]:
+    if not answer.tokens:
+        return ["No access tokens. `trainmaster mcp-tokens add NAME` makes one."]
+    rows = [
+        (
+            row.name,
+            row.role,
+            row.created_at,
+            f"{row.expires_at or 'never'}{' (expired)' if row.expired else ''}",
+        )
+        for row in answer.tokens
+    ]
+    return [Grid(("name", "role", "added (UTC)", "expires (UTC)"), rows)]
+
+
+@view.register
+def _(answer: AccessTokenAnswer) -> list[Block]:
+    return [
+        answer.token,
+        f"The access token of {answer.name}, role {answer.role}. It is not shown again.",
+    ]
+
+
+@view.register
+def _(answer: AccessTokenRemovedAnswer) -> list[Block]:
+    return [f"Removed the access token of {answer.name}."]

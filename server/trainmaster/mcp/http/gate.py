@@ -1,0 +1,108 @@
+"""The way of a request to the server of its caller's role."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
+
+from trainmaster.mcp.caller import SCOPE_KEY, Caller
+from trainmaster.mcp.http.authentication import Authentication, Identity
+from trainmaster.mcp.http.limits import RequestLimit
+from trainmaster.mcp.http.names import Names
+from trainmaster.mcp.http.refusal import Refusal, retry_after
+from trainmaster.words.errors import StateError
+from trainmaster.words.roles import Role
+
+# Without authorization nobody is known, so nobody agrees to a price.
+ANYBODY = Identity("anybody", "operate")
+
+
+class Gate:
+    """An ASGI application: admits a request and passes it on, or answers why not.
+
+    `servers`: by role; one without tools is missing. `authentication`: None without authorization.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[Role, StreamableHTTPSessionManager],
+        names: Names,
+        limit: RequestLimit,
+        authentication: Authentication | None,
+    ) -> None:
+        self._servers = {role: AuthContextMiddleware(_Server(one)) for role, one in servers.items()}
+        self._names = names
+        self._limit = limit
+        self._authentication = authentication
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = HTTPConnection(scope)
+        try:
+            self._names.refuse_others(request)
+            identity = await self._identify(request)
+            caller = self._admitted(identity, request)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, send)
+            return
+        scope[SCOPE_KEY] = caller
+        scope["user"] = _user(identity)
+        await self._servers[caller.role](scope, receive, send)
+
+    async def _identify(self, request: HTTPConnection) -> Identity:
+        return (
+            ANYBODY
+            if self._authentication is None
+            else await self._authentication.identify(request)
+        )
+
+    def _admitted(self, identity: Identity, request: HTTPConnection) -> Caller:
+        wait_s = self._limit.wait_s(identity.name, time.monotonic())
+        if wait_s > 0:
+            error = StateError(
+                "CALL_LIMIT",
+                f"{identity.name} made too many requests within a minute.",
+                f"Wait {wait_s:.0f} s; `server.requests_per_minute` in the settings is the limit.",
+                retryable=True,
+            )
+            raise Refusal(429, error, retry_after(wait_s))
+        if identity.role not in self._servers:
+            raise self._without_tools(identity)
+        address = request.client.host if request.client is not None else ""
+        return Caller(identity.name, identity.role, address)
+
+    def _without_tools(self, identity: Identity) -> Refusal:
+        fix = "Ask the server's owner for a token or a scope of a higher role."
+        message = f"{identity.name} has no role here, or one for which this server has no tool."
+        if self._authentication is None:
+            return Refusal(403, StateError("ROLE_TOO_LOW", message, fix))
+        return self._authentication.forbidden(message, fix)
+
+
+class _Server:
+    """One role's server, as an ASGI application."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._manager.handle_request(scope, receive, send)
+
+
+def _user(identity: Identity) -> AuthenticatedUser:
+    """As the SDK has it: it binds sessions and questions to this principal. No token goes along."""
+    return AuthenticatedUser(
+        AccessToken(
+            token="",
+            client_id=identity.name,
+            scopes=[identity.role] if identity.role else [],
+            claims={"iss": identity.issuer} if identity.issuer else None,
+        )
+    )
