@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -11,12 +10,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-import typer
 from support.mcp.mcp_client import answer_of, connected, error_of
-from support.words.advice_sources import Sentence, sentences
+from support.words.advice_sources import sentences
+from support.words.command_lines import filled, refusal
 
 from trainmaster.cli import run
-from trainmaster.cli.command_table import commands_for
 from trainmaster.mcp.definition import build_tool
 from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.words.advice import CALLS, Face, call_of, for_face, shown_by
@@ -25,15 +23,14 @@ from trainmaster.words.answers.runs import StopAnswer
 TOOLS = {
     tool.name: tool for definitions in TOOLSETS.values() for tool in map(build_tool, definitions)
 }
-COMMANDS = typer.main.get_command(commands_for())
-# A value of the command's own type for the places that advice leaves open.
-_OPEN = re.compile(r"\bSTEP\b|\bN\b|\bH\b")
 
 
 def test_the_commands_of_all_advice_parse() -> None:
     commands = [(one, command) for one in sentences() for command in one.commands]
     assert len(commands) > 100
-    refused = [said for one, command in commands if (said := _refusal(one, command))]
+    refused = [
+        f"{one.place}: {command}: {said}" for one, command in commands if (said := refusal(command))
+    ]
     assert not refused, "\n".join(refused)
 
 
@@ -43,7 +40,7 @@ def test_the_calls_of_all_advice_validate() -> None:
         (one.place, call)
         for one in sentences()
         for command in one.commands
-        if (call := call_of(_filled(command), TOOLS)) is not None
+        if (call := call_of(filled(command), TOOLS)) is not None
     ]
     assert len(found) > 60
     assert {call[0] for _, call in found} > {"resume", "wait_for_event", "get_run", "launch"}
@@ -146,29 +143,3 @@ def test_the_home_is_an_option_before_the_command(
     assert not (tmp_path / "other").exists()
     assert run([f"--home={tmp_path / 'home'}", "runs"]) == 0
     assert run(["--home"]) == 2
-
-
-def _refusal(one: Sentence, command: str) -> str | None:
-    """Why the command line doesn't take this; None where it does."""
-    words = shlex.split(_filled(command)) or ["overview"]
-    if words == ["--help"]:
-        return None
-    group = COMMANDS
-    try:
-        context = group.make_context("trainmaster", words)
-        while words:
-            name, group, words = group.resolve_command(context, words)  # type: ignore[attr-defined]
-            nested = hasattr(group, "resolve_command")
-            if nested and not words:
-                return None
-            context = group.make_context(name, list(words), parent=context)
-            if not nested:
-                return None
-    except Exception as error:  # of click, whatever kind of usage it is
-        return f"{one.place}: {command}: {error}"
-    return None
-
-
-def _filled(command: str) -> str:
-    """With a value for what the reader of the advice is to choose."""
-    return _OPEN.sub("1", command.replace("…", "x"))
