@@ -89,6 +89,8 @@ class Clock:
         if rows.like.events:
             rows.event_step = rows.steps[first] if rows.steps else rank.step
         if not rows.keys:
+            if rows.steps and not rows.like.events:
+                self._begin(rank, rows.like.clock, rows.steps[end - 1])
             return
         if rows.like.source is StepFrom.LINE:
             self._take_steps(rank, rows, first, end)
@@ -97,6 +99,13 @@ class Clock:
         else:
             for i in range(first, end):
                 self._take_beside(rank, rows, i)
+
+    def _begin(self, rank: _Rank, clock: str, step: float) -> None:
+        """A line that has a step alone: what follows belongs to it."""
+        if step < rank.steps.get(clock, -1.0):
+            rank.segment += 1
+            rank.steps.clear()
+        rank.step = rank.steps[clock] = step
 
     def _take_beside(self, rank: _Rank, rows: Rows, i: int) -> None:
         """A row without a step of its own: it belongs to the previous one."""

@@ -17,10 +17,11 @@ TOTAL_NAMES = _words("total_steps max_steps num_steps max_iters train_iters")
 # Never metrics: remaining time, wall-clock times, seeds and sizes of a configuration.
 IGNORED = _words(
     "eta remaining_time remaining v version v_num seed pid time_stamp timestamp ts _timestamp "
-    "seq t world_size local_rank rank exitcode port wall_time"
+    "seq t time_ms lineno world_size local_rank rank exitcode port wall_time"
 )
 _CANONICAL = {
-    "loss": "loss train_loss training_loss train/loss loss/train lm_loss total_loss trl",
+    "loss": "loss train_loss training_loss train/loss loss/train lm_loss total_loss trl "
+    "reduced_train_loss",
     "val_loss": "val_loss eval_loss validation_loss valid_loss test_loss eval/loss val/loss "
     "valid/loss validation/loss loss/val dev_loss lm_loss_validation tel",
     "perplexity": "ppl perplexity train_ppl train_perplexity",

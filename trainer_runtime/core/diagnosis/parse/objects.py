@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
+    SPECIAL,
     STEP,
     are_steps,
     as_floats,
@@ -71,7 +72,7 @@ def _by_length(records: Sequence[Any], index: Sequence[int]) -> Iterator[_Number
 def _rows_of_columns(records: Sequence[Any], index: Sequence[int]) -> Rows | None:
     """The rows of records, read column by column; None unless all have the same keys."""
     first = records[0]
-    if type(first) is not dict or "kind" in first or "rank" in first:
+    if type(first) is not dict or not SPECIAL.isdisjoint(first):
         return None
     columns = columns_of(records)
     steps = columns.pop(STEP, None) if columns else None
@@ -87,7 +88,7 @@ def _rows_by_kind(
     kinds: dict[frozenset[str], _Kind] = {}
     by_order: dict[tuple[str, ...], _Kind] = {}
     for i, record in zip(index, records, strict=True):
-        if type(record) is not dict or "kind" in record or "rank" in record:
+        if type(record) is not dict or not SPECIAL.isdisjoint(record):
             singly.append(i)
             continue
         values: dict[str, float] = {}

@@ -7,17 +7,21 @@ A new one needs a module with a `DIALECT`, its name here, and a log with its poi
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.parse.dialects import (
+    build_nanogpt,
     deepspeed,
     huggingface,
     json_lines,
     key_value,
     litgpt,
     megatron,
+    minimind,
     modded_nanogpt,
     nanochat,
     nanogpt,
+    olmo,
     progress_bars,
     torchtitan,
+    verl,
 )
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 
@@ -32,6 +36,10 @@ HEADED: tuple[Dialect, ...] = (
     huggingface.DIALECT,
     json_lines.DIALECT,
     progress_bars.DIALECT,
+    minimind.DIALECT,
+    build_nanogpt.DIALECT,
+    olmo.DIALECT,
+    verl.DIALECT,
 )
 # Reads lines in which no other dialect begins.
 FALLBACK: Dialect = key_value.DIALECT

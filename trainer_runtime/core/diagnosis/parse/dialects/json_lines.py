@@ -10,13 +10,21 @@ from operator import itemgetter
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
-from trainer_runtime.core.diagnosis.parse.names import CANONICAL, STEP_NAMES, TOTAL_NAMES, key_of
+from trainer_runtime.core.diagnosis.parse.names import (
+    CANONICAL,
+    IGNORED,
+    STEP_NAMES,
+    TOTAL_NAMES,
+    key_of,
+)
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.protocol.lines import ProtocolError, decode, number
 from trainer_runtime.core.protocol.trainer_lines import CheckpointChanged, Completed, trainer_line
 
 # The key of the step in `collect`; metric names can't contain the sign.
 STEP = "=step"
+# Objects with one of these keys are not columns of numbers: they are read one by one.
+SPECIAL = frozenset(("kind", "rank", "train_runtime"))
 _UNKNOWN = "=unknown"
 _MAX_NAMES = 10_000
 _LONGEST_NAME = 200
@@ -27,6 +35,7 @@ _NUMBERS = frozenset((float, int))
 _OBJECTS = frozenset((dict,))
 _READ = frozenset((float, int, dict, str))  # the types of which something may be read
 _TEXTS = frozenset((str, bool, type(None)))
+_HELD_OUT = re.compile(r"(?:eval|val|valid|validation|evaluation|dev|test)(?:[/_]|$)", re.I)
 _LEADING_ZEROS = re.compile(rb"([:\[,]\s*-?)0+(?=\d)")
 # Reads one object faster than json.loads, and returns where it ends.
 scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -60,6 +69,9 @@ def end_of(text: bytes) -> int:
 
 def reading_of(record: dict[str, Any]) -> Reading | None:
     """The reading of an object with a step and a number; None for any other."""
+    if "train_runtime" in record and "train_loss" in record:  # a mean over the whole training
+        record = {**record, "train_loss_mean": record["train_loss"]}
+        del record["train_loss"]
     values: dict[str, float] = {}
     collect(record, "", values, 0)
     step = values.pop(STEP, None)
@@ -177,13 +189,13 @@ def _key(prefix: str, own_name: str) -> str | None:
     lower = last.lower()
     if lower in STEP_NAMES:
         key: str | None = STEP
-    elif lower in TOTAL_NAMES:
+    elif lower in TOTAL_NAMES or lower in IGNORED:
         key = None
     else:
         key = key_of(name)
         if path and key == name and lower in CANONICAL:
             known = CANONICAL[lower]
-            key = f"val_{known}" if path.lower().startswith(("eval", "val", "test")) else known
+            key = f"val_{known}" if _HELD_OUT.match(path) else known
     if len(_keys) < _MAX_NAMES and len(name) <= _LONGEST_NAME:
         _keys[name] = key
         _keys_below.setdefault(prefix, {})[own_name] = key

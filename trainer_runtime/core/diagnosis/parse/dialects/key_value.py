@@ -11,15 +11,22 @@ import re
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 from trainer_runtime.core.diagnosis.parse.fields import Pair, in_our_unit
 from trainer_runtime.core.diagnosis.parse.names import MEASURED, STEP_NAMES, TOTAL_NAMES, key_of
-from trainer_runtime.core.diagnosis.parse.points import Reading
+from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
 
 _PAIR = re.compile(
-    rb"(?<![\w./@-])([A-Za-z_][\w./@-]*(?: (?:loss|norm|rate|acc|accuracy|scale|time))?)\]?['\"]?"
+    rb"(?<![\w./@-])([A-Za-z_][\w./@-]*(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl))?)"
+    rb"\]?['\"]?"
     rb"(?: ?[:=] ?['\"]?| +)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
 )
 _COUNTED = re.compile(rb"loss (\d+) (" + NUMBER + rb")\s*$")
+# A line of its own after that of its step.
+_VALIDATION = re.compile(
+    rb"(?:validation|val|valid|eval(?:uation)?|dev|test)[ _]loss ?[:=]? ?(" + NUMBER + rb")\s*$",
+    re.IGNORECASE,
+)
+_FILLERS = re.compile(r"(?:with|and|at|has|avg|average|mean) (?=\w)", re.IGNORECASE)
 _NAMED = re.compile(rb"['\"]? ?[:=]")
 
 
@@ -29,6 +36,10 @@ def read(text: bytes) -> Reading | None:
         return (
             None if value is None else Reading("counted", [("loss", value)], step_number(match[1]))
         )
+    if match := _VALIDATION.match(text):
+        value = number(match[1])
+        if value is not None:
+            return Reading("key_value", [("val_loss", value)], source=StepFrom.LAST)
     step: float | None = None
     values: dict[str, float] = {}
     for match in _PAIR.finditer(text):
@@ -47,7 +58,7 @@ def read(text: bytes) -> Reading | None:
 
 
 def _add(values: dict[str, float], match: re.Match[bytes]) -> None:
-    key, value = key_of(match[1].decode()), number(match[2])
+    key, value = key_of(_FILLERS.sub("", match[1].decode())), number(match[2])
     if key is None or value is None:
         return
     named = _NAMED.match(match.string, match.end(1)) is not None
