@@ -7,7 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON_BIN := .venv/bin/python
 GPU_PYTHON ?= python3
 TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
-	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron
+	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron \
+	npm=npm
 # Three workers for each of up to two cores, else eight: most tests wait for processes. The files
 # are ordered by tests/support/session/ordering.py, the longest first.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? 3 * cores : 8)))
@@ -23,6 +24,7 @@ help: ## what can be made
 
 setup: ## .venv with everything for development
 	@scripts/setup.sh train,frameworks,dev $(TEST_PROGRAMS)
+	@scripts/setup_node.sh
 
 demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train

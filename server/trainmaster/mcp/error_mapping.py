@@ -12,7 +12,15 @@ import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
-from mcp.types import CallToolResult, ImageContent, InputRequiredResult, TextContent
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    GetPromptResult,
+    ImageContent,
+    InputRequiredResult,
+    TextContent,
+)
 from pydantic import ValidationError
 
 from trainer_runtime.core.protocol.text import cleaned
@@ -62,6 +70,19 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         lowlevel = self._lowlevel_server
         async with answering_stdio() as (incoming, outgoing):
             await lowlevel.run(incoming, outgoing, lowlevel.create_initialization_options())
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        context: Context[OpenWorkspace, Any] | None = None,
+    ) -> GetPromptResult | InputRequiredResult:
+        """There are none; the SDK would report an unknown one as a defect of the server.
+
+        Raises: MCPError.
+        """
+        refused = UsageError("BAD_ARGUMENT", "This server has no prompts.", "Call a tool.")
+        raise MCPError(code=INVALID_PARAMS, message=str(refused))
 
     async def call_tool(
         self,

@@ -66,11 +66,16 @@ async def serving(
 
 @asynccontextmanager
 async def client_of(
-    url: str, token: str | None = None, era: str = "2026-07-28", **options: Any
+    url: str,
+    token: str | None = None,
+    era: str = "2026-07-28",
+    *,
+    headers: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Client]:
-    headers = None if token is None else {"Authorization": f"Bearer {token}"}
+    sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
     async with (
-        create_mcp_http_client(headers=headers) as http,
+        create_mcp_http_client(headers=sent) as http,
         Client(streamable_http_client(url, http_client=http), mode=era, **options) as client,
     ):
         yield client

@@ -1,0 +1,111 @@
+"""The protocol's own suite and inspector against the server, over HTTP and stdio."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from support.mcp.http_server import serving, settings, token_for
+from support.mcp.node_tools import Ended, conformance_of, run_tool
+
+from trainmaster.mcp.toolsets import TOOLSETS
+
+pytestmark = pytest.mark.slow
+
+_DOCS = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
+_NEEDS_A_FIXTURE = r"tools-call-(?!simple-text|error).*|json-schema-2020-12|elicitation-sep.*|"
+_NEEDS_A_FIXTURE += r"server-sse-polling|http-custom-header-server-validation"
+# Scenarios that don't apply, as docs/agents.md lists them: what they need, and their names.
+_NOT_APPLYING = {
+    "tools of the suite's own test server": _NEEDS_A_FIXTURE,
+    "its own tools that ask, sample or list roots": (
+        "input-required-result-(basic-.*|request-state|multiple-.*|multi-round|non-tool-request|"
+        "result-type|tampered-state|capability-check)"
+    ),
+    "resources and prompts": "resources-(read|templates|subscribe|unsubscribe).*|prompts-get-.*",
+    "logging and completions": "logging-set-level|completion-complete",
+    "the tasks extension": "tasks-(?!status-notifications).*",
+}
+# Checks within scenarios that apply.
+_NOT_APPLYING_CHECKS = {
+    "sep-2575-server-rejects-undeclared-capability",  # of a tool of the suite's own server
+    "sep-2575-missing-capability-http-400",
+}
+
+
+def applies(scenario: str) -> bool:
+    return not any(re.fullmatch(names, scenario) for names in _NOT_APPLYING.values())
+
+
+def test_every_scenario_that_applies_passes(home: Path, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings(home, "server: {requests_per_minute: 100000}\n")
+        async with serving({"TRAINMASTER_HOME": str(home)}, authorized=False) as url:
+            checks = await conformance_of(url, tmp_path)
+        failed = [one for one in checks if one.failed and one.id not in _NOT_APPLYING_CHECKS]
+        assert [one for one in failed if applies(one.scenario)] == []
+        names = {one.scenario for one in checks}
+        passed = {name for name in names if applies(name)}
+        assert len(passed) >= 19
+        assert {"server-initialize", "server-stateless", "http-header-validation"} <= passed
+        # A scenario that passes by now is one that applies.
+        assert {name for name in names if not applies(name)} == {one.scenario for one in failed}
+
+    anyio.run(scenario)
+
+
+def test_the_page_lists_what_does_not_apply() -> None:
+    page = _DOCS.read_text()
+    assert all(f"| {reason} |" in page for reason in _NOT_APPLYING)
+
+
+def test_the_inspector_lists_and_calls_over_stdio(home: Path, tmp_path: Path) -> None:
+    server = (sys.executable, "-m", "trainmaster", "--home", str(home), "mcp")
+
+    async def scenario() -> None:
+        listed = await run_tool(
+            *("mcp-inspector", "--cli", *server, "--method", "tools/list"),
+            *("--strict", "--format", "json"),
+            home=tmp_path,
+        )
+        assert listed.code == 0, listed.err  # --strict: no schema that clients can't read
+        names = [tool["name"] for tool in result_of(listed)["tools"]]
+        assert names == [one.name for tools in TOOLSETS.values() for one in tools]
+
+    anyio.run(scenario)
+
+
+def test_the_inspector_calls_over_http_with_a_token(home: Path, tmp_path: Path) -> None:
+    environment = {"TRAINMASTER_HOME": str(home)}
+
+    async def call(url: str, token: str, tool: str, *arguments: str) -> Ended:
+        return await run_tool(
+            *("mcp-inspector", "--cli", url, "--transport", "http", "--format", "json"),
+            *("--header", f"Authorization: Bearer {token}", "--method", "tools/call"),
+            *("--tool-name", tool, *arguments),
+            home=tmp_path,
+        )
+
+    async def scenario() -> None:
+        token = token_for(environment, "ann", "read")
+        async with serving(environment) as url:
+            called = await call(url, token, "list_runs")
+            assert called.code == 0, called
+            assert result_of(called)["structuredContent"] == {"runs": []}
+            beyond = await call(url, token, "stop", "--tool-arg", "run_id=x")
+            assert beyond.code != 0
+            assert "tool_not_found" in beyond.err  # it calls only what is listed
+            refused = await call(url, "tmk_wrong", "list_runs")
+            assert refused.code != 0
+            assert "auth_required" in refused.err  # it takes the 401 for what it is
+
+    anyio.run(scenario)
+
+
+def result_of(ended: Ended) -> dict[str, object]:
+    found: dict[str, object] = json.loads(ended.out)["result"]
+    return found
