@@ -22,7 +22,7 @@ cp tests/support/mcp/node/package.json tests/support/mcp/node/package-lock.json 
 # The npm that is here may want another Node.js than its packages do; they get their own.
 npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error >&2
 if ! compgen -G "$folder/node_modules/node-linux-*/bin/node" >/dev/null; then
-    say 'There is no Node.js 22 for this processor among the packages: x64 and arm64 are supported.'
+    say 'The packages hold no Node.js 22 for this processor; they do for x64 and arm64.'
     exit 1
 fi
 printf '%s\n' "$wanted" > "$stamp"
