@@ -57,6 +57,7 @@ SECTIONS = (SEE, TRAIN, WRONG, FILES, MACHINES, AGENTS, INSTALLATION)
 LISTED = (
     Listed("overview", "overview", section=SEE),
     Listed("watch", "watch", section=SEE),
+    Listed("board", "board", section=SEE),
     Listed("status", "runs", section=SEE),
     Listed("status", "status", section=SEE),
     Listed("logs", "logs", section=SEE),

@@ -10,6 +10,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trainmaster attach --host gpu1 --log /data/run7/train.log",
         "trainmaster attach --tmux train:0",
     ),
+    "board": ("trainmaster board", "trainmaster board --port 8420"),
     "checkpoints": ("trainmaster checkpoints my-gpt --verify",),
     "clean": ("trainmaster clean my-gpt --keep best,final",),
     "diagnose": ("trainmaster diagnose my-gpt", "trainmaster diagnose train.log"),

@@ -84,6 +84,12 @@ async def read_log(
     return answer.model_copy(update={"unreachable": unreachable})
 
 
+def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:
+    """The last lines of the trainer's log that are here."""
+    files = _files(workspace, view, "train")
+    return _tail(files, "train", None, LogSearch(None, None), limit).lines
+
+
 def _read(
     files: dict[_Piece, Path],
     stream: str,

@@ -60,6 +60,18 @@ async def overview(workspace: Workspace, *, cursor: str | None = None) -> Overvi
     failures = Failures(workspace.home)
     hosts = workspace.control.hosts_of_open_runs()
     await asyncio.gather(*(_read(workspace, host, failures) for host in hosts))
+    return _on_record(workspace, now, since_t, failures)
+
+
+def overview_on_record(workspace: Workspace) -> OverviewAnswer:
+    """The same of the last days without reading a host, for who follows the hosts meanwhile."""
+    now = time.time()
+    return _on_record(workspace, now, now - DEFAULT_SPAN_S, Failures(workspace.home))
+
+
+def _on_record(
+    workspace: Workspace, now: float, since_t: float, failures: Failures
+) -> OverviewAnswer:
     views = [
         view
         for run in _chosen(workspace, since_t)

@@ -61,7 +61,11 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    view = await refresh(workspace, run)
+    return whole_status(workspace, await refresh(workspace, run), detail=detail)
+
+
+def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -> StatusAnswer:
+    """The status of a run from its view, with its costs and what keeps it going."""
     status = status_of(view)
     if status.checkpoint is not None:
         status.checkpoint.mirrored_step = mirrored_step(workspace, view)

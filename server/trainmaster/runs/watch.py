@@ -20,9 +20,13 @@ _CURVE_VALUES = 12
 class Watch:
     """The rows of runs, as often as they are asked for; what has ended is read once."""
 
-    def __init__(self, workspace: Workspace, runs: Sequence[str] = ()) -> None:
-        """Raises: StateError: `RUN_NOT_FOUND`."""
+    def __init__(self, workspace: Workspace, runs: Sequence[str] = (), few: int = _FEW) -> None:
+        """`few`: as many runs are listed where no `runs` are named, if not more are open.
+
+        Raises: StateError: `RUN_NOT_FOUND`.
+        """
         self._workspace = workspace
+        self._few = few
         self._chosen = [workspace.control.run(run).run_id for run in runs]
         self._ended: dict[str, WatchRow] = {}
 
@@ -60,8 +64,8 @@ class Watch:
         if self._chosen:
             return [(run, control.run(run).closed) for run in self._chosen]
         found = {run.run_id: False for run in control.runs(only_open=True)}
-        for listed in control.list.newest(_FEW):
-            if len(found) < _FEW or not listed.closed:
+        for listed in control.list.newest(self._few):
+            if len(found) < self._few or not listed.closed:
                 found.setdefault(listed.run_id, listed.closed)
         return list(found.items())
 

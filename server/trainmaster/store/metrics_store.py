@@ -231,6 +231,18 @@ class MetricsStore:
             for attempt, seq, t, kind, body in rows
         ]
 
+    def events_of(self, run_id: str, placement: int, kind: str) -> list[StoredEvent]:
+        """The events of one kind, in order."""
+        rows = self.connection.execute(
+            "SELECT attempt, seq, t, kind, body FROM events"
+            " WHERE run_id = ? AND placement = ? AND kind = ? ORDER BY attempt, seq",
+            (run_id, placement, kind),
+        )
+        return [
+            StoredEvent(attempt, Event(seq, t, kind, json.loads(body)))
+            for attempt, seq, t, kind, body in rows
+        ]
+
     def seen_by(self, run_id: str, placement: int, t: float) -> tuple[int, int, int]:
         """The position of the newest events until `t`, as `events_after` takes it."""
         rows = self.connection.execute(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from typing import Any
 
 from support.core.journal_records import EventBody
 
@@ -22,22 +24,30 @@ _CONFIG = {"name": "x", "framework": "nanogpt", "method": "pretrain", "steps": 1
 class PlantedJournal:
     """A run of `workspace` that is open, on a host that nobody can reach."""
 
-    def __init__(self, workspace: Workspace, name: str, host: str = "gpu1") -> None:
+    def __init__(self, workspace: Workspace, name: str, host: str = "gpu1", **config: Any) -> None:
         self.workspace, self.run_id = workspace, f"{name}-abcdef"
-        self._seqs = {JOURNAL: 0, EVENTS: 0}
+        self._seqs = defaultdict[str, int](int)
         if workspace.control.host(host) is None:
             record = HostRecord(name=host, address="127.0.0.1", port=9)
             workspace.control.put_host(record, time.time())
-        run = Run(self.run_id, name, time.time(), host, "", _CONFIG, {}, {})
+        run = Run(self.run_id, name, time.time(), host, "", {**_CONFIG, **config}, {}, {})
         workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", "/x", None)
         workspace.control.set_placed(run, time.time())
         workspace.control.set_delivered(self.run_id, 1, time.time())
 
-    def write(self, *bodies: EventBody, name: str = JOURNAL, t: float | None = None) -> None:
-        """Append lines of a file, now or at `t`, and ingest them."""
+    def write(
+        self,
+        *bodies: EventBody,
+        name: str = JOURNAL,
+        t: float | None = None,
+        every_s: float = 0.0,
+    ) -> None:
+        """Append lines of a file, now or at `t`, so far apart, and ingest them."""
         mirror = self.workspace.mirror.of(self.run_id, 1)
         first_t = time.time() if t is None else t
-        for kind, fields in bodies:
-            mirror.append(name, encode(self._seqs[name], first_t, kind, fields))
+        lines = []
+        for at, (kind, fields) in enumerate(bodies):
+            lines.append(encode(self._seqs[name], first_t + at * every_s, kind, fields))
             self._seqs[name] += 1
+        mirror.append(name, b"".join(lines))
         ingest_placement(self.workspace.metrics, mirror, self.run_id, 1)

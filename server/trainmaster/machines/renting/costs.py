@@ -24,7 +24,7 @@ async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None)
     shown = [one for one in instances if one.open or spent_usd(one, now) > 0]
     shown.sort(key=lambda one: (not one.open, -one.intended_t))
     failures, runs = Failures(workspace.home), dict[str, float]()
-    for run in workspace.control.runs():
+    for run in workspace.control.runs() if instances else ():
         if any(instance.host == run.host for instance in instances):
             with failures.caught(run.run_id):
                 usd = usd_of(spans_of(workspace, run), instances, now)

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from trainer_runtime.core.protocol.text import code_word
+from trainer_runtime.core.protocol.trainer_lines import PhaseEntered, trainer_line
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis
 
-MarkKind = Literal["checkpoint", "restart", "finding"]
+MarkKind = Literal["checkpoint", "restart", "phase", "finding"]
 
 # Sampled by the supervisor, and always drawn over minutes.
 TELEMETRY = (
@@ -59,6 +61,12 @@ def is_telemetry(key: str) -> bool:
     return key.partition("/")[0] in TELEMETRY
 
 
+def marks_of(workspace: Workspace, view: RunView) -> tuple[float, list[Mark]]:
+    """When the first attempt began, and the events of a run over its steps."""
+    place = _Placing(workspace, view, "step")
+    return place.began_t, list(_marks(workspace, view, place))
+
+
 def curves_of(
     workspace: Workspace, view: RunView, keys: Sequence[str], axis: Axis = "step"
 ) -> RunCurves:
@@ -77,7 +85,7 @@ def curves_of(
             placed = [(at, value) for x, value in points if (at := place.x(x)) is not None]
         if placed:
             series[key] = placed
-    return RunCurves(view.run.run_id, series, tuple(_marks(view, place)))
+    return RunCurves(view.run.run_id, series, tuple(_marks(workspace, view, place)))
 
 
 class _Placing:
@@ -85,7 +93,7 @@ class _Placing:
 
     def __init__(self, workspace: Workspace, view: RunView, axis: Axis) -> None:
         attempts = view.record.attempts
-        self._began_t = attempts[0].starting_t if attempts else view.run.created_t
+        self.began_t = attempts[0].starting_t if attempts else view.run.created_t
         # Tokens per step where the run doesn't report tokens, 1 where steps are the axis itself.
         self._per_step: float | None = 1.0 if axis == "step" else None
         self._steps: list[int] = []
@@ -100,7 +108,7 @@ class _Placing:
 
     def minute(self, t: float) -> float:
         """Minutes from the first attempt's start to Unix time `t`, both by the host's clock."""
-        return (t - self._began_t) / 60.0
+        return (t - self.began_t) / 60.0
 
     def x(self, step: int) -> float | None:
         """The place of a step, or that of the newest known step before it."""
@@ -132,7 +140,7 @@ def _moments(workspace: Workspace, view: RunView) -> Iterable[tuple[int, float]]
     return sorted(found.items())
 
 
-def _marks(view: RunView, place: _Placing) -> Iterable[Mark]:
+def _marks(workspace: Workspace, view: RunView, place: _Placing) -> Iterable[Mark]:
     for entry in view.index.entries:
         if entry.verified:
             yield Mark(
@@ -143,7 +151,22 @@ def _marks(view: RunView, place: _Placing) -> Iterable[Mark]:
         if began is not None:
             label = f"attempt {attempt.number}: {attempt.why}"
             yield Mark("restart", place.x(began), place.minute(attempt.starting_t), label)
+    yield from _phases(workspace, view, place)
     yield from _findings(view, place)
+
+
+def _phases(workspace: Workspace, view: RunView, place: _Placing) -> Iterable[Mark]:
+    """Where each phase of the training first began, as far as that was not superseded."""
+    begun: dict[str, Mark] = {}
+    for stored in workspace.metrics.events_of(view.run.run_id, view.run.placement, "phase"):
+        line, event = trainer_line(stored.event), stored.event
+        if not isinstance(line, PhaseEntered) or event.step is None:
+            continue
+        if view.lineage.is_live(stored.attempt, event.step):
+            name = code_word(line.name)
+            mark = Mark("phase", place.x(event.step), place.minute(event.t), name)
+            begun.setdefault(name, mark)
+    yield from begun.values()
 
 
 def _findings(view: RunView, place: _Placing) -> Iterable[Mark]:

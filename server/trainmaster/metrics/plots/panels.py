@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
@@ -63,15 +63,22 @@ class Panel:
 def panels_of(runs: Sequence[RunCurves], keys: Sequence[str], axis: Axis) -> list[Panel]:
     """The panels in reading order: one per given key, else the standard ones with data."""
     present = {key for run in runs for key in run.series}
-    if keys:
-        return _timed([_panel((key,), axis) for key in keys], runs)
+    return _timed(panels_among(present, axis, keys or None), runs)
+
+
+def panels_among(
+    present: Collection[str], axis: Axis, keys: Sequence[str] | None = None
+) -> list[Panel]:
+    """One panel per given key; None: the standard ones of which a key is present."""
+    if keys is not None:
+        return [_panel((key,), axis) for key in keys]
     chosen = [next((key for key in among if key in present), None) for among in _STANDARD]
     panels = [_panel((key,), axis) for key in chosen if key is not None]
     if "val_loss" not in present:
-        return _timed(panels, runs)
+        return panels
     rest = panels[1:] if "loss" in present else panels
     losses = ("loss", "val_loss") if "loss" in present else ("val_loss",)
-    return _timed([_panel(losses, axis), *rest], runs)
+    return [_panel(losses, axis), *rest]
 
 
 def _timed(panels: Sequence[Panel], runs: Sequence[RunCurves]) -> list[Panel]:

@@ -13,6 +13,7 @@ from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_i
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of
 from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer
 from trainmaster.words.errors import UsageError
@@ -41,6 +42,17 @@ async def diagnose(
         whole = await asyncio.to_thread(diagnose_file, file)
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     view = await refresh(workspace, run_or_file)
+    return diagnosis_of(view, everything=everything, cursor=cursor)
+
+
+def diagnosis_of(
+    view: RunView, *, everything: bool = False, cursor: str | None = None
+) -> DiagnosisAnswer:
+    """The findings of a run from its view.
+
+    Raises:
+        UsageError: `CURSOR_INVALID`.
+    """
     found = found_of(view)
     listed = [one for one in found if everything or not one.over]
     page = _after(listed, cursor)

@@ -1,0 +1,1 @@
+"""The page for people: served here, read-only, by `trainmaster board`."""

@@ -1,0 +1,128 @@
+"""The board's addresses: its page and files, and the data that they show. All of them only read."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from trainmaster.board.access import Access, Guarded, error_response
+from trainmaster.board.reads import CurvesQuery, Reads
+from trainmaster.board.remembered import Remembered
+from trainmaster.metrics.plots.palette import stylesheet
+from trainmaster.store.failures import as_error
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.plot import as_axis
+from trainmaster.words.errors import StateError, TrainmasterError, UsageError
+
+_PAGE = Path(__file__).parent / "page"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_LONGEST_NAME = 200
+
+
+class BoardApp:
+    """The application; `seen_t`: when data was last asked for, by the monotonic clock."""
+
+    def __init__(self, workspace: Workspace, access: Access) -> None:
+        self._workspace = workspace
+        self._reads = Reads(workspace)
+        self._remembered = Remembered(workspace)
+        self._files = _files()
+        self.seen_t = time.monotonic()
+        routes = [
+            Route("/", self._file),
+            Route("/assets/{name}", self._file),
+            Route("/api/board", self._board),
+            Route("/api/run", self._run),
+            Route("/api/curves", self._curves),
+            Route("/api/machines", self._machines),
+        ]
+        self.asgi: ASGIApp = Guarded(Starlette(routes=routes), access)
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in self._files:
+            return Response("Not found.", 404, media_type="text/plain")
+        body = self._files[name]
+        etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+        return _unless_known(request, body, etag, _TYPES[Path(name).suffix])
+
+    async def _board(self, request: Request) -> Response:
+        return await self._answer(request, "board", self._reads.board)
+
+    async def _machines(self, request: Request) -> Response:
+        return await self._answer(request, "machines", self._reads.machines)
+
+    async def _run(self, request: Request) -> Response:
+        run = request.query_params.get("run", "")[:_LONGEST_NAME]
+        return await self._answer(request, ("run", run), lambda: self._reads.run(run))
+
+    async def _curves(self, request: Request) -> Response:
+        try:
+            query = _curves_query(request)
+        except UsageError as error:
+            return error_response(error, 400)
+        return await self._answer(request, query, lambda: self._reads.curves(query))
+
+    async def _answer(
+        self, request: Request, asked: Hashable, make: Callable[[], Awaitable[Answer]]
+    ) -> Response:
+        self.seen_t = time.monotonic()
+        try:
+            held = await self._remembered.answer(asked, make)
+        except Exception as error:
+            known = as_error(error, self._workspace.home, request.url.path)
+            return error_response(known, _status(known))
+        return _unless_known(request, held.body, held.etag, "application/json")
+
+
+def _curves_query(request: Request) -> CurvesQuery:
+    """Raises: UsageError: `BAD_ARGUMENT`."""
+    given = request.query_params
+    return CurvesQuery(
+        runs=tuple(one[:_LONGEST_NAME] for one in given.getlist("run")),
+        keys=tuple(one[:_LONGEST_NAME] for one in given.getlist("key")),
+        axis=as_axis(given.get("x", "step")),
+        first=_step(given.get("from")),
+        last=_step(given.get("to")),
+    )
+
+
+def _step(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+        raise UsageError("BAD_ARGUMENT", "That is not a step.", "Give a number.", field="from")
+    return int(text)
+
+
+def _status(error: TrainmasterError) -> int:
+    if isinstance(error, StateError):
+        return 404
+    return 400 if isinstance(error, UsageError) else 500
+
+
+def _unless_known(request: Request, body: bytes, etag: str, media_type: str) -> Response:
+    headers = {"ETag": etag}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=media_type)
+
+
+def _files() -> dict[str, bytes]:
+    """By name, what the page consists of."""
+    found = {path.name: path.read_bytes() for path in _PAGE.iterdir() if path.suffix in _TYPES}
+    return {**found, "palette.css": stylesheet().encode()}

@@ -1,0 +1,101 @@
+// One run, or the curves of several side by side.
+
+import { Curves } from "./curves.js";
+import { advice, command, draw, h, progress, stateChip } from "./dom.js";
+import { duration, setting, usd, value } from "./format.js";
+import { grid, tile } from "./machines.js";
+
+export function runPage(main, asking, ids) {
+  const head = h("section", { class: "run-head" }), below = h("div", {});
+  const parts = { tiles: h("div", { class: "tiles" }), findings: h("section", {}), attempts: h("section", {}), log: h("section", {}) };
+  const curves = new Curves(asking, ids);
+  main.append(h("p", { class: "back" }, h("a", { href: "#/runs" }, "← Runs")), head);
+  if (ids.length > 1) {
+    head.append(h("h1", {}, `${ids.length} runs compared`));
+    main.append(curves.root);
+    document.title = "Compare · Trainmaster";
+    return () => curves.stop();
+  }
+  main.append(parts.tiles, curves.root, below);
+  below.append(parts.findings, parts.attempts, parts.log);
+  const asked = asking(() => `/api/run?run=${encodeURIComponent(ids[0])}`, (answer) => show(head, parts, answer));
+  return () => { asked.stop(); curves.stop(); };
+}
+
+function show(head, parts, answer) {
+  const { status, diagnosis } = answer;
+  document.title = `${status.name ?? status.run_id} · ${status.state} · Trainmaster`;
+  draw(head, [status.name, status.state, status.reason, status.next_step, status.unreachable, status.past], () => heading(status));
+  draw(parts.tiles, status, () => tiles(status));
+  draw(parts.findings, [diagnosis.findings, answer.patches], () => findings(diagnosis.findings, answer.patches ?? []));
+  draw(parts.attempts, status.attempts, () => attempts(status.attempts ?? []));
+  draw(parts.log, answer.untrusted_lines, () => log(answer.untrusted_lines));
+}
+
+function heading(status) {
+  const next = status.next_step;
+  return [
+    h("div", { class: "bar-row" }, h("h1", {}, status.name), stateChip(status.state),
+      status.reason && h("span", { class: "reason" }, status.reason), h("span", { class: "spacer" }),
+      h("code", { class: "id" }, status.run_id)),
+    status.untrusted_detail && h("p", { class: "quoted" }, status.untrusted_detail),
+    status.unreachable && h("p", { class: "notice" }, "Not reached: ", status.unreachable),
+    status.past && h("p", { class: "past" }, "Over: ", status.past),
+    next && h("p", { class: "next" }, "Next: ", /^\S*trainmaster\s/.test(next) && !next.includes("`") ? command(next) : advice(next)),
+  ];
+}
+
+function tiles(status) {
+  const { metrics, checkpoint, cost } = status;
+  return [
+    h("div", { class: "tile wide" }, h("span", { class: "tile-name" }, "Step"), progress(status.step, status.target_step),
+      h("span", { class: "tile-remark" }, [`attempt ${status.attempt} on ${status.host}`, status.preparation && `preparing: ${status.preparation.step}`].filter(Boolean).join(", "))),
+    tile("Loss", value(metrics.loss), metrics.val_loss === undefined ? null : `val ${value(metrics.val_loss)}`),
+    status.eta_s !== undefined && tile("To go", duration(status.eta_s)),
+    metrics.tokens_per_s !== undefined && tile("Tokens/s", value(metrics.tokens_per_s), metrics.mfu === undefined ? null : `MFU ${value(metrics.mfu)}`),
+    checkpoint && tile("Checkpoint", `step ${checkpoint.step}`, checkpoint.mirrored_step === undefined ? "verified" : `verified; copied: ${checkpoint.mirrored_step}`),
+    cost && tile("Cost", usd(cost.usd), cost.usd_per_h === undefined ? null : `${usd(cost.usd_per_h)}/h`),
+  ];
+}
+
+function findings(found, patches) {
+  if (!found.length) return [h("h2", {}, "Findings"), h("p", { class: "empty small" }, "None.")];
+  return [h("h2", {}, "Findings"), found.map((one) => finding(one, patches.filter((patch) => patch.finding === one.id)))];
+}
+
+function finding(one, patches) {
+  const where = [one.step !== undefined && `step ${one.step}`, one.attempt && `attempt ${one.attempt}`,
+    `${Math.round(100 * one.confidence)}% sure`].filter(Boolean).join(" · ");
+  return h("article", { class: "finding-card", "data-severity": one.over ? "over" : one.severity, "data-finding": one.id },
+    h("header", {}, h("span", { class: "sign", "aria-hidden": "true" }, one.over ? "✓" : one.severity === "info" ? "i" : "▲"),
+      h("h3", {}, one.code), h("span", { class: "chip" }, one.over ? "over" : one.severity), h("span", { class: "where" }, where)),
+    h("p", {}, advice(one.explanation)),
+    one.evidence.length > 0 && h("pre", { class: "untrusted", title: "From the log; anybody may have written it" }, one.evidence.join("\n")),
+    one.advice.length > 0 && h("ul", {}, one.advice.map((line) => h("li", {}, advice(line)))),
+    one.patches.map((patch) => patched(patch, patches.find((known) => known.patch === patch.id))));
+}
+
+function patched(patch, known) {
+  return h("div", { class: "patch" },
+    h("div", { class: "patch-head" }, h("strong", {}, patch.id), patch.tried && h("span", { class: "chip" }, "tried before"),
+      h("span", {}, patch.why)),
+    h("table", { class: "diff" }, h("tbody", {},
+      Object.entries(patch.set).map(([path, set]) => h("tr", {}, h("th", { scope: "row" }, path),
+        h("td", { class: "old" }, setting(patch.expected[path] ?? null)), h("td", { "aria-label": "becomes" }, "→"),
+        h("td", { class: "new" }, setting(set)))),
+      h("tr", {}, h("th", { scope: "row" }, "resume from"), h("td", { colspan: 3 }, `${patch.from}${patch.skip ? `, skips ${setting(patch.skip)}` : ""}`)))),
+    known && command(known.next_step));
+}
+
+function attempts(rows) {
+  if (rows.length < 2) return [];
+  const changed = (row) => Object.entries(row.changed ?? {}).map(([path, [from, to]]) => h("div", {}, `${path}: ${setting(from)} → ${setting(to)}`));
+  return [h("h2", {}, "Attempts"), grid(["Attempt", "Why", "By", "Steps", "Ended", "Changed"], rows.map((row) => [
+    row.number, row.why, row.by ?? "–", row.last_step === undefined ? `from ${row.started_at_step ?? "–"}` : `${row.started_at_step ?? 0} – ${row.last_step}`,
+    row.reason ?? "–", changed(row)]))];
+}
+
+function log(lines) {
+  if (!lines.length) return [];
+  return [h("h2", {}, "Log"), h("pre", { class: "untrusted log", tabindex: 0, "aria-label": "The end of the log" }, lines.join("\n"))];
+}

@@ -1,0 +1,142 @@
+"""Serves the board, and follows the hosts of open runs as long as somebody looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from trainmaster.board.access import Access, new_token
+from trainmaster.board.app import BoardApp
+from trainmaster.sync.followed_hosts import FollowedHosts
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+# A page asks every few seconds, one that is hidden not at all.
+_SEEN_FOR_S = 60.0
+_FOLLOWED_EVERY_S = 1.0
+_MOST_CONNECTIONS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a board listens: port 0 is any that is free. Other addresses than this machine's own
+    have to be allowed. `names`: what else it is called in its readers' addresses."""
+
+    address: str = LOOPBACK
+    port: int = 0
+    allows_remote: bool = False
+    names: Sequence[str] = ()
+
+
+class Board:
+    """A board that listens from the beginning; `serve` answers until `end` is called."""
+
+    def __init__(self, workspace: Workspace, listening: Listening = Listening()) -> None:
+        """Raises: UsageError: `BAD_ARGUMENT`, the address is not allowed or can't be used."""
+        is_remote = not _is_loopback(listening.address)
+        if is_remote and not listening.allows_remote:
+            raise _not_allowed(listening.address)
+        self._workspace = workspace
+        self._socket = _listen(listening)
+        self._token = new_token()
+        self.address, self.port = self._socket.getsockname()[:2]
+        self._app = BoardApp(
+            workspace, Access(self._token, tuple(listening.names), beyond_loopback=is_remote)
+        )
+        self._server = _Server(
+            uvicorn.Config(
+                self._app.asgi,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """The address with the token, behind a `#`: a browser sends that part to nobody."""
+        name = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{name}:{self.port}/#token={self._token}"
+
+    def end(self) -> None:
+        self._server.should_exit = True
+
+    async def serve(self) -> None:
+        """Answer until `end`.
+
+        Raises:
+            StorageError, sqlite3.Error: the home can't be used any more.
+        """
+        following = asyncio.create_task(self._follow())
+        following.add_done_callback(lambda _: self.end())
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            if not following.done():
+                following.cancel()
+            await asyncio.wait([following])
+        if not following.cancelled():
+            following.result()
+
+    async def _follow(self) -> None:
+        followed = FollowedHosts(self._workspace)
+        try:
+            while True:
+                is_seen = time.monotonic() - self._app.seen_t < _SEEN_FOR_S
+                hosts = self._workspace.control.hosts_of_open_runs() if is_seen else []
+                await followed.follow(hosts)
+                await asyncio.sleep(_FOLLOWED_EVERY_S)
+        finally:
+            await followed.follow(())
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever serves."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(listening: Listening) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in listening.address else socket.AF_INET
+        return socket.create_server((listening.address, listening.port), family=family)
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"The board can't listen at {listening.address} port {listening.port}: "
+            f"{getattr(error, 'strerror', None) or error}.",
+            "Name an address of this machine (--address) and a free port (--port 0: any).",
+            field="address",
+        ) from error
+
+
+def _not_allowed(address: str) -> UsageError:
+    return UsageError(
+        "BAD_ARGUMENT",
+        f"At {address} others on the network could reach the board, without encryption.",
+        "Keep it on 127.0.0.1 and reach it by `ssh -L`; or add --allow-remote.",
+        field="address",
+    )

@@ -1,0 +1,243 @@
+"""The board over HTTP: who may read it, what it answers, and that it only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.datastructures import Headers
+from support.board.planted_board import HOSTILE, plant_board
+from support.core.journal_records import metric
+from support.runs.running_run import run_async, wait_until
+
+from trainmaster.board.access import Access, new_token
+from trainmaster.board.app import BoardApp
+from trainmaster.board.serve import Board, Listening
+from trainmaster.metrics.plots.palette import DARK, LIGHT
+from trainmaster.sync.workspace import Workspace, open_workspace
+from trainmaster.words.errors import UsageError
+
+_LEAST_CONTRAST = 3.0
+
+
+class Reader:
+    """Asks a board of a planted home, in this process."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.token = new_token()
+        self.workspace = workspace
+        self.app = BoardApp(workspace, Access(self.token))
+
+    def get(self, path: str, *, method: str = "GET", **headers: str) -> httpx.Response:
+        async def asked() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app.asgi)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as one:
+                given = {"authorization": f"Bearer {self.token}", **headers}
+                return await one.request(method, path, headers=given)
+
+        return run_async(asked)
+
+    def json(self, path: str) -> Any:
+        answer = self.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    home = tmp_path_factory.mktemp("board")
+    with open_workspace({"TRAINMASTER_HOME": str(home)}) as workspace:
+        plant_board(workspace)
+        yield Reader(workspace)
+
+
+def files_of(home: Path) -> dict[str, bytes]:
+    """What is in a home, but for what its databases share among their readers."""
+    found = [path for path in home.rglob("*") if path.is_file() and not path.name.endswith("-shm")]
+    return {str(path): path.read_bytes() for path in found}
+
+
+def test_a_reader_without_the_token_gets_the_page_and_no_data(reader: Reader) -> None:
+    for authorization in ("", "Bearer ", "Bearer wrong", f"Bearer {reader.token}x", "Basic x"):
+        refused = reader.get("/api/board", authorization=authorization)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "TOKEN_REFUSED")
+    page = reader.get("/", authorization="")
+    assert page.status_code == 200 and "sft-qwen" not in page.text
+    assert reader.token not in page.text
+
+
+@pytest.mark.parametrize(
+    ("host", "is_refused"),
+    [
+        ("127.0.0.1:8420", False),
+        ("localhost", False),
+        ("[::1]:9", False),
+        ("LOCALHOST:80", False),
+        ("attacker.example:8420", True),
+        ("192.168.1.7:8420", True),
+        ("127.0.0.1.attacker.example", True),
+        ("0.0.0.0", True),
+        ("", True),
+    ],
+)
+def test_a_name_that_leads_here_by_rebinding_is_refused(
+    reader: Reader, host: str, is_refused: bool
+) -> None:
+    for path in ("/", "/api/board", "/assets/main.js"):
+        answer = reader.get(path, host=host)
+        assert (answer.status_code == 403) == is_refused
+        if is_refused:
+            assert answer.json()["error"]["code"] == "HOST_NAME_REFUSED"
+
+
+def test_beyond_loopback_numbers_and_given_names_lead_here_and_no_others() -> None:
+    access = Access("t", ("Box.example",), beyond_loopback=True)
+    refused = {
+        host: access.refusal("/", Headers({"host": host})) is not None
+        for host in ("10.0.0.7:8420", "box.example:1", "other.example", "[fd00::7]:1")
+    }
+    assert list(refused.values()) == [False, False, True, False]
+
+
+def test_each_answer_forbids_foreign_code_and_tells_nobody_where_it_came_from(
+    reader: Reader,
+) -> None:
+    for path in ("/", "/assets/main.js", "/api/board", "/nothing"):
+        headers = reader.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+        assert "require-trusted-types-for 'script'" in policy
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_address_acts(reader: Reader) -> None:
+    before = files_of(reader.workspace.home.root)
+    for path in ("/", "/api/board", "/api/run?run=sft-qwen", "/api/curves?run=sft-qwen"):
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            assert reader.get(path, method=method).status_code == 405
+        assert reader.get(path).status_code == 200
+    assert reader.get("/api/machines").status_code == 200
+    assert files_of(reader.workspace.home.root) == before
+
+
+def test_all_runs_come_with_what_needs_attention(reader: Reader) -> None:
+    board = reader.json("/api/board")
+    assert board["attention"][0] == "sft-qwen failed: cuda_oom 0a0a0a0a"
+    states = {run["name"]: (run["state"], run["step"]) for run in board["runs"]}
+    assert states["sft-qwen"] == ("failed", 120)
+    assert states["tiny-stories"] == ("completed", 400)
+    assert board["usd_per_h"] == 2.99
+
+
+def test_a_run_comes_with_findings_and_patches_that_can_be_applied_now(reader: Reader) -> None:
+    failed = reader.json("/api/run?run=sft-qwen")
+    (finding,) = failed["diagnosis"]["findings"]
+    assert HOSTILE in finding["evidence"]
+    (patch,) = failed["patches"]
+    assert patch["next_step"].endswith(
+        "trainmaster resume sft-qwen-abcdef --apply 0a0a0a0a:halve_micro_batch"
+    )
+    assert reader.json("/api/run?run=gpt2-124m")["patches"] == []
+
+
+def test_curves_come_with_restarts_phases_findings_and_checkpoints(reader: Reader) -> None:
+    curves = reader.json("/api/curves?run=gpt2-124m&run=sft-qwen&key=tokens")
+    titles = [panel["title"] for panel in curves["panels"]]
+    assert titles[0] == "loss" and titles[-1] == "tokens" and "GPU, %" in titles
+    first, _ = curves["runs"]
+    assert first["series"]["loss"]["steps"][-1] == 1600
+    marks = {(mark["kind"], mark["step"], mark["label"]) for mark in first["marks"]}
+    assert {
+        ("restart", 800, "attempt 2: killed"),
+        ("phase", 200, "main"),
+        ("phase", 1400, "anneal"),
+        ("finding", 1160, "loss_spike"),
+        ("checkpoint", 1600, "step 1600"),
+    } <= marks
+    part = reader.json("/api/curves?run=gpt2-124m&from=400&to=440")["runs"][0]["series"]["loss"]
+    assert part["steps"] == list(range(400, 441, 4))
+    timed = reader.json("/api/curves?run=gpt2-124m&x=time")["runs"][0]["series"]["loss"]
+    assert timed["x"] == sorted(timed["x"]) and timed["x"][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/api/run?run=nobody", 404, "RUN_NOT_FOUND"),
+        ("/api/run", 404, "RUN_NOT_FOUND"),
+        ("/api/curves", 400, "BAD_ARGUMENT"),
+        ("/api/curves?" + "&".join(f"run=r{n}" for n in range(21)), 400, "BAD_ARGUMENT"),
+        ("/api/curves?run=gpt2-124m&x=moon", 400, "BAD_ARGUMENT"),
+        ("/api/curves?run=gpt2-124m&from=-1", 400, "BAD_ARGUMENT"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(
+    reader: Reader, path: str, status: int, code: str
+) -> None:
+    answer = reader.get(path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_what_has_not_changed_is_not_sent_again(
+    home: Path, workspace: Workspace
+) -> None:
+    run, *_ = plant_board(workspace)
+    reader, path = Reader(workspace), "/api/curves?run=gpt2-124m"
+    first = reader.get(path)
+    again = reader.get(path, **{"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    run.write(metric(1604, 1.5), name="attempts/2/events.jsonl")
+    wait_until(lambda: reader.get(path).headers["etag"] != first.headers["etag"], "a new answer")
+    assert reader.json(path)["runs"][0]["series"]["loss"]["last"] == 1.5
+
+
+def test_only_files_of_the_page_are_served(reader: Reader) -> None:
+    for name in ("main.js", "board.css", "palette.css", "icon.svg"):
+        assert reader.get(f"/assets/{name}").status_code == 200
+    for name in ("../app.py", "%2e%2e%2fapp.py", "app.py", "nothing.js"):
+        assert reader.get(f"/assets/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
+def test_other_addresses_than_this_machines_own_have_to_be_allowed(
+    workspace: Workspace, address: str
+) -> None:
+    with pytest.raises(UsageError, match="--allow-remote") as refused:
+        Board(workspace, Listening(address))
+    assert refused.value.code == "BAD_ARGUMENT"
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK])
+def test_every_curve_and_mark_stands_out_from_its_ground(palette: Any) -> None:
+    for colour in (*palette.series, *palette.marks.values(), palette.ink, palette.faint):
+        assert _contrast(colour, palette.ground) >= _LEAST_CONTRAST, colour
+
+
+def _contrast(one: str, other: str) -> float:
+    """The ratio of luminances, as WCAG 2 defines it."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_page_names_no_other_place_and_holds_no_inline_code() -> None:
+    page = Path(__file__).parents[2] / "server/trainmaster/board/page"
+    for path in page.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in text and "https:" not in text, path.name
+        for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert sink not in text, (path.name, sink)
+    html = (page / "index.html").read_text()
+    assert "<style" not in html and " style=" not in html and "onclick" not in html
+    assert html.count("<script") == html.count('<script type="module" src="/assets/')
