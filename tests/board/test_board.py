@@ -90,7 +90,7 @@ def test_a_name_that_leads_here_by_rebinding_is_refused(
         answer = reader.get(path, host=host)
         assert (answer.status_code == 403) == is_refused
         if is_refused:
-            assert answer.json()["error"]["code"] == "HOST_NAME_REFUSED"
+            assert answer.json()["error"]["code"] == "ORIGIN_REFUSED"
 
 
 def test_beyond_loopback_numbers_and_given_names_lead_here_and_no_others() -> None:
@@ -102,7 +102,7 @@ def test_beyond_loopback_numbers_and_given_names_lead_here_and_no_others() -> No
     assert list(refused.values()) == [False, False, True, False]
 
 
-def test_each_answer_forbids_foreign_code_and_tells_nobody_where_it_came_from(
+def test_each_answer_forbids_foreign_code_and_referrers(
     reader: Reader,
 ) -> None:
     for path in ("/", "/assets/main.js", "/api/board", "/nothing"):
@@ -182,9 +182,7 @@ def test_what_cannot_be_answered_says_why(
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
-def test_what_has_not_changed_is_not_sent_again(
-    home: Path, workspace: Workspace
-) -> None:
+def test_what_has_not_changed_is_not_sent_again(home: Path, workspace: Workspace) -> None:
     run, *_ = plant_board(workspace)
     reader, path = Reader(workspace), "/api/curves?run=gpt2-124m"
     first = reader.get(path)

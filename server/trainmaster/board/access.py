@@ -64,7 +64,7 @@ class Access:
         """Why a request is refused; None where it is not."""
         if not self._is_ours(headers.get("host", "")):
             return PolicyError(
-                "HOST_NAME_REFUSED",
+                "ORIGIN_REFUSED",
                 "The board is not known by the name in this address.",
                 "Open the address that `trainmaster board` has printed, or name it: --host-name.",
             )
@@ -92,7 +92,7 @@ class Access:
 
 
 class Guarded:
-    """An application that answers only who may read, and tells browsers what they may do."""
+    """An application for those who may read, whose answers carry the limits for browsers."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app

@@ -131,9 +131,7 @@ class Reads:
         )
 
 
-def _series(
-    source: RunSource, keys: Sequence[str], query: CurvesQuery
-) -> dict[str, MetricSeries]:
+def _series(source: RunSource, keys: Sequence[str], query: CurvesQuery) -> dict[str, MetricSeries]:
     """The drawn keys that the run has; telemetry, which has no steps, whole."""
     has = [key for key in keys if key in set(source.keys())]
     timed = [key for key in has if is_telemetry(key)]
@@ -167,9 +165,7 @@ def _patches(view: RunView, findings: Sequence[FindingAnswer]) -> list[BoardPatc
 
 
 def _panel(panel: Panel) -> BoardPanel:
-    return BoardPanel(
-        title=panel.title, keys=list(panel.keys), by_time=is_telemetry(panel.keys[0])
-    )
+    return BoardPanel(title=panel.title, keys=list(panel.keys), by_time=is_telemetry(panel.keys[0]))
 
 
 def _mark(mark: Mark) -> BoardMark:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import ON_COMMAND_LINE, Answer
 
-# An answer is made again after this many times what it took: 5% of a core for each that is looked
-# at, however many look.
+# An answer is made again after this many times what it took: 5% of a core for each that is shown,
+# on however many pages.
 _PAUSES = 20.0
 _SHORTEST_PAUSE_S = 0.5
 # Without news a run is lost by silence, and times to go pass.

@@ -1,4 +1,4 @@
-"""Serves the board, and follows the hosts of open runs as long as somebody looks at it."""
+"""Serves the board, and follows the hosts of open runs as long as a page is shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Board:
     """A board that listens from the beginning; `serve` answers until `end` is called."""
 
     def __init__(self, workspace: Workspace, listening: Listening = Listening()) -> None:
-        """Raises: UsageError: `BAD_ARGUMENT`, the address is not allowed or can't be used."""
+        """Raises: UsageError: `BAD_ARGUMENT`, the address is not allowed; `ADDRESS_UNUSABLE`."""
         is_remote = not _is_loopback(listening.address)
         if is_remote and not listening.allows_remote:
             raise _not_allowed(listening.address)
@@ -105,7 +105,7 @@ class Board:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever serves."""
+    """Leaves signals to its caller."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -125,7 +125,7 @@ def _listen(listening: Listening) -> socket.socket:
         return socket.create_server((listening.address, listening.port), family=family)
     except (OSError, OverflowError) as error:
         raise UsageError(
-            "BAD_ARGUMENT",
+            "ADDRESS_UNUSABLE",
             f"The board can't listen at {listening.address} port {listening.port}: "
             f"{getattr(error, 'strerror', None) or error}.",
             "Name an address of this machine (--address) and a free port (--port 0: any).",

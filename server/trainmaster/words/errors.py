@@ -85,8 +85,6 @@ CODES: dict[str, Code] = {
     "GPU_NOT_FOUND": Code("The spec requests a GPU that the machine does not have."),
     "BAD_ARGUMENT": Code("An argument of a command or tool can't be used as given."),
     "AGENT_CONFIG_UNREADABLE": Code("The configuration of an agent's program can't be changed."),
-    "HOST_NAME_REFUSED": Code("A request calls the board by a name that it does not have."),
-    "TOKEN_REFUSED": Code("A request for the board's data carries no valid token."),
     "CURSOR_INVALID": Code("The cursor was not issued by Trainmaster for this run."),
     "IDEMPOTENCY_CONFLICT": Code("The idempotency key was used before, for another request."),
     "LOG_NOT_READABLE": Code("A log file can't be read."),

@@ -30,8 +30,8 @@ _OPTIONS = (
     "--remote-debugging-pipe",
 )
 _BOUND_S = 60.0
-_LOOK_S = 0.05
-# A browser that is told to use pipes reads commands from 3 and writes answers to 4.
+_PAUSE_S = 0.05
+# With pipes a browser reads commands from 3 and writes answers to 4.
 _PLACED = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4);"
     " os.execv(sys.argv[3], sys.argv[3:])"
@@ -85,7 +85,7 @@ class Browser:
         while not self.ask(f"!!({expression})"):
             page = self.ask("document.body.innerText.slice(0, 2000)")
             assert time.monotonic() < deadline, (expression, page, self.said)
-            time.sleep(_LOOK_S)
+            time.sleep(_PAUSE_S)
 
     def press(self, *keys: str) -> None:
         for key in keys:

@@ -137,7 +137,7 @@ def plant_pretraining(
 
 @contextmanager
 def followed_elsewhere(home: Path, host: str = "gpu1") -> Iterator[None]:
-    """Inside, another process follows the planted runs' host, as far as anybody can tell."""
+    """Inside, another process follows the planted runs' host."""
     lock = try_lock(Home(home).follower_lock(host))
     assert lock is not None
     try:

@@ -1,7 +1,7 @@
 """The colours of curves and marks, on paper and on screens, light and dark.
 
 The series are Okabe and Ito's colours (https://jfly.uni-koeln.de/color), which colour-blind people
-can tell apart, darkened or lightened to a contrast of at least 3 with their ground.
+can distinguish, darkened or lightened to a contrast of at least 3 with their ground.
 """
 
 from __future__ import annotations
