@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from operator import eq
 from typing import Any
 
-from trainer_runtime.core.diagnosis.parse.points import StepFrom
+from trainer_runtime.core.diagnosis.parse.points import EPOCHS, StepFrom
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
 MAX_RANKS = 16_384  # lines of further ranks are left out
 # HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.
 _ROUNDING = 1e-3
 _MIN_COMMON_KEYS = 3
+_ENDED_AT = "epochs ended at"  # the step of the last line of an epoch
 _RUN = 4  # rows that are worth accepting at once
 
 # From a line to the step and the total of the progress bar below it; None without one.
@@ -86,19 +87,27 @@ class Clock:
         rank = self._rank(rows.rank)
         if rank is None:
             return
+        if rows.laps is not None:
+            rows.begin_epochs(self._first_epoch(rows.like.clock, rows.laps))
         if rows.like.events:
             rows.event_step = rows.steps[first] if rows.steps else rank.step
         if not rows.keys:
             if rows.steps and not rows.like.events:
                 self._begin(rank, rows.like.clock, rows.steps[end - 1])
             return
-        if rows.like.source is StepFrom.LINE:
+        if rows.like.source is StepFrom.LINE and not _ends_epoch(rank, rows.like.clock):
             self._take_steps(rank, rows, first, end)
         elif rows.like.source is StepFrom.LOG:
             self._take_logs(rank, rows, (first, end), bar_of)
         else:
             for i in range(first, end):
                 self._take_beside(rank, rows, i)
+
+    def _first_epoch(self, clock: str, epochs: Sequence[float]) -> float:
+        """0 or 1; a log that begins later counts its epochs from 1, as most do."""
+        first = min(self.facts.get(f"{clock}_epochs_from", 1.0), *epochs)
+        self.facts[f"{clock}_epochs_from"] = first
+        return first
 
     def _begin(self, rank: _Rank, clock: str, step: float) -> None:
         """A line that has a step alone: what follows belongs to it."""
@@ -246,6 +255,15 @@ class Clock:
                 rank.seen = _LastRow(name, step, rounded, floats)
             clock._ranks[int(number)] = rank
         return clock
+
+
+def _ends_epoch(rank: _Rank, clock: str) -> bool:
+    """Whether a line that has an epoch alone follows steps, to the last of which it belongs."""
+    if clock != EPOCHS or not rank.steps.keys() - {EPOCHS, _ENDED_AT}:
+        return False
+    follows = rank.step > rank.steps.get(_ENDED_AT, -1.0)
+    rank.steps[_ENDED_AT] = rank.step
+    return follows
 
 
 def _named(values: dict[str, float]) -> dict[str, str]:

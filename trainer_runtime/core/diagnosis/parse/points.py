@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+# The clock of lines that have an epoch alone.
+EPOCHS = "epochs"
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -56,9 +59,11 @@ class Reading:
     """The content of one line, before its step and segment are assigned.
 
     `values` are metric keys with their values; `clock` names the counter that its steps belong to.
-    Where steps restart in every epoch, `laps` epochs of `lap_steps` steps came before. `rounded`:
-    the framework printed few digits. `facts` concern the run, not a step (`total_steps`,
-    `steps_per_epoch`, …). `rank` is None where the line does not contain it.
+    Where steps restart in every epoch, `laps` epochs of `lap_steps` steps came before; with
+    `counts_epochs`, `laps` is the epoch's own number, and its log's first epoch decides whether
+    they are counted from 0 or 1. `rounded`: the framework printed few digits. `facts` concern the
+    run, not a step (`total_steps`, `steps_per_epoch`, …). `rank` is None where the line does not
+    contain it.
     """
 
     clock: str
@@ -70,6 +75,7 @@ class Reading:
     lap_steps: float | None = None
     rank: int | None = None
     rounded: bool = False
+    counts_epochs: bool = False
     events: list[tuple[str, str]] = field(default_factory=list)
     facts: dict[str, float] = field(default_factory=dict)
 

@@ -108,6 +108,8 @@ class Rows:
     accepted: list[Accepted] = field(default_factory=list)
     event_step: float | None = None  # the step of its events
     breaks: list[int] | None = None  # rows whose step does not rise, once they are needed
+    laps: list[float] | None = None  # epochs as they are printed, until the first is known
+    lap_steps: list[float] | None = None
 
     def row(self, i: int) -> tuple[float, ...]:
         return tuple(column[i] for column in self.columns)
@@ -138,7 +140,16 @@ class Rows:
             steps=self.steps and self.steps[:kept],
             breaks=None,
             micros=self.micros and self.micros[:kept],
+            laps=self.laps and self.laps[:kept],
+            lap_steps=self.lap_steps and self.lap_steps[:kept],
         )
+
+    def begin_epochs(self, first: float) -> None:
+        """Count the epochs from number `first` on: so many passes fewer came before each step."""
+        if first and self.steps is not None and self.lap_steps is not None:
+            passed = zip(self.steps, self.lap_steps, strict=True)
+            self.steps = [step - first * each for step, each in passed]
+        self.laps = None
 
     def accept(self, first: int, end: int, segment: int, steps: list[float] | None = None) -> None:
         if self.accepted:
@@ -179,7 +190,7 @@ def rows_of_reading(reading: Reading, line: int) -> Rows:
     step = reading.step
     if step is not None and reading.laps is not None:
         step += reading.laps * (reading.lap_steps or 0.0)
-    return Rows(
+    made = Rows(
         reading,
         tuple(key for key, _ in reading.values),
         [[value] for _, value in reading.values],
@@ -189,6 +200,9 @@ def rows_of_reading(reading: Reading, line: int) -> Rows:
         reading.rank or 0,
         True,
     )
+    if reading.counts_epochs and reading.laps is not None:
+        made.laps, made.lap_steps = [reading.laps], [reading.lap_steps or 0.0]
+    return made
 
 
 def rows_of_template(
@@ -230,6 +244,8 @@ def rows_of_template(
         return [], all_lines
     names, micros = tuple(template.columns), marks.get("micro")
     made = Rows(template.like, names, columns, index, steps, micros, 0, False)
+    if template.like.counts_epochs:
+        made.laps, made.lap_steps = laps, marks.get("lap_steps")
     if "rank" in marks:
         return list(_by_rank(made, marks["rank"])), singly
     made.rank = template.like.rank or 0
@@ -262,6 +278,8 @@ def _by_rank(rows: Rows, ranks: list[float]) -> Iterator[Rows]:
             None if rows.micros is None else [rows.micros[i] for i in chosen],
             int(rank),
             steps is not None and increases(steps),
+            laps=rows.laps and [rows.laps[i] for i in chosen],
+            lap_steps=rows.lap_steps and [rows.lap_steps[i] for i in chosen],
         )
 
 

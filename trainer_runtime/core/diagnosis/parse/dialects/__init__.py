@@ -9,6 +9,7 @@ from __future__ import annotations
 from trainer_runtime.core.diagnosis.parse.dialects import (
     build_nanogpt,
     deepspeed,
+    epoch_steps,
     huggingface,
     json_lines,
     key_value,
@@ -36,6 +37,7 @@ HEADED: tuple[Dialect, ...] = (
     huggingface.DIALECT,
     json_lines.DIALECT,
     progress_bars.DIALECT,
+    epoch_steps.DIALECT,
     minimind.DIALECT,
     build_nanogpt.DIALECT,
     olmo.DIALECT,

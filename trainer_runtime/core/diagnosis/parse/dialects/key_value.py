@@ -11,7 +11,7 @@ import re
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 from trainer_runtime.core.diagnosis.parse.fields import Pair, in_our_unit
 from trainer_runtime.core.diagnosis.parse.names import MEASURED, STEP_NAMES, TOTAL_NAMES, key_of
-from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
+from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
 
 _PAIR = re.compile(
@@ -53,8 +53,19 @@ def read(text: bytes) -> Reading | None:
     if step is None:
         if "epoch" not in values or len(values) < 2 or not values["epoch"].is_integer():
             return None
-        return Reading("epochs", list(values.items()), step=step_number(b"%d" % values["epoch"]))
+        return Reading(EPOCHS, list(values.items()), step=step_number(b"%d" % values["epoch"]))
     return Reading("key_value", list(values.items()), step=step)
+
+
+def measured_values(text: bytes) -> list[Pair]:
+    """The pairs of a text without a step; none unless one of them is measured."""
+    values: dict[str, float] = {}
+    for match in _PAIR.finditer(text):
+        name = match[1].decode().lower()
+        if name not in STEP_NAMES and name not in TOTAL_NAMES:
+            _add(values, match)
+    is_measured = any(key in MEASURED or key.startswith("val_loss") for key in values)
+    return list(values.items()) if is_measured else []
 
 
 def _add(values: dict[str, float], match: re.Match[bytes]) -> None:

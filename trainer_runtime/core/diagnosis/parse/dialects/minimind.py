@@ -26,8 +26,8 @@ def read(text: bytes) -> Reading | None:
     epoch, epochs, step, per_epoch, rest = match.groups()
     parts = rest.split(b", ") if b", " in rest else _OLDER.split(rest)
     values = pairs_of(parts, _NAMES)
-    reading = Reading("minimind", values, step=step_number(step))
-    reading.laps, reading.lap_steps = max(float(epoch) - 1.0, 0.0), float(per_epoch)
+    reading = Reading("minimind", values, step=step_number(step), counts_epochs=True)
+    reading.laps, reading.lap_steps = float(epoch), float(per_epoch)
     reading.facts["total_steps"] = float(epochs) * float(per_epoch)
     return reading
 
