@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mcp.types import ElicitRequestParams, ElicitResult
 from support.mcp.http_server import answered, client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of, error_of
 
+from trainmaster.mcp.http.serve import Listening, bound_server
 from trainmaster.mcp.toolsets import TOOLSETS, chosen_tools
 from trainmaster.store.access_tokens import remove_token
 from trainmaster.words.paths import Home
@@ -174,6 +176,17 @@ def test_a_token_that_asks_too_often_waits(environment: dict[str, str], home: Pa
             assert int(refused.headers["retry-after"]) >= 1
             error = refused.json()["error"]["data"]
             assert (error["code"], error["retryable"]) == ("CALL_LIMIT", True)
+
+    anyio.run(scenario)
+
+
+def test_answers_do_not_wait_for_acknowledgements(environment: dict[str, str]) -> None:
+    """asyncio turns Nagle's algorithm off for sockets that name TCP only: 2 ms instead of 48."""
+
+    async def scenario() -> None:
+        token_for(environment, "ann", "read")
+        async with bound_server(environment, Listening(port=0), chosen_tools()) as bound:
+            assert bound.listener.proto == socket.IPPROTO_TCP
 
     anyio.run(scenario)
 

@@ -26,6 +26,9 @@ to 2026-07-28. `trainmaster mcp --http` serves a team: [server.md](server.md).
 
     claude mcp add trainmaster -- trainmaster mcp
 
+At the end of stdin the SDK cancels the calls under way: keep stdin open until the answers are
+there. What a call has begun is on record, and the next process that acts continues it.
+
 ## Toolsets and personas
 
 All tools are offered by default. `--toolsets` takes toolsets and personas, with commas between;

@@ -183,7 +183,8 @@ def _check_certificate(listening: Listening) -> None:
 
 def _listen(listening: Listening) -> socket.socket:
     family = socket.AF_INET6 if ":" in listening.address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle off where the protocol is named; else each answer waits 40 ms for an ACK.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((listening.address, listening.port))
