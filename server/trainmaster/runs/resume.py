@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,7 +233,7 @@ def _changed(
 
 
 def _differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
+    before: ConfigDocument, after: ConfigDocument, prefix: str
 ) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for key, value in after.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from trainer_runtime.core.config import ConfigChanges
+from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import value_at
 
 _MICRO_BATCH, _ACCUMULATION = "batch.micro_batch", "batch.accumulation"
@@ -15,9 +15,9 @@ _SEQUENCES = "derived.sequences_per_step"
 def of_one_batch(
     changed: ConfigChanges,
     asked: Sequence[str],
-    patched: Mapping[str, Any],
-    planned: Mapping[str, Any],
-    newest: Mapping[str, Any],
+    patched: ConfigChanges,
+    planned: ConfigDocument,
+    newest: ConfigDocument,
 ) -> dict[str, Any]:
     """`changed`, made consistent with itself and with what the host has changed meanwhile.
 

@@ -28,7 +28,7 @@ from trainmaster.mcp.server import server_of
 from trainmaster.mcp.toolsets import role_for
 from trainmaster.words.paths import Home
 from trainmaster.words.roles import ROLES, Role, includes
-from trainmaster.words.settings import OAuthSettings, ServerSettings
+from trainmaster.words.server_settings import OAuthSettings, ServerSettings
 
 PATH = "/mcp"
 _MOST_SESSIONS = 1000

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 
 from trainmaster.mcp.http.refusal import Refusal
 from trainmaster.words.errors import PolicyError
-from trainmaster.words.settings import LOOPBACK
+from trainmaster.words.server_settings import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from trainmaster.store.secret_values import find_value
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
 from trainmaster.words.roles import ROLES, Role
-from trainmaster.words.settings import OAuthSettings
+from trainmaster.words.server_settings import OAuthSettings
 
 _TIMEOUT_S = 10.0
 _LARGEST_REPLY_BYTES = 1 << 20

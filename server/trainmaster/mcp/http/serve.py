@@ -21,7 +21,8 @@ from trainmaster.store.access_tokens import read_tokens
 from trainmaster.store.private_home import open_home
 from trainmaster.words.errors import PolicyError, StateError, UsageError
 from trainmaster.words.paths import Home
-from trainmaster.words.settings import LOOPBACK, ServerSettings, read_settings
+from trainmaster.words.server_settings import LOOPBACK, ServerSettings
+from trainmaster.words.settings import read_settings
 
 # Calls under way get so long to end once the server is to end.
 _GRACE_S = 5

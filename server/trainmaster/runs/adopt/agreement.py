@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainmaster.words.errors import Problem, SpecError
 
 _TRAINERS = frozenset({"hf", "trl"})  # one kind of folder
@@ -25,7 +22,7 @@ def refuse_another_framework(framework: str, output: str) -> None:
     )
 
 
-def refuse_another_shape(config: ConfigDocument, shape: Mapping[str, Any]) -> None:
+def refuse_another_shape(config: ConfigDocument, shape: ConfigChanges) -> None:
     """Raises:
     SpecError: `SHAPE_DIFFERS`, listing each field that differs; a size that the config leaves open
         is the checkpoint's.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
@@ -75,7 +75,7 @@ def _given(sets: Sequence[str]) -> dict[str, Any]:
     return {path.strip(): load_yaml(value) for path, _, value in pairs}
 
 
-def _batch(fields: Mapping[str, Any], given: ConfigDocument) -> tuple[dict[str, Any], list[str]]:
+def _batch(fields: ConfigChanges, given: ConfigDocument) -> tuple[dict[str, Any], list[str]]:
     """A step of one micro-batch, without accumulation: Trainer's folders don't record more."""
     pieces, length = fields.get("batch.micro_batch"), fields.get("data.seq_len")
     if "batch.tokens" in fields or fields.get("method") not in _OF_TEXTS:
@@ -91,8 +91,8 @@ def _batch(fields: Mapping[str, Any], given: ConfigDocument) -> tuple[dict[str, 
 
 
 def _rate(
-    described: Mapping[str, Any],
-    fields: Mapping[str, Any],
+    described: ConfigChanges,
+    fields: ConfigChanges,
     checkpoint: FoundCheckpoint,
     given: ConfigDocument,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -121,7 +121,7 @@ def _rate(
     return fields, [f"optimizer.lr is {peak:g} with schedule.kind {kind}: {why}."]
 
 
-def _is_unchanged(described: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+def _is_unchanged(described: ConfigChanges, fields: ConfigChanges) -> bool:
     """Whether the schedule is the folder's own, over as many steps."""
     names = ("steps", "schedule.kind", "schedule.warmup_steps", "schedule.min_lr_ratio")
     return all(name in described and fields[name] == described[name] for name in names)

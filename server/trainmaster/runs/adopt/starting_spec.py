@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from trainer_runtime.core.config import ConfigChanges
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainmaster.backends import LOCAL
@@ -33,7 +34,7 @@ def starting_spec(
     checkpoint: FoundCheckpoint,
     name: str,
     data: str | None,
-    derived: Mapping[str, Any] | None = None,
+    derived: ConfigChanges | None = None,
 ) -> tuple[str, list[str]]:
     """The spec's text, and the fields in it that still have to be filled in.
 
@@ -68,7 +69,7 @@ def _remarks(needed: Sequence[str], unknown: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(fields: ConfigChanges) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for path, value in fields.items():
         *sections, last = path.split(".")

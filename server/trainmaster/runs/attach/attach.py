@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
 from trainer_runtime.core.protocol.lines import ATTACHED
@@ -195,7 +196,7 @@ def _silence_s(text: str | None) -> float:
     return float(seconds)
 
 
-def _refuse_watched(workspace: Workspace, host: str, source: Mapping[str, Any]) -> None:
+def _refuse_watched(workspace: Workspace, host: str, source: ConfigDocument) -> None:
     """Raises:
     HostError: `PANE_TAKEN`, another run watches the same pane.
     """
@@ -211,7 +212,7 @@ def _refuse_watched(workspace: Workspace, host: str, source: Mapping[str, Any]) 
             )
 
 
-def _watched_already(workspace: Workspace, host: str, source: Mapping[str, Any]) -> str | None:
+def _watched_already(workspace: Workspace, host: str, source: ConfigDocument) -> str | None:
     """A note naming another run that watches the same log."""
     path = source.get("path")
     if path is None:
@@ -225,7 +226,7 @@ def _watched_already(workspace: Workspace, host: str, source: Mapping[str, Any])
 
 
 def _new_run(
-    run_id: str, name: str, host: str, source: Mapping[str, Any], options: AttachOptions
+    run_id: str, name: str, host: str, source: ConfigDocument, options: AttachOptions
 ) -> Run:
     config = _config(run_id, name, host, source, _labels(options.labels))
     return Run(
@@ -241,7 +242,7 @@ def _new_run(
 
 
 def _config(
-    run_id: str, name: str, host: str, source: Mapping[str, Any], labels: Mapping[str, str]
+    run_id: str, name: str, host: str, source: ConfigDocument, labels: Mapping[str, str]
 ) -> dict[str, Any]:
     """The resolved configuration of an attached run: how it trains is not known."""
     return {
@@ -261,7 +262,7 @@ def _config(
     }
 
 
-def _name_of(source: Mapping[str, Any]) -> str:
+def _name_of(source: ConfigDocument) -> str:
     """A name from the source: the log's name, with its folder's where it is generic."""
     path = source.get("path")
     if path and source["kind"] != "pid":

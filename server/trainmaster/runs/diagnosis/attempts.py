@@ -94,7 +94,7 @@ def _with(config: ConfigDocument, attempt: AttemptRecord) -> dict[str, Any]:
 
 
 def _changes(
-    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
+    before: ConfigDocument, after: ConfigDocument, prefix: str
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
     for key in dict.fromkeys((*before, *after)):
         old, new = before.get(key), after.get(key)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.store.control.facts import Facts
@@ -57,7 +58,7 @@ class NewConfig:
     """The spec and the resolved configuration that a run has after a resume changed them."""
 
     spec: str
-    config: Mapping[str, Any]
+    config: ConfigDocument
 
 
 class RunRecords:
