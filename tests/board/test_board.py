@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +211,23 @@ def test_other_addresses_than_this_machines_own_have_to_be_allowed(
     with pytest.raises(UsageError, match="--allow-remote") as refused:
         Board(workspace, Listening(address))
     assert refused.value.code == "BAD_ARGUMENT"
+
+
+def test_the_command_prints_its_address_and_ends_by_ctrl_c(home: Path) -> None:
+    board = subprocess.Popen(
+        [sys.executable, "-m", "trainmaster", "board", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert board.stdout is not None
+        address, _, token = json.loads(board.stdout.readline())["url"].partition("#token=")
+        assert address.startswith("http://127.0.0.1:")
+        headers = {"authorization": f"Bearer {token}"}
+        assert httpx.get(f"{address}api/board", headers=headers).json()["runs"] == []
+        board.send_signal(signal.SIGINT)
+        assert board.wait(60.0) == 0
+    finally:
+        board.kill()
+        board.communicate()
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK])

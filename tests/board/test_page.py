@@ -1,0 +1,239 @@
+"""The board's page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.board.browser import Browser, opened_browser
+from support.board.planted_board import HOSTILE, followed_elsewhere, plant_board
+from support.board.served_board import served_board
+from support.runs.operator import Operator
+from support.runs.running_run import run_async, wait_until
+from support.session.leftovers import end_supervisors_of
+
+from trainmaster.board.serve import Board
+from trainmaster.sync.workspace import open_workspace
+
+_KILLED = '{TRAINMASTER_STEP_S: "0.04", TRAINMASTER_FAULTS: "kill@30"}'
+_RUN, _OTHER, _FAILED = "gpt2-124m-abcdef", "gpt2-124m-lr3e-4-abcdef", "sft-qwen-abcdef"
+
+
+class Shown:
+    """A board that one browser shows."""
+
+    def __init__(self, home: Path, board: Board, browser: Browser) -> None:
+        self.home, self.board, self.browser = home, board, browser
+
+    def page(self, hash: str, until: str) -> Browser:
+        """Another page of the board, once that is true of it."""
+        self.browser.ask(f"location.hash = {json.dumps(hash)}")
+        self.browser.until(until)
+        return self.browser
+
+    def run(self, *runs: str) -> Browser:
+        return self.page(f"#/run/{','.join(runs)}", f"{_count('figure.chart path.curve')} >= 4")
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    folder = tmp_path_factory.mktemp("page")
+    home = folder / "home"
+    with open_workspace({"TRAINMASTER_HOME": str(home)}) as workspace:
+        plant_board(workspace)
+    with ExitStack() as closing:
+        closing.callback(end_supervisors_of, home / "debug")
+        closing.enter_context(followed_elsewhere(home))
+        board = closing.enter_context(served_board(home))
+        browser = closing.enter_context(opened_browser(folder))
+        browser.size(1280, 900)
+        browser.open(board.url)
+        browser.until(f"{_count('.runs tbody tr')} >= 4")
+        yield Shown(home, board, browser)
+        assert browser.said == []
+
+
+def _count(selector: str) -> str:
+    return f"document.querySelectorAll({json.dumps(selector)}).length"
+
+
+def _text(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)}).innerText"
+
+
+def test_the_token_leaves_the_address_and_lasts_for_the_tab(shown: Shown) -> None:
+    browser = shown.browser
+    assert browser.ask("location.href").endswith("/#/runs")
+    browser.call("Page.reload")
+    browser.until(f"{_count('.runs tbody tr')} >= 4")
+    assert browser.ask("document.cookie") == ""
+
+
+def test_runs_are_listed_with_what_needs_attention_and_filtered(shown: Shown) -> None:
+    browser = shown.page("#/runs", f"{_count('.attention li')} >= 3")
+    assert "sft-qwen failed: cuda_oom" in browser.ask(_text(".attention"))
+    assert browser.ask(f"{_count('.spark polyline')} >= 4")
+    browser.ask("document.querySelector('input[type=search]').focus()")
+    browser.call("Input.insertText", text="qwen")
+    browser.until(f"{_count('.runs tbody tr')} === 1")
+
+
+def test_curves_show_restarts_phases_findings_checkpoints_and_evaluations(shown: Shown) -> None:
+    browser = shown.run(_RUN)
+    chart = "figure.chart.tall"
+    assert browser.ask(_count(f"{chart} .mark.restart")) == 1
+    assert browser.ask(_count(f"{chart} .mark.phase")) == 3
+    assert browser.ask(_count(f"{chart} .mark.warning")) == 1
+    assert browser.ask(_count(f"{chart} .mark.checkpoint")) == 8
+    assert browser.ask(_count(f"{chart} .line .dot")) == 8
+    labels = browser.ask(
+        f"[...document.querySelectorAll('{chart} .label')].map((one) => one.textContent).join()"
+    )
+    assert all(name in labels for name in ("attempt 2", "main", "anneal", "loss_spike"))
+
+
+def test_keys_read_values_and_a_drag_shows_a_part_of_the_run(shown: Shown) -> None:
+    browser = shown.run(_RUN)
+    browser.ask("document.querySelector('.tall .plot').focus()")
+    browser.press("End")
+    assert browser.ask(_text(".tall .tip")).startswith("step 1,600")
+    browser.press("Home")
+    assert browser.ask(_text(".tall .tip")).startswith("step 0")
+    browser.press("Escape")
+    assert browser.ask("document.querySelector('.tall .tip').hidden")
+    left, top, width = browser.ask(
+        "(() => { const box = document.querySelector('.tall .plot').getBoundingClientRect();"
+        " return [box.left, box.top, box.width]; })()"
+    )
+    browser.drag(left + 0.5 * width, left + 0.6 * width, top + 150)
+    ticks = "[...document.querySelectorAll('.tall .grid .x')].map((one) => one.textContent).join()"
+    browser.until(f"!({ticks}).split(',').includes('0')")
+    browser.ask("[...document.querySelectorAll('.controls button')].at(-1).click()")
+    browser.until(f"({ticks}).split(',').includes('0')")
+
+
+def test_log_scale_smoothing_and_other_axes_redraw_the_curves(shown: Shown) -> None:
+    browser = shown.run(_RUN)
+    curve = "document.querySelector('.tall path.curve').getAttribute('d')"
+    straight = browser.ask(curve)
+    press = "[...document.querySelectorAll('.controls button')].find((one) => one.textContent === "
+    browser.ask(f"{press}'Log scale').click()")
+    assert browser.ask(curve) != straight
+    browser.ask(
+        "(() => { const one = document.querySelector('.controls label select');"
+        " one.value = '0.9'; one.dispatchEvent(new Event('change')); })()"
+    )
+    assert browser.ask(_count(".tall path.raw")) == 1
+    for axis in ("Tokens", "Time"):
+        browser.ask(f"{press}'{axis}').click()")
+        name = {"Tokens": "by tokens", "Time": "by minutes"}[axis]
+        browser.until(f"{_text('.tall .chart-title')}.endsWith('{name}')")
+        assert browser.ask(_count(".tall .mark.restart")) == 1
+
+
+def test_several_runs_are_compared_in_their_own_colours(shown: Shown) -> None:
+    browser = shown.page("#/runs", f"{_count('.runs tbody tr')} >= 4")
+    browser.ask(f"document.querySelector('input[data-run=\"{_RUN}\"]').click()")
+    browser.ask(f"document.querySelector('input[data-run=\"{_OTHER}\"]').click()")
+    browser.ask("document.querySelector('.compare-bar a').click()")
+    browser.until(f"{_count('.tall path.curve')} === 2")
+    curves = "[...document.querySelectorAll('.tall path.curve')]"
+    colours = browser.ask(f"{curves}.map((one) => getComputedStyle(one).stroke)")
+    assert len(set(colours)) == 2
+    assert browser.ask(_count(".run-legend a")) == 2
+
+
+def test_a_finding_shows_its_patch_and_foreign_text_stays_text(shown: Shown) -> None:
+    card = '.finding-card[data-severity="critical"]'
+    browser = shown.page(f"#/run/{_FAILED}", _count(card))
+    said = browser.ask(_text(card))
+    assert HOSTILE in said
+    assert "batch.micro_batch" in said and "halve_micro_batch" in said
+    assert f"resume {_FAILED} --apply 0a0a0a0a:halve_micro_batch" in said
+    assert browser.ask("window.hacked") is None
+    assert browser.ask(_count("main script, main img")) == 0
+    assert (
+        browser.ask(
+            "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'set'; }"
+            " catch (error) { return error.name; } })()"
+        )
+        == "TypeError"
+    )
+    browser.said.clear()  # what the browser says of that
+
+
+def test_hosts_and_costs_are_shown(shown: Shown) -> None:
+    browser = shown.page("#/machines", f"{_count('.tile')} === 4")
+    assert "gpu1" in browser.ask(_text("main")) and "$2.99/h" in browser.ask(_text(".tiles"))
+
+
+def test_a_debug_run_appears_moves_and_shows_its_restart(shown: Shown) -> None:
+    found: list[str] = []
+    thread = threading.Thread(target=_train, args=(shown.home, found))
+    thread.start()
+    try:
+        wait_until(lambda: found, "a launched run")
+        browser = shown.page(f"#/run/{found[0]}", _count("figure.chart path.curve"))
+        length = "document.querySelector('.tall path.curve').getAttribute('d').length"
+        before = browser.ask(length)
+        browser.until(f"{length} > {before}")
+        browser.until(_count(".tall .mark.restart"))
+        browser.until(f"{_text('.run-head .state')}.includes('completed')")
+    finally:
+        thread.join(60.0)
+    assert not thread.is_alive()
+
+
+def _train(home: Path, found: list[str]) -> None:
+    """Launch a run that is killed once, and stay with it to its end."""
+
+    async def trained() -> None:
+        with open_workspace({"TRAINMASTER_HOME": str(home)}) as workspace:
+            operator = Operator(workspace, home)
+            found.append(await operator.launch(_KILLED))
+            await operator.ended(found[0])
+            await workspace.disconnect()
+
+    run_async(trained)
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(shown: Shown) -> None:
+    shown.browser.size(360, 780, phone=True)
+    for browser in (
+        shown.page("#/runs", f"{_count('.runs tbody tr')} >= 4"),
+        shown.run(_RUN),
+        shown.page("#/machines", f"{_count('.tile')} === 4"),
+    ):
+        assert browser.ask("document.documentElement.scrollWidth") <= 360
+    shown.browser.size(1280, 900)
+
+
+def test_dark_and_light_follow_the_system_until_one_is_chosen(shown: Shown) -> None:
+    browser, ground = shown.browser, "getComputedStyle(document.body).backgroundColor"
+    browser.theme("light")
+    light = browser.ask(ground)
+    browser.theme("dark")
+    assert browser.ask(ground) != light
+    browser.ask("document.getElementById('theme').click()")
+    assert browser.ask(ground) == light
+
+
+def test_a_wrong_token_shows_why_and_no_data(shown: Shown) -> None:
+    browser = shown.browser
+    browser.open(shown.board.url.partition("#")[0] + "#token=wrong")
+    browser.until(f"{_count('#refused')} === 1")
+    assert "no valid token" in browser.ask(_text("#refused"))
+    assert "qwen" not in browser.ask(_text("main"))
+    browser.said.clear()  # 403, in the browser's words
+
+
+def test_a_foreign_name_that_leads_here_shows_no_page(shown: Shown) -> None:
+    """The browser resolves every name of `.localhost` to loopback: no other one is needed."""
+    browser = shown.browser
+    browser.open(f"http://attacker.localhost:{shown.board.port}/")
+    browser.until("document.body && document.body.innerText.includes('ORIGIN_REFUSED')")
+    browser.said.clear()
