@@ -62,7 +62,7 @@ def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
     assert loose == []
 
 
-_COMMAND_LINES_ONLY = ("server/trainmaster/cli/",)
+_COMMAND_LINES_ONLY = ("server/trainmaster/cli/", "server/trainmaster/board/")
 _OF_OTHER_PROGRAMS = {
     "--hash", "--shm-size", "--ipc", "--master-port", "--rdzv-endpoint", "--gpu-architecture",
 }  # fmt: skip
@@ -93,6 +93,13 @@ def test_a_command_line_names_the_program_and_the_home_and_a_server_its_tools() 
         consent = "`trainmaster inspect r-a --allow-py-spy`"
         assert for_face(consent) == '`inspect_run(run_id="r-a", allow_py_spy=true)`'
         assert for_face("`trainmaster tick` does.") == f"`{shlex.join(shell)} tick` does."
+    with shown_by(Face(shell, frozenset(TOOLS), is_remote=True)):  # no shell on this machine
+        assert for_face(waiting) == 'wait_for_event(run_id="r-a", until=["end"])'
+        assert for_face("$ trainmaster wait r-a r-b r-c --until end --cursor x --timeout 9") == (
+            'wait_for_event(run_id=["r-a","r-b","r-c"], until=["end"], cursor="x")'
+        )
+        there = f"`{shlex.join(shell)} tick` on the server's machine does."
+        assert for_face("`trainmaster tick` does.") == there
     with shown_by(Face(shell, frozenset({"tail_log"}))):  # read-only
         assert "`'/opt/a b/trainmaster' --home /data/home resume r-a" in for_face(advice)
 

@@ -51,6 +51,7 @@ def test_a_role_is_offered_its_tools_and_refused_the_others(
                     offered[role] = [tool.name for tool in (await client.list_tools()).tools]
                     if era == "legacy":  # the other asks for none
                         assert ("read-only" in str(client.instructions)) == (role == "read")
+                        assert "shell" not in str(client.instructions)
             assert offered["read"] == _READING
             assert set(_ALL) - set(offered["operate"]) == {"provision", "release"}
             assert offered["spend"] == _ALL

@@ -12,7 +12,8 @@ _BEGINNING = """\
 Trainmaster runs LLM trainings that outlive this session. A training is a run; it continues \
 whether or not anybody is connected, and its record stays."""
 
-# With the tools that a line is about.
+# With the tools that a line is about. What begins with these words is said in other words to users
+# who have no shell on the server's machine.
 _LINES: tuple[tuple[frozenset[str], str], ...] = tuple(
     (frozenset(re.findall(r"[a-z_]+", tools)), text)
     for tools, text in (
@@ -74,10 +75,26 @@ _LINES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ),
     )
 )
+_REMOTE = {
+    "Never poll:": "Never poll: wait_for_event returns at the next event of any of several runs, "
+    "or its time-out, with a cursor for the next call.",
+    "Follow next_step:": "Follow next_step: it names the call. Commands are for the user, on the "
+    "server's machine.",
+}
 _READ_ONLY = "This server is read-only: nothing can be started, changed or rented through it."
 
 
-def instructions_for(tools: Collection[str], *, read_only: bool = False) -> str:
+def instructions_for(
+    tools: Collection[str], *, read_only: bool = False, is_remote: bool = False
+) -> str:
     """The instructions of a server with these tools, in less than 2 KB: clients cut the rest."""
-    lines = [f"- {text}" for needed, text in _LINES if needed <= set(tools)]
+    lines = [
+        f"- {_for_remote(text) if is_remote else text}"
+        for needed, text in _LINES
+        if needed <= set(tools)
+    ]
     return "\n\n".join([_BEGINNING, "\n".join(lines), *([_READ_ONLY] if read_only else [])])
+
+
+def _for_remote(text: str) -> str:
+    return next((said for begins, said in _REMOTE.items() if text.startswith(begins)), text)

@@ -186,8 +186,8 @@ async def wait_for_event(
     """Wait until something happens to one of some runs; any end of one ends the wait too.
 
     Returns `event` (or `timeout`, `all_ended`), what changed since the cursor, and a new cursor:
-    pass it on, and every event is reported once. After a time-out, next_step names the shell
-    command that waits for hours in the background: prefer that to many calls.
+    pass it on, and every event is reported once. After a time-out, next_step names how to wait for
+    longer: prefer that to many calls.
     """
     from trainmaster.runs import wait_any
 

@@ -40,11 +40,15 @@ def build_server(
 
 
 def server_of(
-    definitions: Sequence[Definition], environment: Mapping[str, str], lifespan: Lifespan
+    definitions: Sequence[Definition],
+    environment: Mapping[str, str],
+    lifespan: Lifespan,
+    *,
+    is_remote: bool = False,
 ) -> AnsweringServer:
     """A server with these tools, each call of which gets the workspace that `lifespan` opens.
 
-    It is read-only where each of its tools only reads.
+    It is read-only where each of its tools only reads. `is_remote`: its users have no shell here.
     """
     names = [one.name for one in definitions]
     read_only = all(one.only_reads for one in definitions)
@@ -52,12 +56,12 @@ def server_of(
         "trainmaster",
         title="Trainmaster",
         version=__version__,
-        instructions=instructions_for(names, read_only=read_only),
+        instructions=instructions_for(names, read_only=read_only, is_remote=is_remote),
         tools=[build_tool(one) for one in definitions],
         lifespan=lifespan,
         log_level="WARNING",
     )
-    server.face = Face(command_line(environment), frozenset(names))
+    server.face = Face(command_line(environment), frozenset(names), is_remote)
     server.acting = frozenset(one.name for one in definitions if not one.only_reads)
     server.only_reads = read_only
     return server

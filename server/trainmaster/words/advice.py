@@ -3,7 +3,8 @@
 Whatever advises writes a command as `trainmaster COMMAND …`, between backticks or as its whole
 text; `$ trainmaster …` where only a shell can do it, as waiting for hours. A face shows a shell's
 command with the program and the home that it needs, and an MCP server the call of the tool that
-does the same, where it offers that tool and the tool has these parameters.
+does the same, where it offers that tool and the tool has these parameters. To a user elsewhere it
+names the tool for a shell's command too, and says of other commands where they run.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class _Call:
     """The tool that does what a command does.
 
     `places`: its parameters for the command's arguments, in order; "" for one that it has no use
-    for. `options`: for the command's options. `flags`: for those without a value.
+    for. `repeats`: the last of them takes several. `options`: for the command's options. `flags`:
+    for those without a value.
     """
 
     tool: str
     places: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
+    repeats: bool = False
 
 
 _HOST_AND_SET = {"--host": "host", "--set": "set"}
@@ -93,7 +96,10 @@ CALLS: Mapping[str, _Call] = {
     ),
     "plot": _Call("plot_metrics", ("run_id",), {"--key": "key", "--x": "x"}),
     "wait": _Call(
-        "wait_for_event", ("run_id",), {"--until": "until", "--cursor": "cursor", "--timeout": ""}
+        "wait_for_event",
+        ("run_id",),
+        {"--until": "until", "--cursor": "cursor", "--timeout": ""},
+        repeats=True,
     ),
     "inspect": _Call("inspect_run", ("run_id",), flags={"--allow-py-spy": "allow_py_spy"}),
     "diagnose": _Call(
@@ -150,10 +156,12 @@ _PARAMETERS = {
 @dataclass(frozen=True, slots=True)
 class Face:
     """Who shows the advice. `program`: the words that begin a command line of this program for this
-    home. `tools`: those that an MCP server offers, None for a command line."""
+    home. `tools`: those that an MCP server offers, None for a command line. `is_remote`: who reads
+    it has no shell on this machine."""
 
     program: tuple[str, ...]
     tools: Collection[str] | None = None
+    is_remote: bool = False
 
 
 _shown_by: ContextVar[Face | None] = ContextVar("face", default=None)
@@ -177,9 +185,9 @@ def for_face(text: str) -> str:
         return text
     whole = _WHOLE.match(text)
     if whole is not None:
-        return _worded(face, whole[2], in_shell=whole[1] is not None)
+        return _worded(face, whole[2], "", in_shell=whole[1] is not None)
     text = _COMMAND.sub(
-        lambda found: f"`{_worded(face, found[2], in_shell=found[1] is not None)}`", text
+        lambda found: _worded(face, found[2], "`", in_shell=found[1] is not None), text
     )
     return text if face.tools is None else _OPTION.sub(_parameter, text)
 
@@ -217,6 +225,8 @@ def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
         if not word.startswith("--"):
             parameter: str | None = next(places, None)
             value: Any = word
+            if parameter is None and call.repeats:
+                parameter, value = call.places[-1], [*_listed(found[call.places[-1]]), word]
         elif word in call.flags:
             parameter, value = call.flags[word], True
         else:
@@ -226,6 +236,10 @@ def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
         if parameter:
             _put(found, parameter, value)
     return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _put(found: dict[str, Any], parameter: str, value: Any) -> None:
@@ -238,14 +252,18 @@ def _put(found: dict[str, Any], parameter: str, value: Any) -> None:
     found[parameter] = value
 
 
-def _worded(face: Face, arguments: str, *, in_shell: bool) -> str:
+def _worded(face: Face, arguments: str, quote: str, *, in_shell: bool) -> str:
+    """A command, or the call that does the same, between `quote`s."""
     if arguments.startswith(" --home "):
-        return f"trainmaster{arguments}"
-    call = None if in_shell or face.tools is None else call_of(arguments, face.tools)
+        return f"{quote}trainmaster{arguments}{quote}"
+    is_shells = in_shell and not face.is_remote
+    call = None if is_shells or face.tools is None else call_of(arguments, face.tools)
     if call is None:
-        return shlex.join(face.program) + arguments
+        where = " on the server's machine" if face.is_remote else ""
+        return f"{quote}{shlex.join(face.program)}{arguments}{quote}{where}"
     tool, given = call
-    return f"{tool}({', '.join(f'{name}={_value(value)}' for name, value in given.items())})"
+    named = ", ".join(f"{name}={_value(value)}" for name, value in given.items())
+    return f"{quote}{tool}({named}){quote}"
 
 
 def _value(value: Any) -> str:

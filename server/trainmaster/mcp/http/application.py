@@ -94,7 +94,7 @@ def _managers(
         own = [one for one in definitions if includes(role, role_for(one))]
         if not own:
             continue
-        server = server_of(own, environment, lifespan)
+        server = server_of(own, environment, lifespan, is_remote=True)
         server.beyond = {
             one.name: role_for(one) for one in definitions if not includes(role, role_for(one))
         }
