@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socketserver
 import threading
 import time
@@ -29,6 +28,7 @@ from trainmaster.machines.registry import (
 )
 from trainmaster.store.host_record import TransportName
 from trainmaster.store.run import Run, new_run_id
+from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, TrainmasterError
 
@@ -261,24 +261,20 @@ def test_the_list_shows_the_result_of_following_its_runs(workspace: Workspace, s
     add(workspace, sshd)
     check(workspace)
     open_run(workspace, "gpu1")
-    record = workspace.home.follower_pass("gpu1")
-    record.parent.mkdir(parents=True, exist_ok=True)
-    lost = {"code": "LINK_LOST", "message": "The connection to gpu1 broke."}
+    lost = HostError("LINK_LOST", "The connection to gpu1 broke.", "Try again.")
     for error, state in ((lost, "unreachable"), (None, "ok")):
-        record.write_text(json.dumps({"t": time.time(), "skew_s": 0.0, "error": error}))
+        record_pass(workspace.home, "gpu1", t=time.time(), error=error)
         _, row = run_async(lambda: list_hosts(workspace)).hosts
         assert row.state == state
-        assert (row.reason == lost["message"]) is (error is not None)
+        assert (row.reason == lost.message) is (error is not None)
 
 
 def test_any_command_that_reaches_a_host_refreshes_what_the_list_shows(
     workspace: Workspace, sshd: Sshd
 ) -> None:
     add(workspace, sshd)
-    record = workspace.home.follower_pass("gpu1")
-    record.parent.mkdir(parents=True, exist_ok=True)
-    lost = {"code": "LINK_LOST", "message": "The connection to gpu1 broke."}
-    record.write_text(json.dumps({"t": time.time() - 60, "skew_s": 0.0, "error": lost}))
+    lost = HostError("LINK_LOST", "The connection to gpu1 broke.", "Try again.")
+    record_pass(workspace.home, "gpu1", t=time.time() - 60, error=lost)
     workspace.home.reached("gpu1").unlink(missing_ok=True)
     _, before = run_async(lambda: list_hosts(workspace)).hosts
     run_async(lambda: reach(workspace))

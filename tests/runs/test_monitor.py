@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -25,9 +24,10 @@ from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainmaster.cli.views.monitor import line
 from trainmaster.runs.monitor.record import MonitorRecord
 from trainmaster.runs.monitor.service import Monitor, monitor
+from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.monitor import MonitorEvent
-from trainmaster.words.errors import UsageError
+from trainmaster.words.errors import HostError, UsageError
 
 _RUNNING = (attempt_starting(1), state("preparing"), state("running"))
 _COMPLETED = (attempt_ended(1, "completed"), state("completed", reason="completed"))
@@ -152,10 +152,8 @@ def test_named_runs_are_reported_to_their_end(workspace: Workspace) -> None:
 
 def reached(workspace: Workspace, t: float, error: str | None = None) -> None:
     """The newest pass over the host, as another process that follows it records it."""
-    path = workspace.home.follower_pass("gpu1")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    why = {"code": "HOST_UNREACHABLE", "message": error} if error else None
-    path.write_text(json.dumps({"t": t, "skew_s": 0.0, "error": why}))
+    why = HostError("HOST_UNREACHABLE", error, "Try again.") if error else None
+    record_pass(workspace.home, "gpu1", t=t, error=why)
 
 
 def test_a_host_that_is_lost_and_back_is_reported_once_each(workspace: Workspace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
@@ -23,8 +22,10 @@ from trainmaster.runs.status import get_status
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError
 
 RUN = "small-abc234"
 _CONFIG: dict[str, Any] = {
@@ -63,9 +64,8 @@ def heard(workspace: Workspace, t: float) -> None:
 
 
 def record_read(workspace: Workspace, t: float, error: dict[str, str] | None = None) -> None:
-    path = workspace.home.follower_pass("gpu1")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"t": t, "skew_s": 0.0, "error": error}))
+    why = None if error is None else HostError(error["code"], error["message"], "Try again.")
+    record_pass(workspace.home, "gpu1", t=t, error=why)
 
 
 def test_a_heartbeat_of_the_future_does_not_hide_a_later_silence(unheard: Workspace) -> None:

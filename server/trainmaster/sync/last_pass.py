@@ -12,6 +12,9 @@ from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
 
+# Clocks are compared to a second; what a reply takes on its way varies by less than this.
+_SAME_SKEW_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class LastPass:
@@ -30,10 +33,12 @@ def last_pass(home: Home, host: str) -> LastPass:
     """The newest pass over a host's runs, whichever process made it."""
     try:
         path = home.follower_pass(host)
-        row = decode_fields(path.read_bytes(), path.name)
+        with path.open("rb") as file:
+            t = os.fstat(file.fileno()).st_mtime
+            row = decode_fields(file.read(), path.name)
         error = row.find_section("error")
         return LastPass(
-            t=row.time("t"),
+            t=t,
             skew_s=row.number("skew_s", 0.0),
             error=(error.text("code"), error.text("message")) if error else None,
         )
@@ -44,18 +49,27 @@ def last_pass(home: Home, host: str) -> LastPass:
 def record_pass(
     home: Home, host: str, *, t: float, skew_s: float | None = None, error: HostError | None = None
 ) -> None:
-    """Record a pass that began at `t`; the known skew stays where none is given."""
-    skew_s = last_pass(home, host).skew_s if skew_s is None else skew_s
-    row = {
-        "t": t,
-        "skew_s": round(skew_s, 3),
-        "error": {"code": error.code, "message": error.message} if error else None,
-    }
+    """Record a pass that began at `t`; the known skew stays where none is given.
+
+    The time is the file's, which is rewritten only where there is something else to say: several
+    passes a second are recorded.
+    """
+    last = last_pass(home, host)
+    skew_s = last.skew_s if skew_s is None else skew_s
+    described = None if error is None else (error.code, error.message)
     path = home.follower_pass(host)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):  # a full disk: waiting processes wait a little longer
+        if last.t and last.error == described and abs(last.skew_s - skew_s) < _SAME_SKEW_S:
+            os.utime(path, (t, t))
+            return
+        row = {
+            "skew_s": round(skew_s, 3),
+            "error": {"code": error.code, "message": error.message} if error else None,
+        }
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(json.dumps(row))
+        os.utime(temporary, (t, t))
         os.replace(temporary, path)
 
 

@@ -80,7 +80,7 @@ class Home:
         return self.root / "followers" / f"{host}.asked"
 
     def follower_pass(self, host: str) -> Path:
-        """The result of the newest pass over a host's runs; see `follow.last_pass`."""
+        """The result of the newest pass over a host's runs; see `sync.last_pass`."""
         return self.root / "followers" / f"{host}.pass"
 
     @property
