@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import MCPError
 from mcp.client import ClientRequestContext
@@ -242,5 +244,52 @@ def test_without_authorization_nobody_can_spend(environment: dict[str, str]) -> 
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert "launch" in names
             assert "provision" not in names
+
+    anyio.run(scenario)
+
+
+_ODD_BODIES = (
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"[" * 5000,
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * 9000 + b'"}',
+    b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"ping"}',
+    b"\xff\xfe\x00",
+    b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}',
+    b" " * (5 * 1024 * 1024),
+)
+_ODD_HEADERS: tuple[dict[str, str], ...] = (
+    {},
+    {"mcp-protocol-version": "2026-07-28"},
+    {"mcp-protocol-version": "x" * 3000},
+    {"mcp-session-id": "../../etc"},
+    {"content-type": "text/plain"},
+    {"accept": "text/html"},
+    {"content-length": "-1"},
+)
+
+
+def test_no_request_that_makes_no_sense_is_a_defect(environment: dict[str, str]) -> None:
+    token = token_for(environment, "ann", "read")
+    authorization = {"Authorization": f"Bearer {token}"}
+
+    async def scenario() -> None:
+        async with serving(environment) as url, httpx2.AsyncClient(timeout=60) as http:
+            for method, headers, body in product(
+                ("POST", "PUT", "DELETE"), _ODD_HEADERS, _ODD_BODIES
+            ):
+                if "content-length" in headers and method != "POST":
+                    continue
+                sent = {"accept": "application/json, text/event-stream", **authorization}
+                sent |= {"content-type": "application/json", **headers}
+                try:
+                    got = await http.request(method, url, headers=sent, content=body)
+                except httpx2.TransportError:  # what is no HTTP is cut off
+                    continue
+                assert 200 <= got.status_code < 500, (method, headers, body[:60], got.text)
+            assert (await answered(url, token)).status_code == 200
 
     anyio.run(scenario)

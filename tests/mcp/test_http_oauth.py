@@ -10,6 +10,11 @@ import anyio
 import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from mcp import Client
+from mcp.client.auth import TokenStorage
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from support.mcp.authorization_server import CLIENT, AuthorizationServer, authorization_server
 from support.mcp.http_server import answered, client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of, error_of
@@ -117,6 +122,48 @@ def test_scopes_give_roles_and_the_subject_is_logged(
         ("ann", "ok"),
         ("ann", "ROLE_TOO_LOW"),
     ]
+
+
+class Kept(TokenStorage):
+    """What a client keeps: nothing, for it asks once."""
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        pass
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        pass
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+def test_the_official_client_finds_its_way_to_a_token(
+    environment: dict[str, str], home: Path, era: str
+) -> None:
+    """By the 401 alone: metadata of the resource, then of the issuer, a token, and the call."""
+
+    async def scenario() -> None:
+        async with authorization_server() as issuing:
+            settings(home, f"server: {{oauth: {{issuer: '{issuing.issuer}'}}}}\n")
+            async with serving(environment) as url:
+                signing_in = ClientCredentialsOAuthProvider(
+                    url, Kept(), *CLIENT, issuer=issuing.issuer
+                )
+                async with (
+                    httpx2.AsyncClient(auth=signing_in, timeout=60) as http,
+                    Client(streamable_http_client(url, http_client=http), mode=era) as client,
+                ):
+                    assert await answer_of(client, "list_runs") == {"runs": []}
+                    refused = await error_of(client, "stop", run_id="x")
+                    assert refused.startswith("ROLE_TOO_LOW")  # the challenge names the least scope
+            assert issuing.asked.count("/token") == 1
+
+    anyio.run(scenario)
+    assert '"user":"robot"' in Home(home).action_log.read_text()
 
 
 def test_an_authorization_server_that_does_not_answer_is_said_so(

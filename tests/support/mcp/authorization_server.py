@@ -43,8 +43,18 @@ class AuthorizationServer:
 
     async def metadata(self, request: Request) -> Response:
         self.asked.append(request.url.path)
-        keys = f"{self.issuer}/keys"
-        return JSONResponse({"issuer": self.issuer, "jwks_uri": keys})
+        places = {"jwks_uri": "keys", "token_endpoint": "token", "authorization_endpoint": "begin"}
+        found = {name: f"{self.issuer}/{path}" for name, path in places.items()}
+        return JSONResponse({"issuer": self.issuer, **found})
+
+    async def give_out(self, request: Request) -> Response:
+        """A token for the resource and scope that its client asks for (RFC 8707)."""
+        self.asked.append(request.url.path)
+        form = await request.form()
+        if request.headers["authorization"] != _basic(*CLIENT):
+            return JSONResponse({"error": "invalid_client"}, 401)
+        token = self.token(sub="robot", aud=form["resource"], scope=form["scope"])
+        return JSONResponse({"access_token": token, "token_type": "Bearer", "expires_in": 600})
 
     async def keys(self, request: Request) -> Response:
         self.asked.append(request.url.path)
@@ -72,6 +82,7 @@ async def authorization_server() -> AsyncIterator[AuthorizationServer]:
         routes=[
             Route("/.well-known/openid-configuration", served.metadata),
             Route("/keys", served.keys),
+            Route("/token", served.give_out, methods=["POST"]),
             Route("/introspect", served.introspection, methods=["POST"]),
         ]
     )
