@@ -102,6 +102,8 @@ def test_a_server_that_others_could_use_is_refused(
         "{oauth: {issuer: http://id.example.org}}",
         "{oauth: {issuer: https://id.example.org, introspection_url: https://id.example.org/i}}",
         "{oauth: {issuer: https://id.example.org, scopes: {train: all}}}",
+        "{oauth: {issuer: https://id.example.org, scopes: {}}}",
+        "{oauth: {issuer: https://id.example.org, scopes: {'a\\\"b': read}}}",
     ],
 )
 def test_settings_of_the_server_that_mean_nothing_are_refused(

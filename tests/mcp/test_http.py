@@ -287,7 +287,7 @@ def test_no_request_that_makes_no_sense_is_a_defect(environment: dict[str, str])
                 sent |= {"content-type": "application/json", **headers}
                 try:
                     got = await http.request(method, url, headers=sent, content=body)
-                except httpx2.TransportError:  # what is no HTTP is cut off
+                except httpx2.TransportError:  # not HTTP: the connection ends
                     continue
                 assert 200 <= got.status_code < 500, (method, headers, body[:60], got.text)
             assert (await answered(url, token)).status_code == 200

@@ -94,9 +94,10 @@ def test_only_tokens_for_this_server_of_this_issuer_count(
                 several = issuing.token(aud=["x", _URL], scp=["trainmaster:read"])
                 assert (await answered(url, several)).status_code == 200
                 assert (await answered(url, good)).status_code == 200
-                powerless = await answered(url, issuing.token(aud=_URL, scope="openid"))
-                assert powerless.status_code == 403
-                assert 'error="insufficient_scope"' in powerless.headers["www-authenticate"]
+                for scopes in ("openid", 7, {"trainmaster:read": 1}, None):
+                    powerless = await answered(url, issuing.token(aud=_URL, scope=scopes))
+                    assert powerless.status_code == 403
+                    assert 'error="insufficient_scope"' in powerless.headers["www-authenticate"]
                 own = token_for(environment, "ben", "spend")
                 assert (await answered(url, own)).status_code == 200
             assert issuing.asked == ["/.well-known/openid-configuration", "/keys"]
@@ -119,8 +120,8 @@ def test_scopes_give_roles_and_the_subject_is_logged(
     anyio.run(scenario)
     rows = [json.loads(line) for line in Home(home).action_log.read_text().splitlines()]
     assert [(row["user"], row["outcome"]) for row in rows] == [
-        ("ann", "ok"),
-        ("ann", "ROLE_TOO_LOW"),
+        ("oauth:ann", "ok"),
+        ("oauth:ann", "ROLE_TOO_LOW"),
     ]
 
 
@@ -163,7 +164,7 @@ def test_the_official_client_finds_its_way_to_a_token(
             assert issuing.asked.count("/token") == 1
 
     anyio.run(scenario)
-    assert '"user":"robot"' in Home(home).action_log.read_text()
+    assert '"user":"oauth:robot"' in Home(home).action_log.read_text()
 
 
 def test_an_authorization_server_that_does_not_answer_is_said_so(

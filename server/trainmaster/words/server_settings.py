@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainmaster.words.roles import Role
 from trainmaster.words.settings_group import Group, address, secret_name, setting
@@ -41,6 +41,10 @@ def _network(text: str) -> str:
     return text
 
 
+# RFC 6749, section 3.3.
+_Scope = Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]{1,100}$")]
+
+
 class OAuthSettings(Group):
     """The authorization server whose tokens the MCP server accepts over HTTP."""
 
@@ -50,7 +54,7 @@ class OAuthSettings(Group):
     client_id: str | None = None
     client_secret: Annotated[str, AfterValidator(secret_name)] | None = None
     audience: str | None = None
-    scopes: dict[str, Role] | None = None
+    scopes: Annotated[dict[_Scope, Role], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _can_ask(self) -> OAuthSettings:

@@ -221,13 +221,14 @@ class OpaqueTokens:
 
 
 def _identity(claims: Mapping[str, Any], settings: OAuthSettings) -> Identity:
-    """Who it is, and the highest role that a scope grants."""
-    given = claims.get("scope", claims.get("scp", ()))
-    names = set(given.split() if isinstance(given, str) else map(str, given or ()))
+    """Who it is, by a name that no token of the home can have, and the highest role of a scope."""
+    given = claims.get("scope", claims.get("scp"))
+    listed = given.split() if isinstance(given, str) else given
+    names = set(map(str, listed)) if isinstance(listed, list) else set[str]()
     granted = [role for scope, role in roles_of_scopes(settings).items() if scope in names]
     who = claims.get("sub") or claims.get("client_id") or claims.get("azp") or "unnamed"
     return Identity(
-        cleaned(str(who), _LONGEST_NAME),
+        cleaned(f"oauth:{who}", _LONGEST_NAME),
         max(granted, key=ROLES.index, default=None),
         issuer=settings.issuer,
     )
