@@ -24,6 +24,7 @@ from trainmaster.cli import run as command_line
 from trainmaster.mcp import build_server
 from trainmaster.metrics.plots.buckets import broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves
+from trainmaster.metrics.plots.palette import LIGHT
 from trainmaster.metrics.plots.panels import panels_of
 from trainmaster.metrics.plots.sketch import curve, plain, sketch
 from trainmaster.runs.plot import draw_runs, plot_runs, sketch_runs
@@ -279,3 +280,19 @@ def test_labels_of_marks_stand_apart_from_the_axis_and_from_each_other() -> None
     for index, box in enumerate(extents):
         assert box.x0 >= axes.get_window_extent().x0
         assert not any(box.overlaps(other) for other in extents[:index])
+
+
+def test_a_picture_has_the_colours_and_marks_of_the_board() -> None:
+    from matplotlib.colors import to_hex
+
+    from trainmaster.metrics.plots.figure import figure_of
+
+    marks = [Mark("phase", 10.0, 0.0, "main"), Mark("restart", 20.0, 0.0, "attempt 2: killed")]
+    points = [(float(x), 2.0) for x in range(30)]
+    run = RunCurves(RUN, {"loss": points, "val_loss": points[::10]}, marks)
+    axes = figure_of([run], panels_of([run], (), "step"), RUN).axes[0]
+    drawn = {to_hex(line.get_color()) for line in axes.get_lines()}
+    assert drawn == {*LIGHT.series[:2], LIGHT.marks["phase"], LIGHT.marks["restart"]}
+    evaluated = next(line for line in axes.get_lines() if line.get_label() == "val_loss")
+    assert evaluated.get_marker() == "o"
+    assert {text.get_text() for text in axes.texts} == {"▸ main", "↻ attempt 2: killed"}

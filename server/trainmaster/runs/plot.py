@@ -38,7 +38,7 @@ async def plot_runs(
     without a path below the home.
 
     Without `keys`: loss with its lows and highs, val_loss, lr, grad_norm, throughput, and what the
-    machine was doing; of one run with its checkpoints, restarts and findings.
+    machine was doing; with restarts and findings, of one run also phases and checkpoints.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.

@@ -14,16 +14,23 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
+from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.plots.buckets import Buckets, broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
+from trainmaster.metrics.plots.palette import LIGHT
 from trainmaster.metrics.plots.panels import Panel
 
-# Distinguishable with colour blindness: https://jfly.uni-koeln.de/color.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
-_GREY, _CRITICAL, _WARNING = "#777777", "#B00020", "#B8860B"
+_COLOURS, _MARKS = LIGHT.series, LIGHT.marks
 _MOST_COLUMNS = 400
-_MOST_LABELS = 6
-_LABEL_WIDTH = 0.014  # of the first panel's
+_MOST_LABELS = 8
+# Of the names of marks above the first panel, in points: rows, characters, what is between two.
+_LABEL_ROWS, _ROW_HEIGHT, _CHARACTER_WIDTH, _LABEL_GAP = 3, 10.0, 4.9, 6.0
+_SIGNS = {"restart": "↻", "phase": "▸", "finding": "▲"}
+_LINES: dict[str, Any] = {
+    "restart": {"linewidth": 1.0, "linestyle": (0, (2, 2.5))},
+    "phase": {"linewidth": 0.9, "linestyle": (0, (7, 4))},
+    "finding": {"linewidth": 1.0},
+}
 # From this ratio of the largest to the least value on, a straight axis shows only the largest.
 _LOGARITHMIC_FROM = 60.0
 _COUNTED_FROM = 10_000.0
@@ -33,10 +40,20 @@ _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar sign in a key is a dollar sign
     "font.size": 9.0,
     "axes.grid": True,
-    "grid.alpha": 0.3,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": LIGHT.grid,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "legend.frameon": False,
+    "axes.spines.left": False,
+    "axes.edgecolor": LIGHT.faint,
+    "axes.labelcolor": LIGHT.faint,
+    "text.color": LIGHT.ink,
+    "xtick.color": LIGHT.faint,
+    "ytick.color": LIGHT.faint,
+    "ytick.major.size": 0.0,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,
 }
 
 
@@ -74,7 +91,6 @@ def _axes(figure: Figure, count: int) -> Iterator[Axes]:
 
 
 def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: bool) -> None:
-    axes.set_title(panel.title, loc="left", fontsize=9)
     axes.set_xlabel(panel.x_label)
     drawn: list[Buckets] = []
     for run_index, run in enumerate(runs):
@@ -84,37 +100,45 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: b
                 label = key if len(runs) == 1 else f"{run.run_id} {key}"
                 buckets = bucketed(panel.along(run.series[key]), _MOST_COLUMNS)
                 shown = broken(buckets) if panel.moments else buckets
-                _draw_curve(axes, shown, colour, label, dashed=key_index > 0)
+                _draw_curve(axes, shown, colour, label, dots=is_evaluation(key))
                 drawn.append(buckets)
     _scale(axes, panel, drawn)
-    if not any(buckets.x or buckets.nonfinite for buckets in drawn):
-        axes.text(0.5, 0.5, "no points yet", ha="center", color=_GREY, transform=axes.transAxes)
+    is_empty = not any(buckets.x or buckets.nonfinite for buckets in drawn)
+    rows = 0 if is_empty else _draw_marks(axes, panel, runs, first=first)
+    axes.set_title(
+        panel.title, loc="left", fontsize=9, fontweight="bold", pad=6.0 + _ROW_HEIGHT * rows
+    )
+    if is_empty:
+        middle = axes.transAxes
+        axes.text(0.5, 0.5, "no points yet", ha="center", color=LIGHT.faint, transform=middle)
         return
-    _draw_marks(axes, panel, runs, first=first)
     if first and len(runs) * len(panel.keys) > 1:
         axes.legend(loc="best", fontsize=8)
 
 
-def _draw_curve(axes: Axes, buckets: Buckets, colour: str, label: str, *, dashed: bool) -> None:
+def _draw_curve(axes: Axes, buckets: Buckets, colour: str, label: str, *, dots: bool) -> None:
+    """A line; of evaluations dots, with a thin line between them."""
     few = len(buckets.x) <= 60
     axes.plot(
         buckets.x,
         buckets.mean,
         color=colour,
-        linewidth=1.3,
-        linestyle="--" if dashed else "-",
-        marker="o" if dashed or len(buckets.x) == 1 else None,
-        markersize=3.0 if few else 1.5,
+        linewidth=0.9 if dots else 1.5,
+        linestyle=(0, (2, 2)) if dots else "-",
+        marker="o" if dots or len(buckets.x) == 1 else None,
+        markersize=4.5 if few else 2.0,
+        markeredgecolor=LIGHT.ground,
+        markeredgewidth=0.7,
         label=label,
     )
     if list(buckets.low) != list(buckets.high):
-        axes.fill_between(buckets.x, buckets.low, buckets.high, color=colour, alpha=0.2, lw=0)
+        axes.fill_between(buckets.x, buckets.low, buckets.high, color=colour, alpha=0.16, lw=0)
     if buckets.nonfinite:
         axes.plot(
             buckets.nonfinite,
             [0.97] * len(buckets.nonfinite),
             "x",
-            color=_CRITICAL,
+            color=_MARKS["critical"],
             markersize=5.0,
             transform=axes.get_xaxis_transform(),
             label=f"{label}: not finite",
@@ -138,21 +162,28 @@ def _scale(axes: Axes, panel: Panel, drawn: Sequence[Buckets]) -> None:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _draw_marks(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: bool) -> None:
-    """Restarts and findings, with their names in the first panel; there also the checkpoints, where
-    there is one run alone."""
+def _draw_marks(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: bool) -> int:
+    """Restarts and findings, of one run alone also its phases, and in the first panel its
+    checkpoints and the names of all; the rows of names."""
+    named: list[tuple[float, Mark, str]] = []
     for run_index, run in enumerate(runs):
-        placed = list(_placed(run.marks, panel))
-        for at, mark in placed:
-            if mark.kind == "restart":
-                colour = _GREY if len(runs) == 1 else _COLOURS[run_index % len(_COLOURS)]
-                axes.axvline(at, color=colour, linewidth=0.8, linestyle=":")
-            elif mark.kind == "finding":
-                axes.axvline(at, color=_CRITICAL if mark.critical else _WARNING, linewidth=0.9)
-        if first and len(runs) == 1:
+        own = None if len(runs) == 1 else _COLOURS[run_index % len(_COLOURS)]
+        for at, mark in _placed(run.marks, panel):
+            if mark.kind in _LINES and (own is None or mark.kind != "phase"):
+                colour = _colour(mark, own)
+                axes.axvline(at, color=colour, **_LINES[mark.kind])
+                named.append((at, mark, colour))
+        if first and own is None:
+            placed = _placed(run.marks, panel)
             _draw_checkpoints(axes, [at for at, mark in placed if mark.kind == "checkpoint"])
-        if first:
-            _label(axes, [(at, mark) for at, mark in placed if mark.kind != "checkpoint"])
+    return _label(axes, named) if first else 0
+
+
+def _colour(mark: Mark, own: str | None) -> str:
+    """That of the kind of mark; of several runs, `own` is that of the run, for its restarts."""
+    if mark.kind == "finding":
+        return _MARKS["critical" if mark.critical else "warning"]
+    return own or _MARKS[mark.kind]
 
 
 def _placed(marks: Iterable[Mark], panel: Panel) -> Iterator[tuple[float, Mark]]:
@@ -168,7 +199,7 @@ def _draw_checkpoints(axes: Axes, found: Sequence[float]) -> None:
             found,
             [0.0] * len(found),
             "^",
-            color=_COLOURS[2],
+            color=_MARKS["checkpoint"],
             markersize=5.0,
             clip_on=False,
             transform=axes.get_xaxis_transform(),
@@ -176,38 +207,30 @@ def _draw_checkpoints(axes: Axes, found: Sequence[float]) -> None:
         )
 
 
-def _label(axes: Axes, placed: Sequence[tuple[float, Mark]]) -> None:
-    """Each left of its line; right of it at the left edge, or where another label is."""
-    taken: list[float] = []
-    for at, mark in sorted(placed[-_MOST_LABELS:], key=lambda one: one[0]):
-        share = float(axes.transLimits.transform((at, 0.0))[0])
-        sides = [(share - _LABEL_WIDTH, "right", -2.0), (share, "left", 2.0)]
-        free = [side for side in sides if _is_free(side[0], taken)]
-        if not free:
+def _label(axes: Axes, named: Sequence[tuple[float, Mark, str]]) -> int:
+    """Names above the panel, each in the lowest row where it is free; the rows that have some."""
+    width = 72.0 * 0.93 * axes.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
+    ends: list[float] = []
+    for at, mark, colour in sorted(named[-_MOST_LABELS:], key=lambda one: one[0]):
+        place = width * float(axes.transLimits.transform((at, 0.0))[0])
+        words = f"{_SIGNS[mark.kind]} {mark.label}"
+        size = _CHARACTER_WIDTH * len(words)
+        begin = max(0.0, min(place - 3.0, width - size))
+        row = next((row for row, end in enumerate(ends) if end <= begin), len(ends))
+        if not 0.0 <= place <= width or row == _LABEL_ROWS:
             continue  # its line stands, and the answer names it
-        begin, towards, offset = free[0]
-        taken.append(begin)
-        colour = _GREY
-        if mark.kind == "finding":
-            colour = _CRITICAL if mark.critical else _WARNING
+        ends[row : row + 1] = [begin + size + _LABEL_GAP]
         axes.annotate(
-            mark.label,
-            (at, 0.98),
-            xytext=(offset, 0.0),
+            words,
+            (at, 1.0),
+            xytext=(begin - place, 3.0 + _ROW_HEIGHT * row),
             textcoords="offset points",
             xycoords=axes.get_xaxis_transform(),
-            rotation=90,
-            ha=towards,
-            va="top",
-            fontsize=7,
+            annotation_clip=False,
+            fontsize=7.5,
             color=colour,
         )
-
-
-def _is_free(begin: float, taken: Sequence[float]) -> bool:
-    """Whether a label that begins at this share of the width fits without overlap."""
-    inside = 0.0 <= begin <= 1.0 - _LABEL_WIDTH
-    return inside and all(abs(begin - other) >= _LABEL_WIDTH for other in taken)
+    return len(ends)
 
 
 def _with_fewer_colours(png: io.BytesIO) -> bytes:

@@ -18,7 +18,7 @@ class PlotAnswer(WholeAnswer):
     runs: dict[str, int] = Field(description="drawn points per run")
     keys: list[str]
     marks: dict[str, list[str]] | None = Field(
-        default=None, description="what is marked in it, by run: restarts and findings"
+        default=None, description="what is marked in it, by run: restarts, phases, findings"
     )
     path: str | None = None
     size_bytes: int | None = None
