@@ -158,6 +158,15 @@ def test_steps_beyond_counts_are_no_points(metrics: Metrics) -> None:
     assert metrics(log, "--all")["series"]["loss"]["steps"] == [1]
 
 
+def test_lines_that_were_not_understood_are_shown(metrics: Metrics) -> None:
+    lines = "".join(f"[ep 1 | it {n}/400] L=3.{n} lr 1e-3\n" for n in range(9))
+    answer = metrics(f"seed 3 of 4\n{lines}")
+    (coverage,) = answer["coverage"].values()
+    assert coverage["read_share"] == 0
+    shown = ["[ep 1 | it 0/400] L=3.0 lr 1e-3", "seed 3 of 4"]
+    assert coverage["untrusted_samples"] == shown
+
+
 @pytest.mark.parametrize(
     "junk",
     [b"", b"\n", b"\x00" * 100_000],

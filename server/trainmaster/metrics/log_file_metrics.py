@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
+from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
 from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES, MAX_KEYS
 from trainmaster.metrics.log_aggregates import LogAggregates
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
@@ -166,6 +167,7 @@ def read_metrics(
     reader.finish()
     if not reader.ranks:
         refuse_binary(path, begin)
+        parser.coverage.samples = frequent_lines(begin)
     rank, others = min(reader.ranks, default=None), max(0, len(reader.ranks) - 1)
     times = reader.oldest_t, reader.newest_t
     keys, kept = reader.keys | reader.of_ranks.keys(), reader.kept | reader.of_ranks

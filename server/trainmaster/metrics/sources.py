@@ -26,7 +26,7 @@ EXPECTED = frozenset(
     host_mem_gib disk_free_gib net_mib_s
     """.split()  # noqa: SIM905
 )
-_MOST_NAMED = 40
+_MOST_NAMED, _SAMPLES = 40, 3
 # The most informative metrics: losses, and the margins and rewards of preference methods.
 PRIMARY_KEYS = (
     "loss",
@@ -156,6 +156,7 @@ class FileSource:
             read_share=round(coverage.share, 4),
             too_long=coverage.too_long or None,
             other_ranks=self._found.other_ranks or None,
+            untrusted_samples=None if self.keys() else coverage.samples[:_SAMPLES] or None,
         )
 
 

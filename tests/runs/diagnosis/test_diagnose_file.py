@@ -186,3 +186,12 @@ def test_the_paces_of_all_ranks_are_compared(
         for rank in source.sample(range(8), 8)
     )
     assert codes(text) == expected
+
+
+def test_how_much_of_a_log_was_understood_is_reported(log: Path) -> None:
+    log.write_text("".join(f"[ep 1 | it {n}/400] L=3.{n} lr 1e-3\n" for n in range(30)))
+    assert diagnose_file(log).read_share == 0
+    log.write_text("".join(f"step {n}: loss 3.{n}\n" for n in range(30)))
+    assert diagnose_file(log).read_share == 1
+    log.write_text("nothing but words\n")
+    assert diagnose_file(log).read_share is None

@@ -22,18 +22,26 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
         blocks.append(f"Failed: {said}.")
         blocks += [f"  > {line}" for line in answer.evidence or ()]
     elif not answer.findings:
-        blocks.append("Nothing is wrong as far as can be seen.")
+        blocks.append(_nothing_found(answer))
     if answer.past is not None:
         blocks.append(f"Findings: {answer.past} (--all shows them).")
     if answer.omitted is not None:
         blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")
     if answer.read_bytes is not None:
-        blocks.append(f"Read {size(answer.read_bytes)}.")
+        share = answer.read_share
+        part = "" if share is None else f", {share:.0%} of the lines with numbers"
+        blocks.append(f"Read {size(answer.read_bytes)}{part}.")
     if answer.series_until_step is not None:
         blocks.append(f"Its series were read up to step {value(answer.series_until_step)}.")
     if answer.next_step is not None:
         blocks.append(f"Next: {answer.next_step}")
     return blocks
+
+
+def _nothing_found(answer: DiagnosisAnswer) -> str:
+    if answer.read_share == 0:
+        return "No error is in it; of its numbers nothing was understood, so they were not judged."
+    return "Nothing is wrong as far as can be seen."
 
 
 def _finding(finding: FindingAnswer) -> Iterable[Block]:

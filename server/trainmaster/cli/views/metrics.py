@@ -27,4 +27,11 @@ def remarks(answer: MetricsAnswer) -> list[str]:
         + ("" if coverage.other_ranks is None else f"; {coverage.other_ranks} more ranks are there")
         for name, coverage in (answer.coverage or {}).items()
     ]
-    return [*read, *(answer.notes or [])]
+    samples = [
+        f"  > {line}"
+        for coverage in (answer.coverage or {}).values()
+        for line in coverage.untrusted_samples or ()
+    ]
+    if samples:
+        samples.insert(0, "Not understood, for example:")
+    return [*read, *(answer.notes or []), *samples]

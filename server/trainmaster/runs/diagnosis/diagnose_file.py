@@ -35,6 +35,7 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
     return DiagnosisAnswer(
         findings=[finding_answer(one, over=one.id in over) for one in found],
         read_bytes=size,
+        read_share=series.read_share(),
         series_until_step=series.until_step,
     )
 

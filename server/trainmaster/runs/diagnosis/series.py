@@ -47,6 +47,11 @@ class LogSeries:
                 return
             self._take(self._parser.feed(data[start : start + BLOCK_BYTES]))
 
+    def read_share(self) -> float | None:
+        """The parsed share of the lines with numbers, 0 to 1; None where there are none."""
+        coverage = self._parser.coverage
+        return round(coverage.share, 4) if coverage.lines_with_numbers else None
+
     def findings(self) -> tuple[list[Finding], set[str]]:
         """All findings, by onset, and the ids of those that are over. Ends the reading."""
         if self._left > 0:

@@ -65,6 +65,9 @@ class DiagnosisAnswer(WholeAnswer):
     evidence: list[str] | None = Field(default=None, description="the last lines of its log")
     omitted: int | None = Field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None
+    read_share: float | None = Field(
+        default=None, description="of a file: parsed share of the lines with numbers, 0 to 1"
+    )
     series_until_step: int | None = None
     cursor: str | None = Field(default=None, description="continues with the omitted findings")
     next_step: str | None = None

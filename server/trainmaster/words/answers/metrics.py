@@ -68,6 +68,9 @@ class LogCoverage(Answer):
     read_share: float = Field(description="parsed share of the lines with numbers, 0 to 1")
     too_long: int | None = Field(default=None, description="lines that were skipped")
     other_ranks: int | None = Field(default=None, description="number of omitted ranks")
+    untrusted_samples: list[str] | None = Field(
+        default=None, description="lines with numbers, where none was understood"
+    )
 
 
 class MetricsAnswer(WholeAnswer):

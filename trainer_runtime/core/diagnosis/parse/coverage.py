@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +14,9 @@ _MAX_SAMPLES = 20
 _LONGEST_SAMPLE = 200
 _READ_BYTES = 4 * _LONGEST_SAMPLE
 _MAX_SHAPES = 2000
+_MAX_LINES = 10_000
+_FEWEST_NUMBERS = 2
+_NUMBER = re.compile(rb"\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?")
 _NO_DIGITS = bytes(byte for byte in range(256) if not 48 <= byte < 58 and byte != 10)
 _WITHOUT_DIGITS = dict.fromkeys(range(48, 58))
 
@@ -65,6 +70,22 @@ class Coverage:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Coverage:
         return cls(**data)
+
+
+def frequent_lines(data: bytes, most: int = 3) -> list[str]:
+    """A line of each of the most frequent kinds with several numbers: what a log's metrics may be,
+    where nothing of it was understood. Untrusted text of the log, sanitized.
+    """
+    first: dict[bytes, bytes] = {}
+    kinds: Counter[bytes] = Counter()
+    for line in data.splitlines()[:_MAX_LINES]:
+        kind = _NUMBER.sub(b"0", line[:_READ_BYTES])
+        if kind.count(b"0") >= _FEWEST_NUMBERS:
+            first.setdefault(kind, line)
+            kinds[kind] += 1
+    return [
+        shown(first[kind][:_READ_BYTES])[:_LONGEST_SAMPLE] for kind, _ in kinds.most_common(most)
+    ]
 
 
 def with_numbers(data: bytes) -> int:
