@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from mcp import Client
 from mcp.client.auth import TokenStorage
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
@@ -69,7 +69,7 @@ def test_only_tokens_for_this_server_of_this_issuer_count(
         async with authorization_server() as issuing:
             configured(home, issuing)
             now = int(time.time())
-            foreign = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+            foreign = ec.generate_private_key(ec.SECP256R1())
             scope = {"scope": "openid trainmaster:read"}
             good = issuing.token(aud=_URL, **scope)
             head, claims, _ = good.split(".")

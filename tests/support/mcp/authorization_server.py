@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import jwt
 import uvicorn
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,7 +33,7 @@ class AuthorizationServer:
         """Publish one other key instead."""
         self._keys = {name: _new_key()}
 
-    def token(self, *, key: Any = None, algorithm: str = "RS256", **claims: Any) -> str:
+    def token(self, *, key: Any = None, algorithm: str = "ES256", **claims: Any) -> str:
         """A JWT that is in order but for what `claims` say; None leaves one out."""
         now = int(time.time())
         whole = {"iss": self.issuer, "sub": "ann", "exp": now + 600, "iat": now} | claims
@@ -61,7 +61,7 @@ class AuthorizationServer:
         if self.is_broken:
             return Response("<html>", 200)
         found = [
-            {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": name}
+            {**jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": name}
             for name, key in self._keys.items()
         ]
         return JSONResponse({"keys": found})
@@ -101,8 +101,8 @@ async def authorization_server() -> AsyncIterator[AuthorizationServer]:
             server.should_exit = True
 
 
-def _new_key() -> rsa.RSAPrivateKey:
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 def _basic(user: str, password: str) -> str:
