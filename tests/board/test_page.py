@@ -166,6 +166,15 @@ def test_a_finding_shows_its_patch_and_foreign_text_stays_text(shown: Shown) -> 
     browser.said.clear()  # what the browser says of that
 
 
+def test_what_has_the_focus_keeps_it_when_its_row_changes(shown: Shown) -> None:
+    browser = shown.page("#/runs", f"{_count('.runs tbody tr')} >= 4")
+    tick = f'input[data-run="{_RUN}"]'
+    browser.ask(f"document.querySelector('{tick}').focus()")
+    browser.ask(f"document.querySelector('{tick}').click()")
+    assert browser.ask(f"document.activeElement.matches('{tick}')")
+    assert browser.ask("document.activeElement.checked")
+
+
 def test_hosts_and_costs_are_shown(shown: Shown) -> None:
     browser = shown.page("#/machines", f"{_count('.tile')} === 4")
     assert "gpu1" in browser.ask(_text("main")) and "$2.99/h" in browser.ask(_text(".tiles"))

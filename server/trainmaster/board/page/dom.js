@@ -36,14 +36,37 @@ function append(element, children) {
   }
 }
 
-/** Replace what is in an element, only where `shown` differs from what it was drawn from. */
+const FOCUSED = "a, button, input, select, [tabindex]";
+
+/**
+ * Replace what is in an element, only where `shown` differs from what it was drawn from. What has
+ * the focus keeps it, and a log stays where its reader has scrolled it, or at its end.
+ */
 export function draw(element, shown, children) {
   const text = JSON.stringify(shown);
-  if (element.drawnFrom === text) return false;
+  if (element.drawnFrom === text) return;
   element.drawnFrom = text;
+  const focused = [...element.querySelectorAll(FOCUSED)].indexOf(document.activeElement);
+  const log = element.querySelector(".log");
+  const above = log && log.scrollTop + log.clientHeight < log.scrollHeight - 8 ? log.scrollTop : null;
   element.replaceChildren();
   append(element, [children()]);
-  return true;
+  if (focused >= 0) element.querySelectorAll(FOCUSED)[focused]?.focus({ preventScroll: true });
+  const now = element.querySelector(".log");
+  if (now) now.scrollTop = above ?? now.scrollHeight;
+}
+
+/** Give an element a child for each of `items`, in their order; those of known keys are kept. */
+export function drawEach(element, items, key, make, shown, children) {
+  const known = new Map([...element.children].map((child) => [child.dataset.key, child]));
+  items.forEach((item, at) => {
+    const child = known.get(key(item)) ?? make(item);
+    child.dataset.key = key(item);
+    known.delete(key(item));
+    if (element.children[at] !== child) element.insertBefore(child, element.children[at] ?? null);
+    draw(child, shown(item), () => children(item));
+  });
+  for (const child of known.values()) child.remove();
 }
 
 /** A command that can be copied. */

@@ -21,7 +21,7 @@ function totals(costs) {
   const rate = open.reduce((sum, one) => sum + one.usd_per_h, 0);
   return [
     tile("Spent", usd(costs.spent_usd)), tile("Committed", usd(costs.committed_usd), "at most, for open leases"),
-    tile("Now", `${usd(rate)}/h`, `${open.length} instances`), tile("Cap", usd(costs.max_usd_total)),
+    tile("Now", `${usd(rate)}/h`, `${open.length} ${open.length === 1 ? "instance" : "instances"}`), tile("Cap", usd(costs.max_usd_total)),
   ];
 }
 

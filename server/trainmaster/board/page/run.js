@@ -1,7 +1,7 @@
 // One run, or the curves of several side by side.
 
 import { Curves } from "./curves.js";
-import { advice, command, draw, h, progress, stateChip } from "./dom.js";
+import { advice, command, draw, drawEach, h, progress, stateChip } from "./dom.js";
 import { duration, setting, usd, value } from "./format.js";
 import { grid, tile } from "./machines.js";
 
@@ -27,7 +27,7 @@ function show(head, parts, answer) {
   document.title = `${status.name ?? status.run_id} · ${status.state} · Trainmaster`;
   draw(head, [status.name, status.state, status.reason, status.next_step, status.unreachable, status.past], () => heading(status));
   draw(parts.tiles, status, () => tiles(status));
-  draw(parts.findings, [diagnosis.findings, answer.patches], () => findings(diagnosis.findings, answer.patches ?? []));
+  findings(parts.findings, diagnosis.findings, answer.patches);
   draw(parts.attempts, status.attempts, () => attempts(status.attempts ?? []));
   draw(parts.log, answer.untrusted_lines, () => log(answer.untrusted_lines));
 }
@@ -58,9 +58,13 @@ function tiles(status) {
   ];
 }
 
-function findings(found, patches) {
-  if (!found.length) return [h("h2", {}, "Findings"), h("p", { class: "empty small" }, "None.")];
-  return [h("h2", {}, "Findings"), found.map((one) => finding(one, patches.filter((patch) => patch.finding === one.id)))];
+/** A card each, of which only those that have changed are drawn again. */
+function findings(section, found, patches) {
+  if (!section.firstChild) section.append(h("h2", {}, "Findings"), h("div", {}), h("p", { class: "empty small" }, "None."));
+  const own = (one) => patches.filter((patch) => patch.finding === one.id);
+  drawEach(section.children[1], found, (one) => one.id, () => h("div", {}),
+    (one) => [one, own(one)], (one) => finding(one, own(one)));
+  section.lastChild.hidden = found.length > 0;
 }
 
 function finding(one, patches) {

@@ -1,6 +1,6 @@
 // All runs, and what needs attention.
 
-import { advice, draw, h, progress, stateChip, svg } from "./dom.js";
+import { advice, draw, drawEach, h, progress, stateChip, svg } from "./dom.js";
 import { count, duration, usd, value } from "./format.js";
 
 const OPEN = new Set(["planned", "preparing", "queued", "running", "recovering", "stopping", "lost"]);
@@ -9,7 +9,8 @@ export function runsPage(main, asking) {
   const chosen = new Set();
   let board = null, filter = "", only = "all";
   const attention = h("section", { class: "attention", "aria-label": "Needs attention" });
-  const rows = h("div", { class: "runs" });
+  const body = h("tbody", {}), empty = h("p", { class: "empty", hidden: true });
+  const rows = h("div", { class: "runs" }, table(body), empty);
   const compare = h("div", { class: "compare-bar", hidden: true });
   const totals = h("p", { class: "totals" });
   const search = h("input", {
@@ -33,15 +34,17 @@ export function runsPage(main, asking) {
     draw(attention, [board.attention, board.next_step], () => attentionOf(board));
     draw(totals, counted(board), () => counted(board).join(" · "));
     const wanted = board.runs.filter((run) => matches(run, filter, only));
-    draw(rows, [wanted, [...chosen], board.runs.length], () => table(wanted, chosen, choose, board));
+    drawEach(body, wanted, (run) => run.run_id, () => h("tr", {}),
+      (run) => [run, chosen.has(run.run_id)], (run) => row(run, chosen, choose));
+    draw(empty, board.runs.length, () => nothing(board));
+    empty.hidden = wanted.length > 0;
+    body.parentElement.hidden = !wanted.length;
     draw(compare, [...chosen], () => [...chosen].length > 1 && comparing([...chosen], clear));
     compare.hidden = chosen.size < 2;
   }
   function choose(runId, wanted) {
     if (wanted) chosen.add(runId); else chosen.delete(runId);
-    const focused = document.activeElement?.dataset?.run;
     show();
-    if (focused) rows.querySelector(`input[data-run="${CSS.escape(focused)}"]`)?.focus();
   }
   function clear() { chosen.clear(); show(); }
   const asked = asking(() => "/api/board", (answer) => { board = answer; show(); });
@@ -87,15 +90,16 @@ function comparing(ids, clear) {
 
 const COLUMNS = ["", "Run", "State", "Progress", "Loss", "Curve", "Tokens/s", "To go", "Cost", "Findings"];
 
-function table(runs, chosen, choose, board) {
-  if (!board.runs.length) {
-    return h("p", { class: "empty" }, "No runs yet. ", advice("`trainmaster launch SPEC` starts one, `trainmaster demo` shows one."));
-  }
-  if (!runs.length) return h("p", { class: "empty" }, "No run matches.");
+function table(body) {
   return h("table", {},
     h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col" },
       name || h("span", { class: "visually-hidden" }, "Compare"))))),
-    h("tbody", {}, runs.map((run) => row(run, chosen, choose))));
+    body);
+}
+
+function nothing(board) {
+  if (board.runs.length) return "No run matches.";
+  return ["No runs yet. ", advice("`trainmaster launch SPEC` starts one, `trainmaster demo` shows one.")];
 }
 
 function row(run, chosen, choose) {
@@ -104,7 +108,7 @@ function row(run, chosen, choose) {
     checked: chosen.has(run.run_id), on: { change: (event) => choose(run.run_id, event.target.checked) },
   });
   const open = OPEN.has(run.state);
-  return h("tr", { "data-run": run.run_id },
+  return [
     cell("", tick),
     h("th", { scope: "row", class: "name" },
       h("a", { href: address(run.run_id) }, run.name), h("small", {}, run.host)),
@@ -115,7 +119,8 @@ function row(run, chosen, choose) {
     cell("Tokens/s", run.tokens_per_s ? count(run.tokens_per_s) : "–", "number"),
     cell("To go", open ? duration(run.eta_s) : "–", "number"),
     cell("Cost", usd(run.usd), "number"),
-    cell("Findings", run.findings.length ? run.findings.map((code) => h("span", { class: "chip finding" }, code)) : "–"));
+    cell("Findings", run.findings.length ? run.findings.map((code) => h("span", { class: "chip finding" }, code)) : "–"),
+  ];
 }
 
 function cell(label, shown, kind = "") {
