@@ -30,6 +30,7 @@ import trainmaster
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.alerts import delivery, evaluate, send
 from trainmaster.alerts.send import begin_sending
+from trainmaster.board.reads import CurvesQuery, Reads
 from trainmaster.cli.command_table import LISTED
 from trainmaster.cli.doctor.checks import examine
 from trainmaster.keeper import tick
@@ -158,6 +159,12 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
         "log": [list_actions],
         "monitor": [monitored],
         "watch": [lambda w: watched_rows(w, ()), lambda w: watched_rows(w, runs)],
+        "board": [
+            lambda w: Reads(w).board(),
+            lambda w: Reads(w).machines(),
+            lambda w: Reads(w).curves(CurvesQuery(runs[:4])),
+            *(lambda w, run=run: Reads(w).run(run) for run in runs),
+        ],
         # Of the command, what acts stands beside this: `maintaining`.
         "wait": [lambda w, run=run: wait_for_event(w, run, timeout_s=0.3) for run in runs],
     }
