@@ -197,6 +197,22 @@ def test_what_has_not_changed_is_not_sent_again(home: Path, workspace: Workspace
     assert reader.json(path)["runs"][0]["series"]["loss"]["last"] == 1.5
 
 
+def test_a_damaged_metrics_database_is_rebuilt_while_the_page_asks(
+    home: Path, workspace: Workspace
+) -> None:
+    plant_board(workspace)
+    reader, path = Reader(workspace), "/api/curves?run=sft-qwen"
+    before = reader.json(path)
+    workspace.metrics.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    workspace.reopen_metrics()
+    data = (home / "metrics.db").read_bytes()
+    (home / "metrics.db").write_bytes(data[:4096].ljust(len(data), b"\xff"))
+    reader = Reader(workspace)
+    wait_until(lambda: reader.get(path).status_code == 200, "an answer")
+    assert reader.json(path)["runs"][0]["series"] == before["runs"][0]["series"]
+    assert list(home.glob("metrics.db.damaged.*"))
+
+
 def test_only_files_of_the_page_are_served(reader: Reader) -> None:
     for name in ("main.js", "board.css", "palette.css", "icon.svg"):
         assert reader.get(f"/assets/{name}").status_code == 200

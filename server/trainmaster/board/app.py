@@ -18,6 +18,7 @@ from trainmaster.board.reads import CurvesQuery, Reads
 from trainmaster.board.remembered import Remembered
 from trainmaster.metrics.plots.palette import stylesheet
 from trainmaster.store.failures import as_error
+from trainmaster.sync.rebuild import replay_if_new
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.plot import as_axis
@@ -31,6 +32,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _LONGEST_NAME = 200
+_LONGEST_REPLAY_S = 5.0
 
 
 class BoardApp:
@@ -82,9 +84,13 @@ class BoardApp:
     ) -> Response:
         self.seen_t = time.monotonic()
         try:
+            if self._workspace.metrics.replay_due:
+                replay_if_new(self._workspace, within_s=_LONGEST_REPLAY_S)
             held = await self._remembered.answer(asked, make)
         except Exception as error:
             known = as_error(error, self._workspace.home, request.url.path)
+            if known.code == "DATABASE_DAMAGED":  # it is set aside by now, and the page asks again
+                self._workspace.reopen_metrics()
             return error_response(known, _status(known))
         return _unless_known(request, held.body, held.etag, "application/json")
 

@@ -8,6 +8,7 @@ import { runsPage } from "./runs.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
+const problems = new Map();
 let stop = () => {};
 
 function route() {
@@ -21,14 +22,20 @@ function route() {
   }
   main.replaceChildren();
   scrollTo(0, 0);
-  const asking = (path, show, every) => poll(path, show, says, every);
+  problems.clear();
+  const asking = (path, show, every) => {
+    const part = Symbol();
+    return poll(path, show, (error) => says(part, error), every);
+  };
   if (page === "machines") stop = machinesPage(main, asking);
   else if (page === "run" && chosen.length) stop = runPage(main, asking, chosen);
   else stop = runsPage(main, asking);
 }
 
-/** Show that the page is up to date, or why it is not. */
-function says(error) {
+/** Show that the page is up to date, or why a part of it is not. */
+function says(part, found) {
+  if (found === null) problems.delete(part); else problems.set(part, found);
+  const [error = null] = problems.values();
   if (error === null) {
     live.dataset.is = "live";
     live.textContent = "live";
