@@ -62,7 +62,11 @@ def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
     assert loose == []
 
 
-_COMMAND_LINES_ONLY = ("server/trainmaster/cli/", "server/trainmaster/board/")
+_COMMAND_LINES_ONLY = (
+    "server/trainmaster/cli/",
+    "server/trainmaster/board/",
+    "server/trainmaster/words/listening.py",
+)
 _OF_OTHER_PROGRAMS = {
     "--hash", "--shm-size", "--ipc", "--master-port", "--rdzv-endpoint", "--gpu-architecture",
 }  # fmt: skip

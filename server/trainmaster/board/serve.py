@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from trainmaster.board.app import BoardApp
 from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import UsageError
+from trainmaster.words.listening import listen
 
 LOOPBACK = "127.0.0.1"
 # A page asks every few seconds, one that is hidden not at all.
@@ -45,7 +45,7 @@ class Board:
         if is_remote and not listening.allows_remote:
             raise _not_allowed(listening.address)
         self._workspace = workspace
-        self._socket = _listen(listening)
+        self._socket = listen(listening.address, listening.port)
         self._token = new_token()
         self.address, self.port = self._socket.getsockname()[:2]
         self._app = BoardApp(
@@ -117,20 +117,6 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-def _listen(listening: Listening) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in listening.address else socket.AF_INET
-        return socket.create_server((listening.address, listening.port), family=family)
-    except (OSError, OverflowError) as error:
-        raise UsageError(
-            "ADDRESS_UNUSABLE",
-            f"The board can't listen at {listening.address} port {listening.port}: "
-            f"{getattr(error, 'strerror', None) or error}.",
-            "Name an address of this machine (--address) and a free port (--port 0: any).",
-            field="address",
-        ) from error
 
 
 def _not_allowed(address: str) -> UsageError:

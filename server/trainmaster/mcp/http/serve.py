@@ -19,14 +19,14 @@ from trainmaster.mcp.http.names import known_names
 from trainmaster.mcp.toolsets import chosen_tools
 from trainmaster.store.access_tokens import read_tokens
 from trainmaster.store.private_home import open_home
-from trainmaster.words.errors import PolicyError, StateError, UsageError
+from trainmaster.words.errors import PolicyError, UsageError
+from trainmaster.words.listening import listen
 from trainmaster.words.paths import Home
 from trainmaster.words.server_settings import LOOPBACK, ServerSettings
 from trainmaster.words.settings import read_settings
 
 # Calls under way get so long to end once the server is to end.
 _GRACE_S = 5
-_BACKLOG = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,7 @@ async def bound_server(
     """A server of these tools, ready to serve.
 
     Raises:
-        UsageError: `BAD_ARGUMENT`.
-        StateError: `ADDRESS_UNUSABLE`.
+        UsageError: `BAD_ARGUMENT`, `ADDRESS_UNUSABLE`.
         PolicyError: `SERVER_NOT_PROTECTED`.
         TrainmasterError: the home, the settings or the tokens can't be used.
     """
@@ -91,7 +90,7 @@ async def bound_server(
     settings = read_settings(home).server
     refuse_unprotected(listening, settings, home)
     _check_certificate(listening)
-    with _listen(listening) as listener:
+    with listen(listening.address, listening.port) as listener:
         port = listener.getsockname()[1]
         own_url = _own_url(listening, port)
         served = Served(
@@ -180,22 +179,3 @@ def _check_certificate(listening: Listening) -> None:
             "Give a certificate with its chain and its key without a passphrase, both in PEM.",
             field="certificate",
         ) from error
-
-
-def _listen(listening: Listening) -> socket.socket:
-    family = socket.AF_INET6 if ":" in listening.address else socket.AF_INET
-    # asyncio turns Nagle off where the protocol is named; else each answer waits 40 ms for an ACK.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((listening.address, listening.port))
-        listener.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise StateError(
-            "ADDRESS_UNUSABLE",
-            f"Port {listening.port} of {listening.address} can't be used: {error}.",
-            "Choose another one by --port or --address; is a server running already?",
-            field="port",
-        ) from error
-    return listener
