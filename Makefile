@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test suite test-faults test-live check quick bench bench-gpu test-gpu gpu docs format release locks fuzz clean
+.PHONY: help install setup demo test suite test-faults test-live check quick bench bench-gpu test-gpu gpu docs format release locks fuzz clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,6 +25,9 @@ help: ## what can be made
 setup: ## .venv with everything for development
 	@scripts/setup.sh train,frameworks,dev $(TEST_PROGRAMS)
 	@scripts/setup_node.sh
+
+install: ## .venv/bin/trainmaster, with PyTorch, for those who use it
+	@scripts/setup.sh train git=git ssh=openssh-client
 
 demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train
