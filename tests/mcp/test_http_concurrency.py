@@ -1,4 +1,5 @@
-"""Many clients, two servers and commands on one home: nobody meets a lock, no call is lost."""
+"""Many clients, two servers, commands and the board on one home: nobody meets a lock, no call is
+lost."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from mcp import Client
 from support.mcp.http_server import client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of
 
+from trainmaster.board.reads import CurvesQuery, Reads
 from trainmaster.cli import run
+from trainmaster.sync.workspace import open_workspace
 from trainmaster.words.paths import Home
 from trainmaster.words.roles import ROLES
 
@@ -50,7 +53,7 @@ host: debug
 
 
 @pytest.mark.slow
-def test_clients_of_two_servers_and_commands_share_a_home(
+def test_clients_of_two_servers_commands_and_the_board_share_a_home(
     home: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print(f"TRAINMASTER_HTTP_SEED={_SEED}")
@@ -81,6 +84,16 @@ def test_clients_of_two_servers_and_commands_share_a_home(
         for words in (["runs"], ["status", known["RUN"]], ["hosts"], ["log"], ["tick"]):
             assert await anyio.to_thread.run_sync(run, [*words, "--json"]) == 0, words
 
+    async def board() -> None:
+        with open_workspace(environment) as workspace:
+            reads = Reads(workspace)
+            for _ in range(_CALLS):
+                assert [row.run_id for row in (await reads.board()).runs] == [known["RUN"]]
+                await reads.run(known["RUN"])
+                await reads.curves(CurvesQuery([known["RUN"]]))
+                await reads.machines()
+                await anyio.sleep(0)
+
     async def scenario() -> None:
         async with (
             serving(environment) as one,
@@ -93,6 +106,7 @@ def test_clients_of_two_servers_and_commands_share_a_home(
                 for number in range(_CLIENTS):
                     tasks.start_soon(user, (one, other)[number % 2], number)
                 tasks.start_soon(command_line)
+                tasks.start_soon(board)
             assert len((await answer_of(client, "list_runs"))["runs"]) == 1
             await answer_of(client, "stop", run_id=known["RUN"])
 
