@@ -91,6 +91,12 @@ export function advice(text) {
   return text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
 }
 
+/** What to do next: a command as a whole, or a sentence with commands in it. */
+export function nextStep(text) {
+  const isCommand = /^\S*trainmaster\s/.test(text) && !text.includes("`");
+  return h("p", { class: "next" }, "Next: ", isCommand ? command(text) : advice(text));
+}
+
 const SIGNS = {
   running: "●", completed: "✓", failed: "✕", stopped: "■", lost: "?", recovering: "↻",
   stopping: "◐", preparing: "◌", queued: "◌", planned: "◌",

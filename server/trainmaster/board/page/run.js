@@ -1,7 +1,7 @@
 // One run, or the curves of several side by side.
 
 import { Curves } from "./curves.js";
-import { advice, command, draw, drawEach, h, progress, stateChip } from "./dom.js";
+import { advice, command, draw, drawEach, h, nextStep, progress, stateChip } from "./dom.js";
 import { duration, setting, usd, value } from "./format.js";
 import { grid, tile } from "./machines.js";
 
@@ -33,7 +33,6 @@ function show(head, parts, answer) {
 }
 
 function heading(status) {
-  const next = status.next_step;
   return [
     h("div", { class: "bar-row" }, h("h1", {}, status.name), stateChip(status.state),
       status.reason && h("span", { class: "reason" }, status.reason), h("span", { class: "spacer" }),
@@ -41,7 +40,7 @@ function heading(status) {
     status.untrusted_detail && h("p", { class: "quoted" }, status.untrusted_detail),
     status.unreachable && h("p", { class: "notice" }, "Not reached: ", status.unreachable),
     status.past && h("p", { class: "past" }, "Over: ", status.past),
-    next && h("p", { class: "next" }, "Next: ", /^\S*trainmaster\s/.test(next) && !next.includes("`") ? command(next) : advice(next)),
+    nextStep(status.next_step),
   ];
 }
 

@@ -1,6 +1,6 @@
 // All runs, and what needs attention.
 
-import { advice, draw, drawEach, h, progress, stateChip, svg } from "./dom.js";
+import { advice, draw, drawEach, h, nextStep, progress, stateChip, svg } from "./dom.js";
 import { count, duration, usd, value } from "./format.js";
 
 const OPEN = new Set(["planned", "preparing", "queued", "running", "recovering", "stopping", "lost"]);
@@ -69,7 +69,7 @@ function attentionOf(board) {
   return [
     h("h2", {}, "Needs attention"),
     h("ul", {}, board.attention.map((line) => h("li", {}, linked(line, board.runs)))),
-    h("p", { class: "next" }, "Next: ", advice(board.next_step.includes("`") ? board.next_step : `\`${board.next_step}\``)),
+    nextStep(board.next_step),
   ];
 }
 
