@@ -171,3 +171,5 @@ def test_the_demo_ends_well_and_shows_what_it_promises(
     assert reported["killed_at_step"] > reported["resumed_from_step"] > 0
     assert reported["steps_repeated_bit_for_bit"] > 0
     assert reported["sample"].startswith("def ")
+    advised = next(line for line in errors.splitlines() if line.startswith("Next: "))
+    assert Path(advised.split()[1]).is_absolute(), advised

@@ -20,6 +20,7 @@ from trainmaster.cli.format import value
 from trainmaster.cli.progress_bar import describe, showing_progress
 from trainmaster.cli.run_service import ask
 from trainmaster.metrics.plots.sketch import curve
+from trainmaster.words.advice import for_face
 from trainmaster.words.errors import StateError
 
 if TYPE_CHECKING:
@@ -199,7 +200,8 @@ class _Demo:
             ("train.sh", "the same training by hand"),
         ):
             self._say(f"  {name:<24} {text}")
-        self._say(f"\nNext: trainmaster status {run}  |  trainmaster metrics {run} --key loss")
+        self._say(f"\nNext: {for_face(f'trainmaster status {run}')}")
+        self._say(f"      {for_face(f'trainmaster metrics {run} --key loss')}")
 
     async def _status(self, run: str) -> StatusAnswer:
         from trainmaster.runs.status import get_status
