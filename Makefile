@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help install setup demo test suite test-faults test-live check quick bench bench-gpu test-gpu gpu docs format release locks fuzz clean
+.PHONY: help install setup demo test suite test-faults test-live check quick evals bench bench-gpu test-gpu gpu docs format release locks fuzz clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,6 +55,9 @@ check: setup ## style, types, layers, oldest Python
 
 quick: setup ## the tests that neither train nor install
 	$(PYTEST) -m "not slow" --ignore=tests/contract --ignore=tests/e2e --ignore=tests/train
+
+evals: setup ## every case of skills/*/evals by the scripted agent, with calls and tokens; EVALS=--model
+	@$(PYTHON_BIN) scripts/run_evals.py $(EVALS)
 
 test-live: setup ## look at the real services, with your keys; costs and changes nothing
 	$(PYTHON_BIN) -m pytest -rs tests/live

@@ -36,7 +36,7 @@ class PageStage:
         )
         self._command = CommandLine(home, "debug")
         self._command.environment |= variables
-        self._furnish()
+        furnish(folder)
 
     def play(
         self, page: str, *, faults: str = "", step_s: float = 0.0, steps: int = _STEPS
@@ -74,13 +74,15 @@ class PageStage:
         variables = f'{{TRAINMASTER_STEP_S: "{step_s}", TRAINMASTER_FAULTS: "{faults}"}}'
         (self._folder / name).write_text(f"{text}host: debug\nenv: {variables}\n")
 
-    def _furnish(self) -> None:
-        write_corpus(self._folder / "corpus")
-        write_model(self._folder / "base")
-        rows = '{"prompt": "What is a checkpoint?", "completion": "A state that was saved."}\n'
-        (self._folder / "chats.jsonl").write_text(rows * 200)
-        log = "".join(f"iter {n}: loss {4 - n / 50:.4f}, time 51.20ms\n" for n in range(50))
-        (self._folder / "train.log").write_text(log)
+
+def furnish(folder: Path) -> None:
+    """What pages take for granted: a corpus, a model, rows, a log."""
+    write_corpus(folder / "corpus")
+    write_model(folder / "base")
+    rows = '{"prompt": "What is a checkpoint?", "completion": "A state that was saved."}\n'
+    (folder / "chats.jsonl").write_text(rows * 200)
+    log = "".join(f"iter {n}: loss {4 - n / 50:.4f}, time 51.20ms\n" for n in range(50))
+    (folder / "train.log").write_text(log)
 
 
 def commands_of(page: str) -> Iterator[str]:
