@@ -13,7 +13,7 @@ import anyio
 from support.evals.cases import Case
 from support.evals.session import Session, opened, same
 from support.evals.situations import RUN, SITUATIONS, Place
-from support.session.leftovers import end_supervisors_of
+from support.session.leftovers import end_processes_of, end_supervisors_of
 
 Agent = Callable[[Session, str], Awaitable[None]]
 
@@ -43,6 +43,7 @@ def play(case: Case, agent: Agent, folder: Path) -> Verdict:
         os.environ.clear()
         os.environ.update(before)
         end_supervisors_of(place.home / "debug")
+        end_processes_of(folder)
         if place.site is not None:
             for instance in place.site.alive:
                 instance.end()
