@@ -19,6 +19,7 @@ from trainmaster.sync.run_view import RunView
 _RUNNING = (attempt_starting(1), state("preparing"), state("running"))
 _RECOVERING = (*_RUNNING, state("recovering", reason="crashed"))
 _FAILED = (*_RUNNING, state("failed", reason="crashed"))
+_STOPPED = (*_RUNNING, state("stopped"))
 _SPIKE: dict[str, Any] = {"code": "loss_spike", "severity": "warning"}
 
 
@@ -40,6 +41,8 @@ def view_of(*journal: EventBody) -> RunView:
         ((*_RUNNING, finding("1a", **_SPIKE)), ["diagnose r-abcdef", "loss_spike", "wait"]),
         ((*_RUNNING, finding("1a", patches=[HALVED])), ["stop r-abcdef", "--apply 1a`"]),
         ((*_RECOVERING, finding("1a")), ["recovers by itself", "wait r-abcdef"]),
+        ((*_STOPPED, finding("1a", patches=[HALVED])), ["--apply 1a:halve_micro_batch", "without"]),
+        ((*_STOPPED, finding("1a")), ["`trainmaster resume r-abcdef` resumes from the last"]),
         ((*_FAILED, finding("1a")), ["diagnose r-abcdef", "resume r-abcdef`"]),
         ((*_FAILED, finding("1a", patches=[HALVED])), ["--apply 1a:halve_micro_batch"]),
     ],

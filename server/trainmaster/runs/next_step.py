@@ -50,9 +50,22 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
             "from what is mirrored here; `trainmaster offers` lists machines for rent."
         )
     if state is RunState.STOPPED:
-        general = "`trainmaster resume {run}` resumes from the last checkpoint."
-        return _BY_REASON_OF_STOP.get(view.record.reason or "", general).format(run=run)
+        return _after_stop(view, findings)
     return _while_open(view, findings)
+
+
+def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run, reason = view.run.run_id, view.record.reason or ""
+    if reason in _BY_REASON_OF_STOP:
+        return _BY_REASON_OF_STOP[reason].format(run=run)
+    general = f"`trainmaster resume {run}` resumes from the last checkpoint"
+    for finding in findings:
+        if finding.patches and finding.severity != "info":
+            return (
+                f"`trainmaster resume {run} --apply {finding.id}:{finding.patches[0]}` applies the "
+                f"patch for {finding.code} and starts; {general} without it."
+            )
+    return f"{general}."
 
 
 def _while_open(view: RunView, findings: Sequence[FoundOfRun]) -> str:

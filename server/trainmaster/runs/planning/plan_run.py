@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -121,7 +122,8 @@ async def plan_run(
     """
     planned = await plan_spec(workspace, spec, host, sets)
     needs = unattended_plan(workspace, planned.spec, planned.config)
-    return answer(planned).model_copy(update={"unattended": needs})
+    made = answer(planned, _launch_arguments(spec, host, sets))
+    return made.model_copy(update={"unattended": needs})
 
 
 async def plan_spec(
@@ -301,7 +303,14 @@ def given_python(spec: TrainingSpec) -> str | None:
     return spec.environment.python if isinstance(spec.environment, EnvironmentSpec) else None
 
 
-def answer(planned: Planned) -> PlanAnswer:
+def _launch_arguments(spec: str, host: str | None, sets: Sequence[str]) -> str:
+    """What `launch` takes for what was planned; a spec's text is not repeated."""
+    is_text = "\n" in spec or ":" in spec
+    words = ["SPEC" if is_text else spec, *(["--host", host] if host else [])]
+    return shlex.join([*words, *(word for one in sets for word in ("--set", one))])
+
+
+def answer(planned: Planned, launch_arguments: str) -> PlanAnswer:
     """The answer that describes the plan."""
     made = planned.plan
     return PlanAnswer(
@@ -311,7 +320,7 @@ def answer(planned: Planned) -> PlanAnswer:
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
         warnings=list(made.warnings),
-        next_step="Launch it: `trainmaster launch SPEC` with the same arguments.",
+        next_step=f"Launch it: `trainmaster launch {launch_arguments}`.",
     )
 
 
