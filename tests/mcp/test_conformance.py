@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from support.mcp.http_server import serving, settings, token_for
-from support.mcp.node_tools import Ended, conformance_of, run_tool
+from support.mcp.node_tools import Ended, conformance_of, run_tool, scenario_of
 
 from trainmaster.mcp.toolsets import TOOLSETS
 
@@ -56,6 +56,12 @@ def test_every_scenario_that_applies_passes(home: Path, tmp_path: Path) -> None:
         assert {name for name in names if not applies(name)} == {one.scenario for one in failed}
 
     anyio.run(scenario)
+
+
+@pytest.mark.parametrize("name", ["completion-complete", "json-schema-2020-12"])
+@pytest.mark.parametrize("time", ["2026-11-23T12-54-11-205Z", "2026-11-20T20-20-20-020Z"])
+def test_a_scenario_has_its_name_at_every_time_of_day(name: str, time: str) -> None:
+    assert scenario_of(Path(f"server-{name}-{time}/checks.json")) == name
 
 
 def test_the_page_lists_what_does_not_apply() -> None:

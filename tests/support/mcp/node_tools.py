@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ async def conformance_of(url: str, folder: Path) -> list[Check]:
         "conformance", "server", "--url", url, "--suite", "all", "-o", str(results), home=folder
     )
     found = [
-        Check(_scenario(file), str(check["id"]), check["status"] == "FAILURE", _why(check))
+        Check(scenario_of(file), str(check["id"]), check["status"] == "FAILURE", _why(check))
         for file in sorted(results.glob("*/checks.json"))
         for check in json.loads(file.read_text())
     ]
@@ -67,9 +68,9 @@ async def conformance_of(url: str, folder: Path) -> list[Check]:
     return found
 
 
-def _scenario(file: Path) -> str:
-    """Of `server-NAME-2026-11-23T…/checks.json`."""
-    return file.parent.name.removeprefix("server-").rsplit("-20", 1)[0]
+def scenario_of(file: Path) -> str:
+    """Of `server-NAME-2026-11-23T12-54-20-205Z/checks.json`; a name may hold `-20` itself."""
+    return re.sub(r"-\d{4}-\d\d-\d\dT[\d-]+Z$", "", file.parent.name.removeprefix("server-"))
 
 
 def _why(check: Mapping[str, object]) -> str:
