@@ -227,7 +227,7 @@ def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None
         root="~/.trainmaster",
         cache="/scratch/tm",
         state="unreachable",
-        reason="no route",
+        untrusted_reason="no route",
         gpus=["H100 (80 GiB)", "H100 (80 GiB)"],
         open_runs=2,
     )

@@ -266,7 +266,7 @@ def test_the_list_shows_the_result_of_following_its_runs(workspace: Workspace, s
         record_pass(workspace.home, "gpu1", t=time.time(), error=error)
         _, row = run_async(lambda: list_hosts(workspace)).hosts
         assert row.state == state
-        assert (row.reason == lost.message) is (error is not None)
+        assert (row.untrusted_reason == lost.message) is (error is not None)
 
 
 def test_any_command_that_reaches_a_host_refreshes_what_the_list_shows(
@@ -279,7 +279,7 @@ def test_any_command_that_reaches_a_host_refreshes_what_the_list_shows(
     _, before = run_async(lambda: list_hosts(workspace)).hosts
     run_async(lambda: reach(workspace))
     _, after = run_async(lambda: list_hosts(workspace)).hosts
-    assert (before.state, after.state, after.reason) == ("unreachable", "ok", None)
+    assert (before.state, after.state, after.untrusted_reason) == ("unreachable", "ok", None)
 
 
 async def reach(workspace: Workspace) -> None:

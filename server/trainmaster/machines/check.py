@@ -17,7 +17,7 @@ from trainmaster.backends.hosts.connection_check import Connection, check_connec
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.registry import CONNECT_S, known_record, open_host
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.checks import CheckRow, failed, none_failed, passed, warning
+from trainmaster.words.answers.checks import CheckRow, failed_by, none_failed, passed, warning
 from trainmaster.words.answers.hosts import HostCheckAnswer
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
@@ -86,10 +86,10 @@ async def _check_on_host(host: Host, found: Connection, within_s: float) -> _Hos
             return await _by_runtime(host, found, within_s)
         except HostError as error:
             report = await _by_shell(host, found)
-            report.rows.append(failed("runtime", error.message, error.fix))
+            report.rows.append(failed_by("runtime", error))
             return report
     except HostError as error:
-        return _HostReport([failed("connection", error.message, error.fix)])
+        return _HostReport([failed_by("connection", error)])
     finally:
         await host.disconnect()
 
@@ -168,7 +168,7 @@ def _remember(home: Home, answer: HostCheckAnswer, gpus: list[str], *, reached: 
     """Store the result for `hosts`."""
     state = "ok" if answer.ok else "failing" if reached else "unreachable"
     failed = [
-        row.found or f"`{row.name}` fails: see `trainmaster hosts check {answer.host}`"
+        row.all_found or f"`{row.name}` fails: see `trainmaster hosts check {answer.host}`"
         for row in answer.checks
         if row.state == "fail"
     ]

@@ -325,7 +325,7 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         root=record.root,
         cache=record.cache,
         state=seen.state,
-        reason=seen.reason,
+        untrusted_reason=seen.reason,
         as_of=seen.t,
         gpus=list(seen.gpus) or None,
         open_runs=open_runs,

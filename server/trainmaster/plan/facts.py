@@ -5,6 +5,7 @@ Services measure them, partly on other machines, and pass them as JSON; planning
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Self
 
@@ -16,6 +17,10 @@ from trainer_runtime.core.files import corpus
 _BYTE = "byte"
 # For English text and current vocabularies; other languages and code take more tokens.
 _BYTES_PER_TOKEN = 4
+
+
+# An absolute path that can't be read as a sentence or as more than one word of a command.
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./+@-]{1,160}")
 
 
 class Facts(BaseModel):
@@ -103,6 +108,11 @@ class HostFacts(Facts):
     lease_end_t: float | None = None
     measured_at: float | None = None
     sessions: SessionFacts | None = None
+
+    @property
+    def python_label(self) -> str:
+        """The interpreter for sentences and commands to paste: its path if that is a plain one."""
+        return self.python_path if _PLAIN_PATH.fullmatch(self.python_path) else "python3"
 
     @property
     def cache_folder(self) -> str:

@@ -18,7 +18,7 @@ from trainmaster.backends.ssh.endpoint import Endpoint, find_endpoint
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.link import Link
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.answers.checks import CheckRow, failed, passed, warning
+from trainmaster.words.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.words.errors import HostError, TrainmasterError
 
 _REACH_S = 10.0
@@ -69,7 +69,7 @@ class Connection:
 
     def fail(self, name: str, error: TrainmasterError) -> None:
         self.error = self.error or error
-        self.rows.append(failed(name, error.message, error.fix))
+        self.rows.append(failed_by(name, error))
 
 
 async def check_connection(record: HostRecord, pins: Path, *, within_s: float) -> Connection:

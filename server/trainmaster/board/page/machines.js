@@ -40,7 +40,7 @@ export function grid(columns, rows) {
 function hostTable(hosts) {
   return grid(["Host", "State", "Address", "GPUs", "Open runs", "Last seen", "Price"], hosts.map((one) => [
     h("strong", {}, one.name),
-    [h("span", { class: "chip host", "data-state": one.state }, one.state), one.reason && h("small", {}, one.reason)],
+    [h("span", { class: "chip host", "data-state": one.state }, one.state), one.untrusted_reason && h("small", {}, one.untrusted_reason)],
     one.address, (one.gpus ?? []).join(", ") || "–", one.open_runs, ago(one.as_of),
     one.usd_per_h ? `${usd(one.usd_per_h)}/h` : "–",
   ]));

@@ -34,7 +34,9 @@ def _(answer: HostsAnswer) -> list[Block]:
         for row in answer.hosts
     ]
     columns = ("host", "state", "as of", "address", "transport", "root", "GPUs", "open runs")
-    reasons = (f"{row.name}: {row.reason}" for row in answer.hosts if row.reason)
+    reasons = (
+        f"{row.name}: {row.untrusted_reason}" for row in answer.hosts if row.untrusted_reason
+    )
     rented = (
         f"{row.name}: rented for {row.usd_per_h:.2f} USD an hour until {row.lease_ends_at}"
         for row in answer.hosts

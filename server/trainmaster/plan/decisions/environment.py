@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from trainer_runtime.core.environment.lock import locked
@@ -21,7 +20,6 @@ from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.words.errors import HostError
 
-_PLAIN_PATH = re.compile(r"/[\w./+@-]{1,200}")
 # What is installed where the host has no PyTorch that can be used.
 TORCH_VERSION = "2.13.0"
 # Unpacked, with the CUDA libraries that its wheels for GPUs bring.
@@ -209,9 +207,9 @@ def _check_packages(
     if wrong:
         raise HostError(
             "ENVIRONMENT_MISMATCH",
-            f"{facts.python_path} on {facts.hostname} has not what {spec.framework} needs: "
+            f"{facts.python_label} on {facts.hostname} has not what {spec.framework} needs: "
             f"{_listed(wrong)}.",
-            f"Install it (`{_runnable(facts)} -m pip install {_quoted(pins)}`), name another "
+            f"Install it (`{facts.python_label} -m pip install {_quoted(pins)}`), name another "
             "interpreter under environment.python, or set `environment: auto`, which leaves this "
             "one alone and builds one of its own.",
             field="environment",
@@ -224,7 +222,7 @@ def _check_packages(
 def _decide_packages(facts: HostFacts, pins: tuple[str, ...], ledger: Ledger) -> None:
     lacking = mismatches(pins, facts.packages or {})
     if facts.torch is not None and not lacking:
-        reason = f"{facts.python_path} has them."
+        reason = f"{facts.python_label} has them."
     else:
         reason = "Compatible versions; an environment with them is built in the host's cache."
     ledger.decide("environment.packages", list(pins), reason)
@@ -235,11 +233,6 @@ def _listed(wrong: list[Mismatch]) -> str:
         f"{item.name} {item.there or '(missing)'} where {item.wanted.lstrip('=')} is wanted"
         for item in wrong
     )
-
-
-def _runnable(facts: HostFacts) -> str:
-    """The host's interpreter in a command to paste; a path that could read as more is left out."""
-    return facts.python_path if _PLAIN_PATH.fullmatch(facts.python_path) else "python3"
 
 
 def _quoted(pins: tuple[str, ...]) -> str:
@@ -276,16 +269,16 @@ def _decide_torch(spec: TrainingSpec, facts: HostFacts, bound: str, ledger: Ledg
     if given and (facts.torch is not None or not may_install(spec)):
         return
     if spec.host == "debug":
-        ledger.decide("environment.python", facts.python_path, "Simulated: needs no PyTorch.")
+        ledger.decide("environment.python", facts.python_label, "Simulated: needs no PyTorch.")
     elif facts.torch is not None:
         reason = f"It has PyTorch {facts.torch.version}."
         if may_install(spec):
             reason += " Should it not compute there, another environment is built."
-        ledger.decide("environment.python", facts.python_path, reason)
+        ledger.decide("environment.python", facts.python_label, reason)
     else:
         wanted = f"torch{bound}" if bound else f"torch=={TORCH_VERSION}"
         reason = (
-            f"{facts.python_path or 'Python'} there has no suitable PyTorch: the host uses "
+            f"{facts.python_label} there has no suitable PyTorch: the host uses "
             f"another installation, or installs {wanted} into its cache."
         )
         ledger.decide("environment.torch", wanted, reason, SOURCE if bound else None)
@@ -295,7 +288,7 @@ def _decide_torch(spec: TrainingSpec, facts: HostFacts, bound: str, ledger: Ledg
 def _warn_of_no_installer(facts: HostFacts, ledger: Ledger) -> None:
     if facts.venv_available is False and facts.uv is None:
         ledger.warn(
-            f"{facts.python_path} on {facts.hostname} can install nothing: on Debian and Ubuntu "
+            f"{facts.python_label} on {facts.hostname} can install nothing: on Debian and Ubuntu "
             "`apt install python3-venv` there, or put uv on its PATH, or name an interpreter that "
             "has PyTorch under environment.python."
         )

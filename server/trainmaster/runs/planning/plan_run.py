@@ -276,7 +276,7 @@ async def _probe_host(backend: Backend, spec: TrainingSpec, *, is_run: bool) -> 
         return facts
     raise HostError(
         "ENVIRONMENT_UNUSABLE",
-        f"{facts.python_path} on {spec.host} is Python {facts.python_version} "
+        f"{facts.python_label} on {spec.host} is Python {facts.python_version} "
         f"{'with' if facts.torch else 'without'} PyTorch; the training needs it and 3.10 or newer.",
         "Install it there (`pip install torch`), set `environment: {python: PATH}` to an "
         "interpreter that has it, or leave `environment` at auto, which installs it.",

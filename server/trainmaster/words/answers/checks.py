@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from trainmaster.words.answers.base import Answer
+from trainmaster.words.errors import TrainmasterError
 
 
 class CheckRow(Answer):
     """`fail`: no training can run; `warn`: some can't or run worse, or an extra is missing.
 
-    `untrusted_found`, `untrusted_remedy`: what the checked host itself reports and advises.
+    `untrusted_found`, `untrusted_remedy`: what the checked host itself reports and advises; an
+    error's message may quote it.
     """
 
     name: str
@@ -38,6 +40,10 @@ def warning(name: str, found: str, remedy: str, untrusted_found: str | None = No
 
 def failed(name: str, found: str, remedy: str) -> CheckRow:
     return CheckRow(name=name, state="fail", found=found, remedy=remedy)
+
+
+def failed_by(name: str, error: TrainmasterError) -> CheckRow:
+    return CheckRow(name=name, state="fail", untrusted_found=error.message, remedy=error.fix)
 
 
 def none_failed(rows: list[CheckRow]) -> bool:

@@ -34,7 +34,9 @@ class HostRow(Answer):
     root: str
     cache: str | None = None
     state: HostState
-    reason: str | None = None
+    untrusted_reason: str | None = Field(
+        default=None, description="the error met; its message may quote the host"
+    )
     as_of: float | None = Field(default=None, description="Unix time of the last check or contact")
     gpus: list[str] | None = Field(
         default=None, description="known models, or the reported name as a slug"
