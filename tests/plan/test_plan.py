@@ -57,7 +57,7 @@ TINY_CONFIG: dict[str, Any] = {
     "steps": 200,
     "precision": "bf16",
     "seed": 1337,
-    "eval": {"every_steps": 50, "batches": 8},
+    "eval": {"every_steps": 50, "batches": 8, "batch_size": 64},
     "checkpoint": {
         "every": "10m",
         "every_is_auto": True,

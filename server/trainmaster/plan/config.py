@@ -73,7 +73,7 @@ def resolved_config(
         "steps": decided.steps,
         "precision": decided.target.precision,
         "seed": spec.seed,
-        "eval": given["eval"],
+        "eval": {**given["eval"], "batch_size": decided.fitted.batch.micro_batch},
         "checkpoint": {
             **given["checkpoint"],
             "every": decided.checkpoint_every,

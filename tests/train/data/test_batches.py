@@ -118,6 +118,18 @@ def test_validation_is_the_same_every_time_evenly_spread_and_in_full_batches(
     assert starts == list(range(40_000, 40_096, 8))
 
 
+@pytest.mark.parametrize("at_most", [1, 2, 3, 4, 6, 7, 8, 20])
+def test_what_is_validated_does_not_depend_on_what_fits_into_the_memory(
+    tmp_path: Path, at_most: int
+) -> None:
+    shard = entry_of(tmp_path, {"a": 101}).validation[0]
+    whole = torch.cat([inputs for inputs, _ in validation_batches(shard, 3, 4)])
+    parts = [inputs for inputs, _ in validation_batches(shard, 3, 4, at_most=at_most)]
+    assert torch.equal(torch.cat(parts), whole)
+    assert len({len(part) for part in parts}) == 1
+    assert len(parts[0]) <= at_most
+
+
 def test_a_short_validation_shard_gives_what_it_has(tmp_path: Path) -> None:
     shard = entry_of(tmp_path, {"a": 13}).validation[0]
     assert [len(inputs) for inputs, _ in validation_batches(shard, 8, 8)] == [3]

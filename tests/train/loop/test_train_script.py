@@ -179,6 +179,20 @@ def test_llama_style_with_grouped_keys_resumes_bit_for_bit(
     assert stopped.weights() == straight.weights()
 
 
+def test_a_validation_loss_is_the_same_whatever_micro_batch_fits(
+    make_run: Callable[..., TinyRun],
+) -> None:
+    losses = []
+    for size in (4, 2):
+        changes = {"batch__micro_batch": size, "batch__accumulation": 8 // size, "steps": 1}
+        run = make_run(
+            f"by-{size}", eval__batch_size=4, model__dropout=0.0, precision="fp32", **changes
+        )
+        assert run.train()[0] == 0
+        losses += run.values_by_step("val_loss")["eval", 1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 def test_a_damaged_newest_checkpoint_is_passed_with_its_reason(
     undisturbed: TinyRun, make_run: Callable[..., TinyRun]
 ) -> None:

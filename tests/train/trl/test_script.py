@@ -248,6 +248,25 @@ def test_sft_of_new_weights_on_answers_to_prompts(make: MakeRun, tmp_path: Path)
     assert run.series("val_perplexity", "eval").keys() == {4}
 
 
+def test_a_validation_loss_is_the_same_however_rows_are_put_into_batches(
+    make: MakeRun, tmp_path: Path
+) -> None:
+    rows = [
+        {"prompt": row["prompt"], "completion": row["chosen"] * (1 + number % 3)}
+        for number, row in enumerate(pairs(60))
+    ]
+    answers = write_rows(tmp_path / "answers.jsonl", rows)
+    losses = {}
+    for size in (1, 2, 4):
+        batch = {"micro_batch": size, "accumulation": 4 // size}
+        chosen = {"every_steps": 1, "batches": 2, "batch_size": 4}
+        run = make("sft", f"by-{size}", rows=answers, steps=1, batch=batch, eval=chosen)
+        assert run.train() == 0
+        losses[size] = run.series("val_loss", "eval")[1]
+    assert losses[1] == pytest.approx(losses[4], rel=1e-5)
+    assert losses[2] == pytest.approx(losses[4], rel=1e-5)
+
+
 def test_conversations_are_written_by_the_tokenizer_s_own_template(
     make: MakeRun, tmp_path: Path
 ) -> None:

@@ -72,14 +72,28 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationConfig:
-    """`every_steps` None or 0: only the last step is evaluated; `batches` 0: never."""
+    """`every_steps` None or 0: only the last step is evaluated; `batches` 0: never.
+
+    `batch_size`: the micro-batch of the plan. What is evaluated stays the same when the training
+    continues in smaller ones.
+    """
 
     every_steps: int | None = None
     batches: int = 8
+    batch_size: int = 1
 
     @classmethod
-    def of(cls, fields: Fields) -> EvaluationConfig:
-        return cls(fields.find_integer("every_steps"), fields.integer("batches", 8))
+    def of(cls, fields: Fields, micro_batch: int) -> EvaluationConfig:
+        return cls(
+            fields.find_integer("every_steps"),
+            fields.integer("batches", 8),
+            fields.integer("batch_size", micro_batch),
+        )
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences or rows of each source are evaluated at most."""
+        return self.batches * self.batch_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class RunConfig:
         if not isinstance(document, Mapping):
             raise DecodingError(place, "", "is not a JSON object")
         fields = Fields(document, place)
+        batch = BatchConfig.of(fields.section("batch"))
         return cls(
             run_id=fields.text("run_id", ""),
             name=fields.text("name", ""),
@@ -92,10 +93,10 @@ class RunConfig:
             method=fields.text("method", "pretrain"),
             model=ModelConfig.of(fields.section("model")),
             data=DataConfig.of(fields.section("data")),
-            batch=BatchConfig.of(fields.section("batch")),
+            batch=batch,
             optimizer=OptimizerConfig.of(fields.section("optimizer")),
             schedule=ScheduleConfig.of(fields.section("schedule")),
-            evaluation=EvaluationConfig.of(fields.section("eval")),
+            evaluation=EvaluationConfig.of(fields.section("eval"), batch.micro_batch),
             checkpoint=CheckpointConfig.of(fields.section("checkpoint")),
             recovery=RecoveryConfig.of(fields.section("recovery")),
             compute=ComputeConfig.of(fields.section("compute")),

@@ -178,21 +178,24 @@ class TrainingData:
         return torch.randperm(len(self._corpus.training[source]), generator=generator)
 
 
-def validation_batches(shard: Shard, batches: int, micro_batch: int) -> Iterator[Batch]:
-    """The batches of `validation_windows`."""
-    windows = validation_windows(shard, batches, micro_batch)
-    for start in range(0, len(windows), micro_batch):
-        tokens = shard.read(windows[start : start + micro_batch])
+def validation_batches(
+    shard: Shard, batches: int, batch_size: int, *, at_most: int | None = None
+) -> Iterator[Batch]:
+    """`validation_windows` in batches of one size, so that each counts alike in a mean and a
+    compiled model sees one shape; `at_most`: the sequences of a batch that fit into the memory."""
+    windows = validation_windows(shard, batches, batch_size)
+    size = min(len(windows), at_most or batch_size)
+    while size > 1 and len(windows) % size:
+        size -= 1
+    for start in range(0, len(windows), max(1, size)):
+        tokens = shard.read(windows[start : start + size])
         yield tokens[:, :-1], tokens[:, 1:]
 
 
-def validation_windows(shard: Shard, batches: int, micro_batch: int) -> list[int]:
-    """The same evenly spread windows at every call: at most batches * micro_batch of them.
-
-    They fill batches, unless the shard holds fewer windows than one: a compiled model then sees one
-    shape only.
-    """
-    count = min(batches * micro_batch, len(shard))
-    if count > micro_batch:
-        count -= count % micro_batch
+def validation_windows(shard: Shard, batches: int, batch_size: int) -> list[int]:
+    """The same evenly spread windows at every call: at most batches * batch_size of them, and whole
+    batches unless the shard holds fewer windows than one."""
+    count = min(batches * batch_size, len(shard))
+    if count > batch_size:
+        count -= count % batch_size
     return [index * len(shard) // count for index in range(count)]

@@ -154,9 +154,9 @@ class StreamedItems(IterableDataset[Item]):
 class HeldOutSequences(Dataset[Item]):
     """The same held-out sequences of one source at every evaluation."""
 
-    def __init__(self, shard: Shard, batches: int, micro_batch: int) -> None:
+    def __init__(self, shard: Shard, batches: int, batch_size: int) -> None:
         self._shard = shard
-        self._windows = validation_windows(shard, batches, micro_batch)
+        self._windows = validation_windows(shard, batches, batch_size)
 
     def __len__(self) -> int:
         return len(self._windows)

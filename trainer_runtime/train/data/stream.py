@@ -46,7 +46,7 @@ class StreamedSequences(IterableDataset[Item]):
         self._seq_len = data.seq_len
         self._split = split
         self._start = start
-        self._most = config.evaluation.batches * config.batch.micro_batch
+        self._most = config.evaluation.sequences
         self.tokenizer = open_tokenizer(data.tokenizer)
 
     def __iter__(self) -> Iterator[Item]:
@@ -106,7 +106,7 @@ def stream_dataset(
 ) -> StreamedSequences:
     """The sequences of a split (train, validation) of all sources, or of one by its name.
 
-    Validation gives the first `eval.batches` * `batch.micro_batch` held-out windows of each source,
+    Validation gives the first `eval.batches` * `eval.batch_size` held-out windows of each source,
     the same ones at every call.
 
     Raises:

@@ -63,8 +63,8 @@ def training_sequences(
 def held_out(attempt: FrameworkRun) -> HeldOut | dict[str, HeldOut] | None:
     """The held-out sequences: of one source, or by source; None if nothing is evaluated."""
     config = attempt.config
-    batches, micro_batch = config.evaluation.batches, config.batch.micro_batch
-    if not batches:
+    chosen = config.evaluation
+    if not chosen.batches:
         return None
     sets: dict[str, HeldOut] = {}
     if _is_streamed(attempt):
@@ -73,7 +73,7 @@ def held_out(attempt: FrameworkRun) -> HeldOut | dict[str, HeldOut] | None:
     else:
         corpus = _corpus(attempt)
         for name, shard in zip(corpus.names, corpus.validation, strict=True):
-            sets[name] = HeldOutSequences(shard, batches, micro_batch)
+            sets[name] = HeldOutSequences(shard, chosen.batches, chosen.batch_size)
     return next(iter(sets.values())) if len(sets) == 1 else sets
 
 

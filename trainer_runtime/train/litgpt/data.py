@@ -105,9 +105,12 @@ class TokenShards(RunData):
         return _loader(_HeldOut(self.corpus, self.batch_size), batch_size=None)
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
-        batches = self.config.evaluation.batches
+        chosen = self.config.evaluation
         for name, shard in zip(self.corpus.names, self.corpus.validation, strict=True):
-            yield name, validation_batches(shard, batches, self.batch_size)
+            batches = validation_batches(
+                shard, chosen.batches, chosen.batch_size, at_most=self.batch_size
+            )
+            yield name, batches
 
 
 class InstructionRows(RunData):
@@ -166,7 +169,7 @@ class InstructionRows(RunData):
 
     def _batches(self, rows: Any) -> Iterator[Batch]:
         size = self.batch_size
-        chosen = validation_rows(len(rows), self.config.evaluation.batches * size)
+        chosen = validation_rows(len(rows), self.config.evaluation.sequences)
         for start in range(0, len(chosen), size):
             batch = self._collate([rows[index] for index in chosen[start : start + size]])
             yield batch["input_ids"][:, :-1], batch["labels"][:, 1:]

@@ -18,6 +18,9 @@ from trainer_runtime.train.litgpt.data import RunData
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
+# Targets that no loss is taken of, as in PyTorch.
+_IGNORED = -100
+
 
 class LoopLeftError(Exception):
     """Leaves LitGPT's loop after a signal, once the state is saved."""
@@ -163,11 +166,13 @@ class Loop:
         model.eval()
         losses = {}
         for source, batches in self._data.validation_sets():
-            of_batches = [
-                chunked_cross_entropy(model(inputs), targets)
-                for inputs, targets in map(fabric.to_device, batches)
-            ]
-            losses[source] = torch.stack(of_batches).mean().item()
+            of_batches, tokens = [], []
+            for inputs, targets in map(fabric.to_device, batches):
+                of_batches.append(chunked_cross_entropy(model(inputs), targets))
+                tokens.append((targets != _IGNORED).sum())
+            # By tokens, so that it does not matter how rows are put into batches.
+            weights = torch.stack(tokens) / sum(tokens)
+            losses[source] = (torch.stack(of_batches) * weights).sum().item()
         model.train()
         self._record_evaluation(losses, time.perf_counter() - started_s)
 

@@ -188,9 +188,10 @@ class TrainingRun:
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
         """Each source's name and its held-out batches, the same ones every time."""
+        chosen = self.config.evaluation
         for name, shard in zip(self._corpus.names, self._corpus.validation, strict=True):
             batches = validation_batches(
-                shard, self.config.evaluation.batches, self.config.batch.micro_batch
+                shard, chosen.batches, chosen.batch_size, at_most=self.config.batch.micro_batch
             )
             yield name, map(self._to_device, batches)
 

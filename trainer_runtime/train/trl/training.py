@@ -13,6 +13,7 @@ from trainer_runtime.train.data.row_order import training_order, validation_rows
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.trl.callback import TrlCallback
+from trainer_runtime.train.trl.evaluation import weigh_by_tokens
 
 _STATE = "trainer_state.json"
 
@@ -51,7 +52,9 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     callback = TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
     trainer.add_callback(callback)
     callback.watch_saves(trainer)
-    at_most = config.evaluation.batches * config.batch.micro_batch * ranks
+    if config.method == "sft":
+        weigh_by_tokens(trainer)
+    at_most = config.evaluation.sequences * ranks
     by_source: Any = trainer.eval_dataset
     held_out = {source: _evenly(rows, at_most, source) for source, rows in by_source.items()}
     trainer.eval_dataset = held_out if len(held_out) > 1 else next(iter(held_out.values()))

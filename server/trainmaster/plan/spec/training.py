@@ -159,7 +159,8 @@ class EvalSpec(Section):
     )
     batches: Count = setting(
         8,
-        "Micro-batches per source; always the same ones, so that values compare.",
+        "Micro-batches of the plan, per source. What they hold is always the same, also when the "
+        "training continues in smaller ones, so that values compare.",
         changes="resume",
         unit="micro-batches",
         lands=lands(nanogpt="the loop", litgpt="eval.max_iters", hf="eval_dataset, cut to so many"),
