@@ -37,6 +37,7 @@ from trainmaster.plan.decisions.sessions import (
     refuse_without_internet,
     where_prepared,
 )
+from trainmaster.plan.decisions.small_defaults import warn_of_small_defaults
 from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.throughput import Throughput, throughput
 from trainmaster.plan.decisions.trainer_process import (
@@ -214,6 +215,7 @@ def _warn(
     warn_of_cuda_without_gpu(spec, facts, ledger)
     if basis.method.form != "dataset":
         warn_of_passes(basis.steps, basis.fitted.batch.tokens, corpus, ledger)
+        warn_of_small_defaults(spec, basis.network.parameters, ledger)
     for tracker, variable in missing_secrets(spec.tracking, spec.secrets, spec.env):
         ledger.warn(
             f"tracking.{tracker} writes to a service that needs {variable}, which is not under "
