@@ -7,7 +7,6 @@ import pytest
 from trainmaster.plan import CorpusFacts, HostFacts, plan
 from trainmaster.plan.spec import TrainingSpec
 
-
 _LARGE = ("model.n_layer=12", "model.n_head=12", "model.d_model=768")
 
 
