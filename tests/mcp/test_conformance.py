@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
 import pytest
 from support.mcp.http_server import serving, settings, token_for
-from support.mcp.node_tools import Ended, conformance_of, run_tool, scenario_of
+from support.mcp.node_tools import Check, Ended, conformance_of, run_tool, scenario_of
+from support.mcp.stdio_bridge import bridged
 
 from trainmaster.mcp.toolsets import TOOLSETS
 
@@ -35,27 +37,62 @@ _NOT_APPLYING_CHECKS = {
     "sep-2575-server-rejects-undeclared-capability",  # of a tool of the suite's own server
     "sep-2575-missing-capability-http-400",
 }
+# Scenarios that the bridge between HTTP and stdio would answer, not the server.
+_ABOUT_HTTP = "dns-rebinding-protection|http-header-validation|server-s(ession-lifecycle|se-.*)"
 
 
 def applies(scenario: str) -> bool:
     return not any(re.fullmatch(names, scenario) for names in _NOT_APPLYING.values())
 
 
-def test_every_scenario_that_applies_passes(home: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Check]]:
+    """What the suite finds out over each transport; both at once, since it mostly waits."""
+    checks: dict[str, list[Check]] = {}
+
+    async def over(transport: str, server: AbstractAsyncContextManager[str], folder: Path) -> None:
+        async with server as url:
+            checks[transport] = await conformance_of(url, folder)
+
     async def scenario() -> None:
-        settings(home, "server: {requests_per_minute: 100000}\n")
-        async with serving({"TRAINMASTER_HOME": str(home)}, authorized=False) as url:
-            checks = await conformance_of(url, tmp_path)
-        failed = [one for one in checks if one.failed and one.id not in _NOT_APPLYING_CHECKS]
-        assert [one for one in failed if applies(one.scenario)] == []
-        names = {one.scenario for one in checks}
-        passed = {name for name in names if applies(name)}
-        assert len(passed) >= 19
-        assert {"server-initialize", "server-stateless", "http-header-validation"} <= passed
-        # A scenario that passes by now is one that applies.
-        assert {name for name in names if not applies(name)} == {one.scenario for one in failed}
+        homes = {name: tmp_path_factory.mktemp(name) for name in ("http", "stdio")}
+        at = {name: {"TRAINMASTER_HOME": str(folder / "h")} for name, folder in homes.items()}
+        settings(homes["http"] / "h", "server: {requests_per_minute: 100000}\n")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(over, "http", serving(at["http"], authorized=False), homes["http"])
+            tasks.start_soon(over, "stdio", bridged(at["stdio"]), homes["stdio"])
 
     anyio.run(scenario)
+    return checks
+
+
+def test_every_scenario_that_applies_passes_over_http(found: dict[str, list[Check]]) -> None:
+    checks = found["http"]
+    failed = [one for one in checks if one.failed and one.id not in _NOT_APPLYING_CHECKS]
+    assert [one for one in failed if applies(one.scenario)] == []
+    names = {one.scenario for one in checks}
+    passed = {name for name in names if applies(name)}
+    assert len(passed) >= 19
+    assert {"server-initialize", "server-stateless", "http-header-validation"} <= passed
+    # A scenario that passes by now is one that applies.
+    assert {name for name in names if not applies(name)} == {one.scenario for one in failed}
+
+
+def test_every_scenario_that_applies_and_is_not_about_http_passes_over_stdio(
+    found: dict[str, list[Check]],
+) -> None:
+    checks = [
+        one
+        for one in found["stdio"]
+        if applies(one.scenario)
+        and not re.fullmatch(_ABOUT_HTTP, one.scenario)
+        and one.id not in _NOT_APPLYING_CHECKS
+    ]
+    assert [one for one in checks if one.failed and "-http-" not in one.id] == []
+    passed = {one.scenario for one in checks}
+    assert len(passed) >= 15
+    assert {"server-initialize", "server-stateless", "caching", "tools-call-error"} <= passed
+    assert sum(not one.failed for one in checks if one.scenario == "server-stateless") >= 17
 
 
 @pytest.mark.parametrize("name", ["completion-complete", "json-schema-2020-12"])
