@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
+from support.train.preference_data import save_tiny_model
 
 from trainmaster.runs.render import render_spec
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import RenderAnswer
 from trainmaster.words.errors import UsageError
 
 _SPEC = """\
@@ -45,6 +50,82 @@ def test_the_bundle_that_a_launch_would_place_is_written_whole(
     assert workspace.control.runs() == []
 
 
+@pytest.fixture
+def rendered(workspace: Workspace, corpus: Path, tmp_path: Path) -> Path:
+    """The bundle, copied with other times to a place where nothing else of it is left."""
+
+    async def render() -> None:
+        await render_spec(workspace, _SPEC.format(corpus=corpus), tmp_path / "bundle")
+
+    anyio.run(render)
+    copied = tmp_path / "elsewhere"
+    shutil.copytree(tmp_path / "bundle", copied, copy_function=shutil.copyfile)
+    shutil.rmtree(tmp_path / "bundle")
+    corpus.rename(tmp_path / "gone")
+    return copied
+
+
+@pytest.mark.slow
+def test_a_copied_folder_trains_by_hand_and_shows_its_state(rendered: Path) -> None:
+    done = by_hand(rendered)
+    assert done.returncode == 0, done.stderr
+    assert (rendered / "final" / "model.safetensors").is_file()
+    page = (rendered / "training_status.md").read_text()
+    assert "State: **completed**" in page and "step 20 of 20" in page
+    index = json.loads((rendered / "checkpoints_index.json").read_text())
+    assert [(one["step"], one["verified"]) for one in index["checkpoints"]][-1] == (20, True)
+
+
+def test_a_copied_folder_whose_data_was_changed_is_refused(rendered: Path) -> None:
+    (text,) = (one for one in (rendered / "data").rglob("*") if one.is_file())
+    text.write_text(text.read_text().swapcase())
+    done = by_hand(rendered)
+    assert done.returncode != 0
+    assert "changed since the plan" in done.stderr
+    assert not (rendered / "events.jsonl").exists()
+
+
+def by_hand(folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    command = ["sh", str(folder / "train.sh")]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.slow
+def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
+    workspace: Workspace, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save_tiny_model(tmp_path / "tiny")
+    spec = (
+        f"name: tuned\nframework: hf\nmodel: {{path: {model}}}\n"
+        f"data: {{sources: [{{path: {corpus}}}], seq_len: 32}}\nsteps: 4\nhost: debug\n"
+    )
+
+    async def render(folder: str) -> RenderAnswer:
+        return await render_spec(workspace, spec, tmp_path / folder)
+
+    whole = anyio.run(render, "whole")
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    place = config["model"]["path"]
+    assert place == config["data"]["tokenizer"] == "inputs/model/tiny"
+    copied = tmp_path / "whole" / place / "model.safetensors"
+    assert copied.read_bytes() == (model / "model.safetensors").read_bytes()
+    assert str(tmp_path) not in json.dumps({**config, "environment": None})
+    assert whole.files[:3] == ["config.json", "data", "inputs"]
+
+    monkeypatch.setattr("trainmaster.runs.portable_bundle.MOST_BYTES", 100)
+    parted = anyio.run(render, "parted")
+    assert [one.partition(" has ")[0] for one in parted.warnings or ()][:2] == [
+        "The data",
+        "The model",
+    ]
+    config = json.loads((tmp_path / "parted" / "config.json").read_text())
+    assert config["model"]["path"] == str(model)
+    assert not {"data", "inputs"} & set(parted.files)
+
+
 def test_a_tool_writes_it_below_the_downloads_and_nowhere_else(
     environment: dict[str, str], corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +141,9 @@ def test_a_tool_writes_it_below_the_downloads_and_nowhere_else(
             refused = await error_of(client, "render", spec=outside, folder="shown")
             assert refused.startswith("POLICY_FILE: ")
             answer = await answer_of(client, "render", spec=spec, folder="shown")
-            assert answer["next_step"].endswith('`launch(spec="SPEC")` starts the same.')
+            assert answer["next_step"].endswith(
+                '`launch(spec="SPEC")` starts the same under supervision.'
+            )
             return str(answer["folder"])
 
     folder = Path(anyio.run(call))

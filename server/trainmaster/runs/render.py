@@ -8,11 +8,13 @@ import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from trainer_runtime.core.files.private import share
 from trainmaster.plan.render import Bundle, render
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
+from trainmaster.runs.portable_bundle import Portable, copy_inputs, portable
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
 from trainmaster.words.assets import find_assets
@@ -28,7 +30,7 @@ async def render_spec(
     sets: Sequence[str] = (),
 ) -> RenderAnswer:
     """Plan a spec as a launch would, and write what would be placed on the host into `folder`,
-    which must not exist or be empty. The run's id is the spec's name.
+    which must not exist or be empty, with its data and models. The run's id is the spec's name.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, the folder holds something.
@@ -38,9 +40,11 @@ async def render_spec(
     _refuse_full(folder)
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
     plan_run.refuse_unlaunchable(planned)
-    bundle = render(planned.plan, planned.spec.name, find_assets())
     try:
-        _write(bundle, folder)
+        found = portable(planned)
+        plan = planned.plan.model_copy(update={"config": found.config})
+        bundle = render(plan, planned.spec.name, find_assets())
+        _write(bundle, found, folder)
     except OSError as error:
         raise StorageError(
             "ROOT_NOT_WRITABLE",
@@ -51,10 +55,11 @@ async def render_spec(
     return RenderAnswer(
         name=planned.spec.name,
         folder=str(folder),
-        files=sorted({path.partition("/")[0] for path in bundle.files}),
-        warnings=list(planned.plan.warnings) or None,
-        next_step="Read train.py, and training_config.yaml for the reason of each value; "
-        "`trainmaster launch SPEC` starts the same.",
+        files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
+        warnings=[*found.warnings, *planned.plan.warnings] or None,
+        next_step=f"Read train.py, and training_config.yaml for the reason of each value. "
+        f"`cd {quote(str(folder))} && sh train.sh` trains there, on this machine or where the "
+        "folder is copied to; `trainmaster launch SPEC` starts the same under supervision.",
     )
 
 
@@ -85,7 +90,7 @@ def _refuse_full(folder: Path) -> None:
         )
 
 
-def _write(bundle: Bundle, folder: Path) -> None:
+def _write(bundle: Bundle, found: Portable, folder: Path) -> None:
     """All files, or no folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -94,6 +99,7 @@ def _write(bundle: Bundle, folder: Path) -> None:
             target = part / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
+        copy_inputs(found, part)
         for place in (part, *part.rglob("*")):
             share(place)
         for path in bundle.executable:

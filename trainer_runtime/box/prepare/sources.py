@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_sources
 from trainer_runtime.core.config import DataConfig, RunConfig, SourceConfig
-from trainer_runtime.core.files.corpus import SHARDS, CorpusFile, Source, fingerprint, list_files
+from trainer_runtime.core.files.corpus import (
+    SHARDS,
+    CorpusFile,
+    Source,
+    content_digests,
+    fingerprint,
+    list_files,
+)
 
 Report = Callable[[str], None]
 
@@ -45,7 +52,8 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
         for source in data.sources
     ]
     tokenizer = data.tokenizer_digest or data.tokenizer
-    found = fingerprint(sources, tokenizer, data.seq_len, data.form or SHARDS)
+    digests = _digests(sources) if data.by_content else None
+    found = fingerprint(sources, tokenizer, data.seq_len, data.form or SHARDS, digests=digests)
     if found != data.fingerprint:
         raise DataUnusableError(
             f"the files of {', '.join(source.path for source in sources)} changed since the plan "
@@ -64,6 +72,15 @@ def file_path(source: Source, document: CorpusFile) -> Path:
     """The location of a source's document."""
     root = Path(source.path)
     return root / document.name if root.is_dir() else root
+
+
+def _digests(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for source in sources:
+        found |= content_digests(
+            source, {file.name: file_path(source, file) for file in source.files}
+        )
+    return found
 
 
 def _listed(source: SourceConfig) -> Source:

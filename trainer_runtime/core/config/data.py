@@ -62,7 +62,7 @@ class DataConfig:
     """`tokenizer` is `byte` or a folder of the host; `tokenizer_digest` identifies it.
 
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
-    reads.
+    reads. `by_content`: the fingerprint is of the files' content, not of their times.
     """
 
     sources: tuple[SourceConfig, ...]
@@ -75,6 +75,7 @@ class DataConfig:
     form: str | None = None
     skip: tuple[Skip, ...] = ()
     upload: UploadConfig | None = None
+    by_content: bool = False
 
     @classmethod
     def of(cls, fields: Fields) -> DataConfig:
@@ -90,6 +91,7 @@ class DataConfig:
             form=fields.find_text("form"),
             skip=tuple(map(Skip.of, fields.sections("skip"))),
             upload=UploadConfig.of(upload) if upload is not None and upload.values else None,
+            by_content=fields.flag("by_content", False),
         )
 
     @property

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.protected import (
@@ -167,11 +167,19 @@ def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
     return tuple(sorted(found, key=lambda file: file.name))
 
 
-def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int, form: str = SHARDS) -> str:
+def fingerprint(
+    sources: Sequence[Source],
+    tokenizer: str,
+    seq_len: int,
+    form: str = SHARDS,
+    *,
+    digests: Mapping[tuple[str, str], str] | None = None,
+) -> str:
     """Sixteen hexadecimal digits that change with any file's name, size or time of change.
 
     `tokenizer` is `byte`, or a digest of what another one is. `seq_len` counts because the held-out
-    share is at least one sequence. `form`: what is made of the files (`data.form`).
+    share is at least one sequence. `form`: what is made of the files (`data.form`). With `digests`
+    (see `content_digests`) the content counts instead of the time, which a copy may not keep.
     """
     described: dict[str, Any] = {
         "shard_format": SHARD_FORMAT,
@@ -179,7 +187,17 @@ def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int, form: s
         "tokenizer": tokenizer,
         "seq_len": seq_len,
         "sources": [
-            [source.name, [[file.name, file.size_bytes, file.modified_ns] for file in source.files]]
+            [
+                source.name,
+                [
+                    [
+                        file.name,
+                        file.size_bytes,
+                        digests[source.name, file.name] if digests else file.modified_ns,
+                    ]
+                    for file in source.files
+                ],
+            ]
             for source in sources
         ],
     }
@@ -192,6 +210,19 @@ def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int, form: s
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def content_digests(source: Source, paths: Mapping[str, Path]) -> dict[tuple[str, str], str]:
+    """The SHA-256 of each of a source's files, by the names of both; `paths`: where they lie.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    found = {}
+    for file in source.files:
+        with paths[file.name].open("rb") as opened:
+            found[source.name, file.name] = _sha256(opened)
+    return found
+
+
 def listing_digest(sources: Sequence[Source]) -> str:
     """Hexadecimal digits that identify these sources' files; the same that `receive`
     writes into `.complete` for a tree with a folder for each source."""
@@ -201,6 +232,13 @@ def listing_digest(sources: Sequence[Source]) -> str:
         for file in source.files
     ]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _sha256(opened: BinaryIO) -> str:
+    digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
+    while block := opened.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def _corpus_file(path: Path, name: str) -> CorpusFile:

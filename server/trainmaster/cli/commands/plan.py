@@ -51,7 +51,11 @@ def render(
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the scripts and configuration that a launch would place; starts nothing."""
+    """Write the folder that a launch would place, with its data; starts nothing.
+
+    It trains by `sh train.sh` wherever it is copied to, with Python and PyTorch alone.
+    """
+    from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
     from trainmaster.runs.render import render_spec
 
     target = folder.expanduser().absolute()

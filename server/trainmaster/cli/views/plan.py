@@ -8,7 +8,7 @@ from typing import Any
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import setting, value
 from trainmaster.cli.views.views import Block, Grid, view
-from trainmaster.words.answers.runs import PlanAnswer
+from trainmaster.words.answers.runs import PlanAnswer, RenderAnswer
 
 
 @view.register
@@ -22,6 +22,15 @@ def _(answer: PlanAnswer) -> list[Block]:
         *(f"Warning: {warning}" for warning in answer.warnings),
         *([f"Unattended: {answer.unattended}"] if answer.unattended else []),
         *([f"Next: {answer.next_step}"] if answer.next_step else []),
+    ]
+
+
+@view.register
+def _(answer: RenderAnswer) -> list[Block]:
+    return [
+        f"{answer.name} in {answer.folder}: {', '.join(answer.files)}",
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
+        f"Next: {answer.next_step}",
     ]
 
 

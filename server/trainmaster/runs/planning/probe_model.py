@@ -158,7 +158,7 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
         return await _own_tokenizer(probe, model)
     if chosen.startswith(("/", ON_BOX)):
         found = await _tokenizer_folder(probe, chosen)
-        there = _placed(probe, chosen, _of_tokenizer(chosen))
+        there = _placed(probe, chosen, tokenizer_files(chosen))
         return _tokenizer_facts(found).model_copy(update={"path": chosen, **there})
     if is_offline(probe.spec.env):
         path = await _cached(probe, chosen, None, "data.tokenizer")
@@ -260,7 +260,7 @@ def _placed(probe: _Probe, path: str, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _of_tokenizer(path: str) -> list[str]:
+def tokenizer_files(path: str) -> list[str]:
     """The files of a folder that belong to a tokenizer."""
     if path.startswith(ON_BOX) or not Path(path).is_dir():
         return []

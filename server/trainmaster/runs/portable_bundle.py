@@ -1,0 +1,152 @@
+"""A rendered folder that trains wherever it is copied to: its data and models lie inside it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.files.corpus import (
+    ON_BOX,
+    SHARDS,
+    Source,
+    content_digests,
+    fingerprint,
+    list_files,
+)
+from trainer_runtime.core.files.model_folder import read_model_folder
+from trainmaster.backends import LOCAL
+from trainmaster.plan.decisions.memory import GIB
+from trainmaster.plan.facts import FolderFacts
+from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.planning.probe_model import tokenizer_files
+
+# What is copied without a question; a larger corpus or model stays where it is.
+MOST_BYTES = 4 << 30
+_CACHE = "cache"
+
+
+@dataclass(slots=True)
+class Portable:
+    """`config`: with paths relative to the folder. `copies`: files of this machine by their place
+    in the folder. `warnings`: what keeps it from training elsewhere."""
+
+    config: dict[str, Any]
+    copies: dict[str, Path] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def portable(planned: Planned) -> Portable:
+    """The config of a folder that holds its inputs, as far as they lie on this machine.
+
+    What the hub has is downloaded into the folder's own cache when it prepares.
+
+    Raises:
+        OSError: a file of the data can't be read.
+    """
+    found = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
+    _take_sources(planned, found)
+    for what, facts in (("model", planned.model), ("tokenizer", planned.tokenizer)):
+        if facts is not None and facts.path is not None:
+            _take_folder(planned, what, facts, found)
+    return found
+
+
+def copy_inputs(found: Portable, folder: Path) -> None:
+    """Raises: OSError: a file can't be read, or `folder` can't take it."""
+    for place, path in found.copies.items():
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _take_sources(planned: Planned, found: Portable) -> None:
+    data = found.config["data"]
+    listed = {name: path for name, path in _sources(planned) if path is not None}
+    size = sum(one.size_bytes for one in planned.corpus.sources)
+    if len(listed) < len(data["sources"]):
+        found.warnings.append(_left("data", f"is on {planned.spec.host}"))
+        return
+    if size > MOST_BYTES:
+        found.warnings.append(_left("data", f"has {size / GIB:.1f} GiB"))
+        return
+    sources: list[Source] = []
+    digests: dict[tuple[str, str], str] = {}
+    for entry in data["sources"]:
+        path = listed[entry["name"]]
+        files = list_files(path, entry["format"])
+        place = f"data/{entry['name']}" + ("" if path.is_dir() else f"/{path.name}")
+        source = Source(entry["name"], place, files, entry["format"])
+        inside = {file.name: path / file.name if path.is_dir() else path for file in files}
+        digests |= content_digests(source, inside)
+        for file in files:
+            found.copies[f"data/{entry['name']}/{file.name}"] = inside[file.name]
+        entry["path"] = place
+        sources.append(source)
+    tokenizer = data.get("tokenizer_digest") or data["tokenizer"]
+    data["by_content"] = True
+    data["fingerprint"] = fingerprint(
+        sources, tokenizer, data["seq_len"], data.get("form") or SHARDS, digests=digests
+    )
+    if data.pop("upload", None) is not None and data["prepare"] == "here":
+        data["prepare"] = "box"
+
+
+def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portable) -> None:
+    path = str(facts.path)
+    if not _is_here(planned, path):
+        found.warnings.append(_left(what, f"is on {planned.spec.host}"))
+        return
+    folder = Path(path.removeprefix(ON_BOX))
+    is_model = what == "model"
+    names = (
+        [name for name, _ in read_model_folder(str(folder)).files]
+        if is_model
+        else tokenizer_files(str(folder))
+    )
+    size = sum((folder / name).stat().st_size for name in names)
+    if size > MOST_BYTES:
+        found.warnings.append(_left(what, f"has {size / GIB:.1f} GiB"))
+        return
+    place = f"inputs/{what}/{folder.name}"  # LitGPT tells a model by its folder's name
+    found.copies |= {f"{place}/{name}": folder / name for name in names}
+    config = found.config
+    used = facts.folder(_CACHE)
+    if is_model and "path" in config["model"]:
+        config["model"]["path"] = place
+    if config["data"]["tokenizer"] == used:
+        config["data"]["tokenizer"] = place
+    inputs = [one for one in config.pop("inputs", ()) if one["what"] != what]
+    if inputs:
+        config["inputs"] = inputs
+
+
+def _sources(planned: Planned) -> Iterator[tuple[str, Path | None]]:
+    """Where each source lies on this machine."""
+    uploaded = planned.config["data"].get("upload", {}).get("sources", {})
+    for source in planned.config["data"]["sources"]:
+        given = next(one for one in planned.corpus.sources if one.name == source["name"]).path
+        path = uploaded.get(source["name"], given)
+        yield source["name"], Path(path.removeprefix(ON_BOX)) if _is_here(planned, path) else None
+
+
+def _is_here(planned: Planned, path: str) -> bool:
+    return planned.spec.host == LOCAL or not path.startswith(ON_BOX)
+
+
+def _left(what: str, reason: str) -> str:
+    return f"The {what} {reason} and is not in the folder: it is read where it is."
+
+
+def _with_cache(value: Any, cache: str) -> Any:
+    """The document with a cache below the folder instead of the host's."""
+    if isinstance(value, dict):
+        return {name: _with_cache(one, cache) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_cache(one, cache) for one in value]
+    if isinstance(value, str) and (value == cache or value.startswith(f"{cache}/")):
+        return _CACHE + value[len(cache) :]
+    return value
