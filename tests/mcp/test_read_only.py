@@ -214,6 +214,7 @@ ACTING_COMMANDS = {
         "provision-worker",
         "send-alerts",
         "install",
+        "rebuild",  # ingests what is mirrored
         "read-log",  # keeps what it read in the home, for the call that awaits it
     ),
 }

@@ -42,13 +42,14 @@ def plant(workspace: Workspace, name: str, *journal: EventBody, ago_s: float = 6
     run_id = f"{name}-abc{len(workspace.control.runs()):03d}".translate(str.maketrans("01", "xy"))
     run = Run(run_id, name, time.time(), "nowhere", "", _CONFIG, {}, {}, closed=True)
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "process", "/x", None)
+    metrics = workspace.metrics  # opened before anything is mirrored: nothing is to be rebuilt
     mirror = workspace.mirror.of(run_id, 1)
     steps = [metric(n, 3.0 - n / 100, step_time_s=2.0) for n in range(1, 40)]
     first_t = time.time() - ago_s
     events = lines((started(0, 1000), *steps), first_t=first_t)
     mirror.append("attempts/1/events.jsonl", b"".join(events))
     mirror.append("supervisor.jsonl", b"".join(lines(journal, first_t=first_t)))
-    ingest_placement(workspace.metrics, mirror, run_id, 1)
+    ingest_placement(metrics, mirror, run_id, 1)
     return run_id
 
 

@@ -38,7 +38,7 @@ from trainmaster.store.control.instances import RentState
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.ingest import MOST_REFUSED_LINES, Ingest, MirrorGrowth
 from trainmaster.sync.last_pass import last_pass
-from trainmaster.sync.rebuild import replay
+from trainmaster.sync.replay import replay
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.paths import Home
 

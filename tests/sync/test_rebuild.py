@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 from support.box.logical_clock import contents
+from support.runs.planted_mirror import lose_metrics, plant_mirror
 from support.runs.running_run import run_async, small_spec
 
+from trainer_runtime.core.files.durable import try_lock
 from trainmaster.cli import run as command
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import until_closed
 from trainmaster.runs.status import get_status, query_metrics
 from trainmaster.runs.wait import wait_for_event
-from trainmaster.sync.rebuild import replay, replay_if_new
+from trainmaster.sync.rebuild import rebuild, rebuild_within
+from trainmaster.sync.replay import replay
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.errors import StorageError
 
@@ -60,9 +64,9 @@ def test_a_database_that_was_lost_comes_back_by_itself(
             path.unlink()
         with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
             assert opened.metrics.replay_due
-            replay_if_new(opened, within_s=0.0)
+            assert not rebuild_within(opened, 0.0, piece_bytes=1024)
             assert opened.metrics.replay_due
-            replay_if_new(opened)
+            rebuild(opened)
             assert contents(opened.metrics) == before
             assert not opened.metrics.replay_due
             metrics = await query_metrics(opened, [run], keys=["loss"], everything=True)
@@ -109,3 +113,17 @@ def test_a_program_of_an_older_version_writes_nothing_into_a_newer_ones_database
 def test_replay_of_an_empty_home_finds_nothing(workspace: Workspace) -> None:
     answer = run_async(lambda: replay(workspace))
     assert (answer.runs, answer.points) == (0, 0)
+
+
+def test_commands_show_people_that_an_answer_is_incomplete(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant_mirror(workspace, "long", 50)
+    lose_metrics(workspace)
+    lock = try_lock(workspace.home.rebuild_lock)
+    assert lock is not None
+    assert command(["runs"]) == 0
+    assert "Incomplete: The metrics database is being rebuilt" in capsys.readouterr().out
+    os.close(lock)
+    assert command(["runs"]) == 0
+    assert "Incomplete" not in capsys.readouterr().out

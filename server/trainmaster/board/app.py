@@ -18,7 +18,7 @@ from trainmaster.board.reads import CurvesQuery, Reads
 from trainmaster.board.remembered import Remembered
 from trainmaster.metrics.plots.palette import stylesheet
 from trainmaster.store.failures import as_error
-from trainmaster.sync.rebuild import replay_if_new
+from trainmaster.sync.rebuild import rebuild_behind
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.plot import as_axis
@@ -32,7 +32,6 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _LONGEST_NAME = 200
-_LONGEST_REPLAY_S = 5.0
 
 
 class BoardApp:
@@ -84,8 +83,7 @@ class BoardApp:
     ) -> Response:
         self.seen_t = time.monotonic()
         try:
-            if self._workspace.metrics.replay_due:
-                replay_if_new(self._workspace, within_s=_LONGEST_REPLAY_S)
+            rebuild_behind(self._workspace)
             held = await self._remembered.answer(asked, make)
         except Exception as error:
             known = as_error(error, self._workspace.home, request.url.path)

@@ -96,6 +96,7 @@ LISTED = (
     Listed("maintenance", "replay", acts=True, section=INSTALLATION),
     Listed("maintenance", "tick_part", name="tick-part", hidden=True),
     Listed("maintenance", "transfer", hidden=True),
+    Listed("maintenance", "rebuild", hidden=True),
     Listed("maintenance", "read_log", name="read-log", hidden=True),
     Listed("maintenance", "provision_worker", name="provision-worker", hidden=True),
     Listed("alerts", "send_alerts", name="send-alerts", hidden=True),

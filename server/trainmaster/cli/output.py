@@ -29,6 +29,8 @@ def emit(answer: Answer, as_json: bool) -> None:
     from trainmaster.cli.views.views import view
 
     blocks = view(answer.advising())
+    if (lacking := getattr(answer, "incomplete", None)) is not None:
+        blocks = [*blocks, f"Incomplete: {lacking}"]
     if is_for_a_person(sys.stdout):
         _print_rich(blocks)
     else:

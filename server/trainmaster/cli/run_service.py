@@ -21,20 +21,25 @@ def ask(
     *,
     shows_progress: bool = False,
     replays: bool = True,
+    whole: bool = False,
     ends: bool = False,
 ) -> Answered:
     """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
 
     A spinner shows on the terminal when the call takes long, unless it `shows_progress` itself.
-    `replays`: a metrics database that is new is rebuilt from the mirror first. `ends`: it is to be
-    done on a full disk too, and may be done twice. Where the metrics database turns out to be
-    damaged, what only reads, or `ends`, is called again: by then it is set aside.
+    `replays`: a metrics database that is new is rebuilt from the mirror first: to its end where
+    the call acts by it or, `whole`, waits for what it reports; else for a moment, then in the
+    background. `ends`: it is to be done on a full disk too, and may be done twice. Where the
+    metrics database turns out to be damaged, what only reads, or `ends`, is called again: by then
+    it is set aside.
 
     Raises: TrainmasterError, whatever the service raises.
     """
 
     import asyncio
     import logging
+
+    from trainmaster.store.action_log import is_acting, record_answer
 
     # It warns of each write to a broken connection; the consequence is raised as an error.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
@@ -49,15 +54,13 @@ def ask(
             give_up_reserve(find_home(os.environ))
         with open_workspace(os.environ) as workspace:
             if replays and workspace.metrics.replay_due:
-                from trainmaster.sync.rebuild import replay_if_new
+                from trainmaster.sync.rebuild import rebuild, rebuild_behind
 
-                replay_if_new(workspace)
+                (rebuild if whole or is_acting() else rebuild_behind)(workspace)
             try:
                 return await call(workspace)
             finally:
                 await workspace.disconnect()
-
-    from trainmaster.store.action_log import is_acting, record_answer
 
     with nullcontext() if shows_progress else spinner():
         try:

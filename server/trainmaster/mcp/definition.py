@@ -54,8 +54,6 @@ ENDS = ToolAnnotations(
 
 # What opens the workspace of an environment's home.
 Opener = Callable[[Mapping[str, str]], AbstractContextManager["Workspace"]]
-# Of a call; what is left then is taken in by the next one.
-_LONGEST_REPLAY_S = 20.0
 _only_reads: ContextVar[bool] = ContextVar("only_reads", default=False)
 
 
@@ -115,10 +113,27 @@ class OpenWorkspace:
             if not self._read_only:
                 self._background.begin(self._workspace)
         if self._workspace.metrics.replay_due:
-            from trainmaster.sync.rebuild import replay_if_new
+            from trainmaster.sync.rebuild import rebuild_behind
 
-            replay_if_new(self._workspace, within_s=_LONGEST_REPLAY_S)
+            rebuild_behind(self._workspace)
         return self._workspace
+
+    async def rebuilt(self, within_s: float) -> None:
+        """Wait until the metrics database is complete.
+
+        Raises:
+            StateError: `METRICS_BEING_REBUILT`.
+            StorageError: the home can't be used.
+        """
+        import sqlite3
+
+        try:
+            if self.get().metrics.replay_due:
+                from trainmaster.sync.rebuild import await_rebuilt
+
+                await await_rebuilt(self.get(), within_s)
+        except sqlite3.Error as error:
+            raise self.storage_error(error) from error
 
     def storage_error(self, error: sqlite3.Error) -> StorageError:
         """What an error of a database means; a damaged one is opened again by the next call."""

@@ -42,6 +42,7 @@ from trainmaster.words.roles import Role
 LONGEST_CALL_S = 45.0
 _LONGEST_NAME = 80
 _MOST_PROBLEMS = 5
+_AWAITS = frozenset({"wait_for_event"})
 
 
 class AnsweringServer(MCPServer[OpenWorkspace]):
@@ -52,6 +53,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     """
 
     longest_call_s = LONGEST_CALL_S
+    # What is waited of it until the metrics database is rebuilt.
+    longest_rebuild_s = 30.0
     # Between two reports of a call's progress: clients give up a call that is silent for long.
     heartbeat_s = 2.0
     # The tools whose calls the home's action log records.
@@ -138,7 +141,10 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     async def _called(
         self, name: str, given: dict[str, Any], context: Context[OpenWorkspace, Any] | None
     ) -> CallToolResult | InputRequiredResult:
-        """What only reads is called again where it met damage: by then that is set aside."""
+        """What only reads is called again where it met damage: by then that is set aside. What acts
+        or awaits events does so by complete records."""
+        if context is not None and (name in self.acting or name in _AWAITS):
+            await context.request_context.lifespan_context.rebuilt(self.longest_rebuild_s)
         try:
             return await super().call_tool(name, given, context)
         except UnexpectedToolError as failure:

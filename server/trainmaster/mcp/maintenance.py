@@ -119,6 +119,11 @@ class _Rounds:
     async def _make_one(self) -> None:
         from trainmaster.runs.maintain import maintain
 
+        if self._workspace.metrics.replay_due:
+            from trainmaster.sync.rebuild import rebuild_behind
+
+            rebuild_behind(self._workspace)
+            return  # what is due is known once the records are complete
         runs = [run for run in self._due() if not self._is_away(run)]
         self._opened = {run.run_id for run in runs if not run.closed}
         await maintain(self._workspace, runs)

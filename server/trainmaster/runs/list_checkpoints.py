@@ -41,6 +41,7 @@ async def list_checkpoints(
         resume_from=index["resume_from"],
         superseded=[_checkpoint_row(entry) for entry in index["superseded"]] or None,
         unreachable=view.unreachable,
+        incomplete=view.incomplete,
     )
     if view.run.cleaned:
         there = await workspace.backend(view.run.host).contents(view.run.run_id)

@@ -11,6 +11,7 @@ from trainmaster.store.control.run_list import End, ListedRun
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import end_of, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RunRow, RunsAnswer
@@ -38,7 +39,7 @@ async def list_runs(
     """
     _check_state(state)
     after = None if cursor is None else _last_listed(workspace, cursor)
-    failures = Failures(workspace.home)
+    lacking, failures = incomplete(workspace), Failures(workspace.home)
     for host in workspace.control.hosts_of_open_runs():
         with failures.caught(host):
             await catch_up(workspace, host)
@@ -60,6 +61,7 @@ async def list_runs(
         more=more or None,
         cursor=rows[limit - 1].run_id if more else None,
         failed=failures.rows,
+        incomplete=lacking,
     )
 
 

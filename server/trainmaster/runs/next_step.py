@@ -32,6 +32,8 @@ _STALL = "stall"
 
 def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     """One sentence with the next step for an operator or agent."""
+    if view.incomplete is not None:
+        return f"Its records are being rebuilt: `trainmaster status {view.run.run_id}` in a while."
     return _of_attached(view) if view.run.is_attached else _of_ours(view, findings)
 
 

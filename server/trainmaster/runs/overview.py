@@ -21,6 +21,7 @@ from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.keeper_state import keeper_problem
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.overview import OverviewAnswer
@@ -72,6 +73,7 @@ def overview_on_record(workspace: Workspace) -> OverviewAnswer:
 def _on_record(
     workspace: Workspace, now: float, since_t: float, failures: Failures
 ) -> OverviewAnswer:
+    lacking = incomplete(workspace)
     views = [
         view
         for run in _chosen(workspace, since_t)
@@ -86,6 +88,8 @@ def _on_record(
         _Pressing(2, f"not read: {one.subject}: {one.code}", "`trainmaster doctor` checks it.")
         for one in failures.rows or ()
     ]
+    if lacking is not None:
+        pressing.append(_Pressing(-1, lacking, "That continues in the background."))
     pressing.sort(key=lambda one: one.rank)
     listed = {one.run for one in pressing}
     others = [view for view in views if view.run.name not in listed]

@@ -27,6 +27,7 @@ from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED
@@ -111,9 +112,11 @@ async def query_metrics(
     """
     from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
+    lacking = incomplete(workspace)
     if not runs:
         keys = keys or ("val_loss", "loss")
-        return rank_runs(workspace, keys, limit=points or MOST_RANKED, among=among)
+        ranked = rank_runs(workspace, keys, limit=points or MOST_RANKED, among=among)
+        return ranked.model_copy(update={"incomplete": lacking})
     if among != ALL_RUNS:
         raise bad_argument("label", "Filters are for ranking runs.", "Leave them or the runs out.")
     sources: list[Source] = []
@@ -125,7 +128,9 @@ async def query_metrics(
             sources.append(FileSource(name, found, part))
         else:
             sources.append(RunSource(workspace, await refresh(workspace, name), name))
-    return compare_metrics(sources, keys, None if everything else max(0, points), part)
+    answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
+    is_of_runs = any(isinstance(source, RunSource) for source in sources)
+    return answer.model_copy(update={"incomplete": lacking}) if is_of_runs else answer
 
 
 def status_of(view: RunView) -> StatusAnswer:
@@ -165,6 +170,7 @@ def status_of(view: RunView) -> StatusAnswer:
         preparation=_preparation_state(view),
         transfer=_transfer_state(view),
         evidence=evidence_of(view),
+        incomplete=view.incomplete,
         next_step=next_step(view, findings),
     )
 

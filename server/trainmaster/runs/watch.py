@@ -8,6 +8,7 @@ from trainer_runtime.core.status.status_page import loss_curve
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.status import status_of
 from trainmaster.store.failures import Failures
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.watch import WatchAnswer, WatchRow
@@ -41,6 +42,7 @@ class Watch:
 
     def rows(self) -> WatchAnswer:
         """From what is on record now."""
+        lacking = incomplete(self._workspace)
         failures, rows = Failures(self._workspace.home), []
         for run_id, closed in self._runs():
             row = self._ended.get(run_id) if closed else None
@@ -48,7 +50,7 @@ class Watch:
                 row = row or self._row(run_id)
             if row is not None:
                 rows.append(row)
-                if closed:
+                if closed and lacking is None:
                     self._ended[run_id] = row
         is_any = any(one.state not in ("completed", "failed", "stopped") for one in rows)
         open_now = [one for one in self._workspace.control.instances.all() if one.open]
@@ -56,6 +58,7 @@ class Watch:
             runs=rows,
             usd_per_h=round(sum(one.usd_per_h for one in open_now), 2) if open_now else None,
             next_step="trainmaster monitor" if is_any else "trainmaster launch SPEC",
+            incomplete=lacking,
         )
 
     def _runs(self) -> list[tuple[str, bool]]:

@@ -110,9 +110,9 @@ class MetricsStore:
         self._forget()
         where, arguments = ("WHERE run_id = ?", (run_id,)) if run_id else ("", ())
         for table in ("points", "blocks", "stats"):
-            self.connection.execute(
-                f"DELETE FROM {table} WHERE sid IN (SELECT sid FROM series {where})", arguments
-            )
+            # A table that is cleared without a condition is not read.
+            of_run = f"WHERE sid IN (SELECT sid FROM series {where})" if run_id else ""
+            self.connection.execute(f"DELETE FROM {table} {of_run}", arguments)
         for table in ("series", "offsets", "folds", "events", "left_out", *REFUSALS_TABLES):
             self.connection.execute(f"DELETE FROM {table} {where}", arguments)
 
@@ -123,6 +123,11 @@ class MetricsStore:
             (run_id, placement, name),
         ).fetchone()
         return int(row[0]) if row else 0
+
+    def ingested_bytes(self) -> int:
+        """Of all mirrored files."""
+        row = self.connection.execute("SELECT coalesce(sum(offset), 0) FROM offsets").fetchone()
+        return int(row[0])
 
     def move_offset(self, run_id: str, placement: int, name: str, *, old: int, new: int) -> bool:
         """Record how many bytes have been ingested; False, and nothing recorded, where another
@@ -289,6 +294,10 @@ class MetricsStore:
     def replay_due(self) -> bool:
         """Whether the database is new, and the mirrors have not been ingested yet."""
         return self.connection.execute("SELECT 1 FROM replays").fetchone() is not None
+
+    def expect_replay(self) -> None:
+        """Have the mirrors ingested as into a new database; what is ingested stays."""
+        self.connection.execute("INSERT OR IGNORE INTO replays VALUES (1)")
 
     def replayed(self) -> None:
         self.connection.execute("DELETE FROM replays")

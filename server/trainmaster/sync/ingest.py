@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -70,14 +70,31 @@ class Ingest:
         """
         held = self._store.refusals.quarantined()
         free = [one for one in grown if (one.run_id, one.placement) not in held]
+        while free:
+            free = self.take_portion(free)
+
+    def take_portion(self, grown: Sequence[MirrorGrowth]) -> list[MirrorGrowth]:
+        """Ingest a portion of each; those that have more. As `take_in` otherwise."""
         try:
-            while free:
-                free = self._together(free)
+            return self._together(grown)
         except Exception as error:
             if is_of_the_database(error):
                 raise
-            for one in free:
-                self._alone(one)
+            return [one for one in grown if self._alone(one)]
+
+    def lag_bytes(self, grown: MirrorGrowth) -> int:
+        """How much of a mirror is not ingested; 0 where it can't be read."""
+        run_id, placement, mirror = grown.run_id, grown.placement, grown.mirror
+        try:
+            sizes = {source.key: mirror.size(source.name) for source in _sources(mirror)}
+        except OSError:
+            return 0
+        offset = self._store.offset
+        return sum(max(0, size - offset(run_id, placement, key)) for key, size in sizes.items())
+
+    def forget(self, run_id: str, placement: int) -> None:
+        """Drop what is cached of a placement."""
+        self._sources.pop((run_id, placement), None)
 
     def _together(self, grown: Iterable[MirrorGrowth]) -> list[MirrorGrowth]:
         """A portion of each in one transaction: everything, or nothing; those that have more."""
@@ -91,15 +108,16 @@ class Ingest:
             self._sources.clear()  # they hold what was not committed
             raise
 
-    def _alone(self, grown: MirrorGrowth) -> None:
+    def _alone(self, grown: MirrorGrowth) -> bool:
+        """A portion of one; True where it has more."""
         try:
-            while self._together([grown]):
-                pass
+            return bool(self._together([grown]))
         except Exception as error:
             if is_of_the_database(error):
                 raise
             with self._store.writing():
                 self._store.refusals.quarantine(grown.run_id, grown.placement, _quarantine(error))
+            return False
 
     def closed(self, run_id: str, placement: int) -> int | None:
         """The newest request answered by the host, where it has nothing more to write."""
@@ -157,19 +175,6 @@ def ingest_placement(
         return False
     Ingest(store).take_in([MirrorGrowth(run_id, placement, mirror, None)])
     return True
-
-
-def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int) -> None:
-    """The same, within the caller's `store.writing()`.
-
-    Raises:
-        Exception: of any kind, for files that can't be folded.
-    """
-    grown = MirrorGrowth(run_id, placement, mirror, None)
-    for source in _sources(mirror):
-        if mirror.size(source.name) > store.offset(run_id, placement, source.key):
-            while _ingest_portion(store, grown, source):
-                pass
 
 
 def _quarantine(error: Exception) -> Quarantine:

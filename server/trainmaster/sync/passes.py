@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from trainmaster.backends.follower import Followed, Follower, News
@@ -12,11 +13,14 @@ from trainmaster.store.reserve import Room
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.last_pass import asked_t, record_pass, record_unreachable
 from trainmaster.sync.mask_of_run import MaskOfRun
+from trainmaster.sync.rebuild import PIECE_BYTES, begin_rebuild
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
 # How long lines of runs that nobody waits for may lie in the mirror alone.
 _INGEST_EVERY_S = 5.0
+# How often a rebuild that was killed is continued.
+_REBUILD_EVERY_S = 10.0
 _Placement = tuple[str, int]
 
 
@@ -50,6 +54,7 @@ class Passes:
         self._passes = 0
         self._limit_bytes = run_limit_bytes(workspace.home)
         self._total = TotalQuota(workspace.home)
+        self._rebuild_begun = -math.inf
         self.has_written = False
 
     async def make(self, follower: Follower) -> bool:
@@ -66,11 +71,9 @@ class Passes:
         try:
             news = await follower.copy_new(self._wanted)
         except HostError:
-            self._ingest.take_in(
-                MirrorGrowth(run_id, self._open[run_id][0], followed.mirror, None)
-                for run_id, followed in self._wanted.items()
-            )
-            self._copied.clear()
+            for run_id in self._wanted:
+                self._copied[run_id, self._open[run_id][0]] = None
+            self._take_in(takes_all=True)
             raise
         self._quarantine(news)
         self._note_copied(news)
@@ -176,6 +179,7 @@ class Passes:
             for placement, names in self._copied.items()
             if takes_all or placement[0] == self._awaited
         ]
+        grown = self._not_rebuilt(grown)
         self._ingest.take_in(grown)
         self.has_written = bool(grown)
         has_ended = False
@@ -187,6 +191,17 @@ class Passes:
             if self._is_over(*placement) != was_over:
                 has_ended, self._seen = not was_over, None
         return has_ended
+
+    def _not_rebuilt(self, grown: list[MirrorGrowth]) -> list[MirrorGrowth]:
+        """Without those of which a rebuild of the database has more than a piece to read: they stay
+        among what was copied, and no pass lasts as long as a rebuild."""
+        if not self._workspace.metrics.replay_due:
+            return grown
+        found = [one for one in grown if self._ingest.lag_bytes(one) <= PIECE_BYTES]
+        if len(found) < len(grown) and time.monotonic() - self._rebuild_begun > _REBUILD_EVERY_S:
+            self._rebuild_begun = time.monotonic()
+            begin_rebuild(self._workspace.home)
+        return found
 
     def _close(self, news: News) -> None:
         """Close the runs whose hosts have nothing more to write, once everything is ingested."""

@@ -26,6 +26,7 @@ from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quara
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.preparation import Preparation, preparation_of
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
@@ -42,7 +43,7 @@ class RunView:
     after a success. `transfer`: the transfers of an open run. `preparation`: that of an attempt
     whose trainer has not started yet. `host_is_gone`: the host was a rented instance, and its
     provider no longer lists it. `kernel`: the sessions of a run at Kaggle. `refused`: what of its
-    host's data was not taken in."""
+    host's data was not taken in. `incomplete`: why its records may lack something."""
 
     run: Run
     desired: Desired
@@ -57,6 +58,7 @@ class RunView:
     host_is_gone: bool = False
     kernel: Standing | None = None
     refused: Refused = NOTHING_REFUSED
+    incomplete: str | None = None
 
     @property
     def state(self) -> RunState:
@@ -197,6 +199,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
     """
     found = workspace.control.run(run)
     last = last_pass(workspace.home, found.host)  # first: what it brought is in what is read next
+    lacking = incomplete(workspace)  # before the records, which may be complete a moment later
     refused = workspace.metrics.refusals.of(found.run_id, found.placement)
     try:
         record, attempts = _folded(workspace, found)
@@ -219,12 +222,15 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
         kernel=_kernel(workspace, found),
         refused=refused,
+        incomplete=lacking,
     )
 
 
 def end_of(view: RunView) -> End | None:
     """How the run ended; None while that may change, or its records don't say."""
     if not view.run.closed or not view.ended or view.refused.quarantine is not None:
+        return None
+    if view.incomplete is not None:
         return None
     return End(view.state.value, view.step, view.target_step)
 

@@ -48,7 +48,11 @@ class Workspace:
         Raises:
             StorageError: it can't be used.
         """
-        return MetricsStore(self.home.metrics_db)
+        store = MetricsStore(self.home.metrics_db)
+        if store.replay_due and next(self.mirror.placements(), None) is None:
+            with store.writing():
+                store.replayed()  # there is nothing to rebuild it from
+        return store
 
     def backend(self, host: str) -> Backend:
         """The backend of a host's name.

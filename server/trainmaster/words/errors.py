@@ -89,6 +89,7 @@ CODES: dict[str, Code] = {
     "IDEMPOTENCY_CONFLICT": Code("The idempotency key was used before, for another request."),
     "LOG_NOT_READABLE": Code("A log file can't be read."),
     "LOG_BEING_READ": Code("Reading a long log file takes more time; it continues."),
+    "METRICS_BEING_REBUILT": Code("The metrics database is being rebuilt from the mirror."),
     "HOST_UNKNOWN": Code("No host of this name is known."),
     "HOST_EXISTS": Code("A host of this name is known already."),
     "HOST_UNREACHABLE": Code("The host can't be reached.", Reach.NO_ANSWER),

@@ -134,6 +134,16 @@ class Home:
         """A file of the reading of a long log; see `metrics.read_file`."""
         return self.root / "readings" / f"{name}.{what}"
 
+    @property
+    def rebuild_lock(self) -> Path:
+        """Held by the process that rebuilds `metrics.db`."""
+        return self.root / "rebuild.lock"
+
+    @property
+    def rebuild_progress(self) -> Path:
+        """Done and total bytes of the newest rebuild of `metrics.db`."""
+        return self.root / "rebuild.progress"
+
     def transfer_lock(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.lock"
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from support.core.journal_records import attempt_ended, attempt_starting, state
 from support.machines.rented_instances import HOUR_S, rent, rented
 from support.runs.operator import STEADY, Operator
+from support.runs.planted_journal import PlantedJournal
 from support.runs.running_run import run_async
 
 from trainmaster.machines.renting.idle import (
@@ -21,6 +23,7 @@ from trainmaster.machines.renting.idle import (
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentState
 from trainmaster.store.failures import Failures
+from trainmaster.sync.workspace import Workspace
 from trainmaster.words.settings import Settings
 
 NOW = 1_700_000_000.0
@@ -90,3 +93,16 @@ def test_an_instance_with_a_run_is_idle_only_when_that_is_over(operator: Operato
     assert (
         idle_instances(workspace, time.time(), failures) == []
     )  # the half hour counts from the run's end
+
+
+def test_an_instance_whose_runs_records_are_being_rebuilt_is_kept(workspace: Workspace) -> None:
+    instance, failures = rent(workspace), Failures(workspace.home)
+    run = PlantedJournal(workspace, "ended", instance.host)
+    run.write(attempt_starting(1), attempt_ended(1, "completed"), state("completed"), t=NOW)
+    workspace.control.close_run(run.run_id, 1)
+    later, at_once = time.time() + HOUR_S, Settings(idle_minutes=1.0)
+    assert idle_instances(workspace, later, failures, at_once) == [instance]
+    with workspace.metrics.writing():
+        workspace.metrics.expect_replay()
+    assert idle_instances(workspace, later, failures, at_once) == []
+    assert "METRICS_BEING_REBUILT" in failures.texts[instance.tag]

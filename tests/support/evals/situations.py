@@ -17,7 +17,7 @@ from support.runs.running_run import CommandLine, run_async, small_spec, wait_un
 
 from trainer_runtime.core.protocol.lines import complete_lines
 from trainmaster.backends.debug.trainer import SimulatedTrainer
-from trainmaster.sync.rebuild import replay
+from trainmaster.sync.replay import replay
 from trainmaster.sync.workspace import Workspace, open_workspace
 
 RUN = "gpt"

@@ -27,6 +27,7 @@ class PlantedJournal:
     def __init__(self, workspace: Workspace, name: str, host: str = "gpu1", **config: Any) -> None:
         self.workspace, self.run_id = workspace, f"{name}-abcdef"
         self._seqs = defaultdict[str, int](int)
+        assert workspace.metrics  # opened before anything is mirrored, so that nothing is rebuilt
         if workspace.control.host(host) is None:
             record = HostRecord(name=host, address="127.0.0.1", port=9)
             workspace.control.put_host(record, time.time())

@@ -10,7 +10,7 @@ from support.core.journal_records import EventBody
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.lines import complete_lines, decode, encode
 from trainmaster.runs.maintain import until_closed
-from trainmaster.sync.rebuild import replay
+from trainmaster.sync.replay import replay
 from trainmaster.sync.workspace import Workspace
 
 HALVED = {

@@ -1,4 +1,4 @@
-"""`doctor`, `tick`, `replay` and, unlisted, `transfer` and `provision-worker`: maintenance."""
+"""Maintenance: `doctor`, `tick`, `replay`, and the unlisted commands of detached processes."""
 
 from __future__ import annotations
 
@@ -49,10 +49,8 @@ def tick_part(
     from trainmaster.keeper import parts
 
     is_runs = part == "runs"
-    show(
-        ask(parts.tick_runs if is_runs else parts.tick_instances, replays=is_runs, ends=True),
-        as_json,
-    )
+    service = parts.tick_runs if is_runs else parts.tick_instances
+    show(ask(service, replays=is_runs, whole=True, ends=True), as_json)
 
 
 def replay(
@@ -62,9 +60,23 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the metrics database from the mirrored files; a quarantined run is read again."""
-    from trainmaster.sync import rebuild as service
+    from trainmaster.sync import replay as service
 
-    show(ask(lambda workspace: service.replay(workspace, run)), as_json)
+    show(ask(lambda workspace: service.replay(workspace, run), replays=False), as_json)
+
+
+def rebuild(
+    lock_descriptor: Annotated[
+        int | None, typer.Option("--lock-descriptor", help="The lock, which it holds to its end.")
+    ] = None,
+) -> None:
+    """Rebuild a new metrics database to its end. Started by itself where that takes long."""
+    from trainmaster.sync.rebuild import rebuild_holding
+    from trainmaster.sync.workspace import open_workspace
+
+    del lock_descriptor
+    with open_workspace(os.environ) as workspace:
+        rebuild_holding(workspace)
 
 
 def read_log(
@@ -99,6 +111,7 @@ def transfer(
                 workspace, run, lock_descriptor=descriptor, advance=advance
             ),
             shows_progress=True,
+            whole=True,
         ),
         as_json,
     )

@@ -59,7 +59,7 @@ def monitor(
         )
 
     try:
-        ask(listen, shows_progress=True)
+        ask(listen, shows_progress=True, whole=True)
     except (BrokenPipeError, asyncio.CancelledError):
         return
 

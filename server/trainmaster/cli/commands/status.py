@@ -195,6 +195,6 @@ def wait(
             )
 
     with showing_progress(as_json) as on_progress:
-        answer = ask(wait_here, shows_progress=True)
+        answer = ask(wait_here, shows_progress=True, whole=True)
     emit(answer, as_json)
     raise typer.Exit(exit_code(answer, wanted))

@@ -17,6 +17,7 @@ from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import wanted_here
+from trainmaster.sync.rebuild import rebuild_behind
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
@@ -95,6 +96,9 @@ async def drain(
 async def _drain(
     workspace: Workspace, instance: RentedInstance, request: ReleaseRequest, now: float
 ) -> Drained | None:
+    rebuild_behind(workspace)
+    if workspace.metrics.replay_due:
+        return None  # what is still to be copied is known by the runs' records
     runs = runs_of(workspace, instance)
     open_runs = await _still_open(workspace, runs)
     left_s = instance.lease_end_t + _AFTER_LEASE_S - now

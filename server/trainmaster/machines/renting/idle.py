@@ -11,6 +11,7 @@ from trainmaster.machines.renting.lifecycle import LEASE_OVER
 from trainmaster.machines.renting.release import request_release
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.failures import Failures
+from trainmaster.sync.rebuild_state import refuse_incomplete
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.settings import Settings, read_settings
@@ -106,6 +107,7 @@ def _activities(workspace: Workspace, instance: RentedInstance) -> list[RunActiv
 
 
 def _activity(workspace: Workspace, run_id: str) -> RunActivity:
+    refuse_incomplete(workspace)
     view = load_view(workspace, run_id)
     times = [view.run.created_t, view.record.heartbeat_t, view.record.state_t]
     over = view.ended and view.run.closed

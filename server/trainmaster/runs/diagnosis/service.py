@@ -68,6 +68,7 @@ def diagnosis_of(
         omitted=max(0, len(page) - most) or None,
         cursor=page[most - 1].id if len(page) > most else None,
         next_step=next_step(view, [one for one in found if not one.over]),
+        incomplete=view.incomplete,
     )
 
 

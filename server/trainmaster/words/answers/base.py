@@ -170,6 +170,14 @@ def _shown(value: object, *, is_document: bool) -> object:
     return value
 
 
+class RecordedAnswer(WholeAnswer):
+    """An answer from what is on record of runs."""
+
+    incomplete: str | None = Field(
+        default=None, description="why it may lack something: its records are being rebuilt"
+    )
+
+
 class ItemFailure(Answer):
     """What went wrong for one run, host or instance, while the others were served."""
 

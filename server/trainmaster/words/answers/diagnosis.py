@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, WholeAnswer
+from trainmaster.words.answers.base import Answer, RecordedAnswer
 from trainmaster.words.fitting import Cap, Fields
 
 
@@ -47,7 +47,7 @@ class FindingAnswer(Answer):
     patches: list[PatchAnswer]
 
 
-class DiagnosisAnswer(WholeAnswer):
+class DiagnosisAnswer(RecordedAnswer):
     """Findings of a run or a file; none where nothing is wrong.
 
     `reason` is how a run without findings failed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, Number, WholeAnswer
+from trainmaster.words.answers.base import Answer, Number, RecordedAnswer
 
 
 class MetricSeries(Answer):
@@ -73,7 +73,7 @@ class LogCoverage(Answer):
     )
 
 
-class MetricsAnswer(WholeAnswer):
+class MetricsAnswer(RecordedAnswer):
     """`table` stands in the place of `runs` where a summary of many series was asked for."""
 
     runs: dict[str, dict[str, MetricSeries]]

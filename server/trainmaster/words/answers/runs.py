@@ -7,7 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, ItemFailure, Number, State, WholeAnswer
+from trainmaster.words.answers.base import (
+    Answer,
+    ItemFailure,
+    Number,
+    RecordedAnswer,
+    State,
+    WholeAnswer,
+)
 from trainmaster.words.fitting import Cap, Fields
 
 _DETAILED = Cap(
@@ -88,7 +95,7 @@ class RunRow(Answer):
     )
 
 
-class RunsAnswer(WholeAnswer):
+class RunsAnswer(RecordedAnswer):
     """The newest runs first; `cursor` continues after the last one where there are `more`.
 
     `failed`: what could not be read; the other rows are complete.
@@ -209,7 +216,7 @@ class RanksState(Answer):
         )
 
 
-class StatusAnswer(WholeAnswer):
+class StatusAnswer(RecordedAnswer):
     """`as_of`: Unix time of the newest data of the host; `heartbeat_age_s`: seconds since."""
 
     cap = Cap(2048, drops=("findings",), always=True)
@@ -322,7 +329,7 @@ class SkippedCheckpoint(Answer):
     untrusted_detail: str | None = None
 
 
-class CheckpointsAnswer(WholeAnswer):
+class CheckpointsAnswer(RecordedAnswer):
     """`not_ours`: as its log reports them; only its owner can verify and resume them.
 
     `superseded`: verified ones that a later attempt left behind, kept until it has one as far.

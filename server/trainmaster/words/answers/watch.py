@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, Number, State, WholeAnswer
+from trainmaster.words.answers.base import Answer, Number, RecordedAnswer, State
 
 
 class WatchRow(Answer):
@@ -22,7 +22,7 @@ class WatchRow(Answer):
     usd: float | None = None
 
 
-class WatchAnswer(WholeAnswer):
+class WatchAnswer(RecordedAnswer):
     """`usd_per_h`: what the rented instances cost together."""
 
     runs: list[WatchRow]

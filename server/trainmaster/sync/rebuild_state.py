@@ -1,0 +1,50 @@
+"""Whether the derived database is being rebuilt, and what is said of that."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError
+from trainmaster.words.paths import Home
+
+
+def incomplete(workspace: Workspace) -> str | None:
+    """What to say of an answer that is made meanwhile; None where the database is complete."""
+    if not workspace.metrics.replay_due:
+        return None
+    share = _share(workspace.home)
+    return f"The metrics database is being rebuilt{share}: states and metrics may be out of date."
+
+
+def refuse_incomplete(workspace: Workspace) -> None:
+    """Raises:
+    StateError: `METRICS_BEING_REBUILT`.
+    """
+    if workspace.metrics.replay_due:
+        raise StateError(
+            "METRICS_BEING_REBUILT",
+            f"The metrics database is being rebuilt{_share(workspace.home)}.",
+            "That continues in the background: repeat the same call in a while.",
+            retryable=True,
+        )
+
+
+def report_rebuild(home: Home, done_bytes: int, total_bytes: int) -> None:
+    """Record how far a rebuild is."""
+    path = home.rebuild_progress
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(OSError):  # not through to the disk, nor needed
+        temporary.write_text(json.dumps([done_bytes, total_bytes]))
+        temporary.replace(path)
+
+
+def _share(home: Home) -> str:
+    """` (35 %)`, or nothing where it is not known."""
+    try:
+        done_bytes, total_bytes = json.loads(home.rebuild_progress.read_bytes())
+        return f" ({min(99, 100 * done_bytes // max(1, total_bytes))} %)"
+    except (OSError, ValueError, TypeError):
+        return ""
