@@ -1,4 +1,4 @@
-"""A run of many steps: what its supervisor's revival costs, and the rate at which it is ingested.
+"""A run of many steps: its size on the disk, its supervisor's revival, ingest and rebuild.
 
 Makes a run's folder as a training of so many steps over three months leaves it, then starts the
 real supervisor on it: twice, each time killed once it lives, so that the second finds the snapshot
@@ -39,6 +39,9 @@ from trainer_runtime.core.protocol.lines import encode
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.rebuild import rebuild
+from trainmaster.sync.workspace import open_workspace
+from trainmaster.words.paths import HOME_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
 MONTHS_S = 90 * 86400.0
@@ -58,6 +61,7 @@ def measure(bench: Benchmark) -> None:
         compact(bench, run)
         compare_revivals(bench, run)
         ingest(bench, run, Path(folder))
+        rebuild_database(bench, run, Path(folder))
 
 
 def compact(bench: Benchmark, run: RunFolder) -> None:
@@ -99,10 +103,7 @@ def compare_revivals(bench: Benchmark, run: RunFolder) -> None:
 def ingest(bench: Benchmark, run: RunFolder, folder: Path) -> None:
     """Of what the mirror holds of the run's events, into a new database each turn."""
     mirror, numbers = Mirror(folder / "mirror").of(run.run_id, 1), count()
-    with run.attempt(1).events.open("rb") as events:
-        path = str(run.attempt(1).events)
-        data = read_at(events.fileno(), path, 0, _INGESTED_BYTES)
-        mirror.append("attempts/1/events.jsonl", data)
+    mirror.append("attempts/1/events.jsonl", first_events(run))
 
     def work() -> int:
         with closing(MetricsStore(folder / f"{next(numbers)}.db")) as store:
@@ -117,6 +118,34 @@ def ingest(bench: Benchmark, run: RunFolder, folder: Path) -> None:
         goal=at_least(300_000),
         note="processor time",
     )
+
+
+def rebuild_database(bench: Benchmark, run: RunFolder, folder: Path) -> None:
+    """From a mirror with the same events, piece by piece as in the background."""
+    with open_workspace({HOME_VARIABLE: str(folder / "home")}) as workspace:
+        metrics = workspace.metrics
+        mirror = workspace.mirror.of(run.run_id, 1)
+        mirror.append("attempts/1/events.jsonl", first_events(run))
+
+        def work() -> int:
+            with metrics.writing():
+                metrics.clear()
+                metrics.expect_replay()
+            rebuild(workspace)
+            return metrics.count_points()
+
+        bench.compare(
+            "rebuild of the metrics database in pieces",
+            "points/s",
+            ours=rate(work, work(), of_processor=True),
+            note="processor time",
+        )
+
+
+def first_events(run: RunFolder) -> bytes:
+    events = run.attempt(1).events
+    with events.open("rb") as opened:
+        return read_at(opened.fileno(), str(events), 0, _INGESTED_BYTES)
 
 
 def make(run: RunFolder, steps: int) -> None:
