@@ -79,6 +79,22 @@ def test_kills_at_any_moment_leave_the_same_database(
     whole.close()
 
 
+@pytest.mark.parametrize("cleared", [0, 1])
+def test_a_replay_that_was_killed_while_it_cleared_is_continued(
+    emptied: Workspace, cleared: int
+) -> None:
+    rebuild(emptied)
+    before, metrics = contents(emptied.metrics), emptied.metrics
+    with metrics.writing():
+        metrics.expect_replay()
+        metrics.clear_records("open-abcdef")
+    for _ in range(cleared):
+        with metrics.writing():
+            metrics.clear_series("open-abcdef")
+    rebuild(emptied, _PIECE)
+    assert contents(metrics) == before
+
+
 def test_answers_say_that_they_are_incomplete_until_the_end(emptied: Workspace) -> None:
     assert rebuild_within(emptied, 0.0, _PIECE) is False
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainer_runtime.core.protocol.event import Event
 
+FARTHEST_X = 2**53
+_COLUMNS = frozenset({"v", "seq", "t", "kind"})
 # The fields of a Point: a plain tuple is created in a fifth of the time, for every number that a
 # run reports.
 PointFields = tuple[str, int, float | None, float]
@@ -27,6 +30,14 @@ class StoredEvent:
 
     attempt: int
     event: Event
+
+    def columns(self) -> tuple[int, int, float, str, int | None, str]:
+        """Attempt, seq, time, kind, step, and the fields without a column of their own as JSON."""
+        event, step = self.event, self.event.step
+        kept = isinstance(step, int) and abs(step) <= FARTHEST_X  # custom events hold any value
+        rest = {name: value for name, value in event.document.items() if name not in _COLUMNS}
+        kind = event.kind.encode(errors="replace").decode()
+        return self.attempt, event.seq, event.t, kind, step if kept else None, json.dumps(rest)
 
 
 class Series(NamedTuple):

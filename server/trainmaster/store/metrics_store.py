@@ -18,7 +18,7 @@ from typing import Any
 from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction, version_of
-from trainmaster.store.metrics_rows import PointFields, Series, StoredEvent
+from trainmaster.store.metrics_rows import FARTHEST_X, PointFields, Series, StoredEvent
 from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
@@ -62,10 +62,11 @@ MAX_FOLD_CHARACTERS = 8 << 20
 # 16 MiB: a page that many small transactions change is written to the database once.
 _WAL_PAGES = 4096
 _LONGEST_KEY = 200
-_FARTHEST_X = 2**53
 _Place = tuple[str, int, int, int]  # run, placement, attempt, segment
 _Rows = list[StoredRow]
 _MOST_ROWS = 10_000
+# Of a transaction that clears.
+_CLEARED_SERIES, _CLEARED_POINTS = 1000, 2_000_000
 
 
 class MetricsStore:
@@ -106,15 +107,36 @@ class MetricsStore:
 
     def clear(self, run_id: str | None = None) -> None:
         """Forget one run, or everything."""
+        self.clear_records(run_id)
+        while self.clear_series(run_id):
+            pass
+
+    def clear_records(self, run_id: str | None = None) -> None:
+        """Forget all but the points: how far files are ingested, folds, events, refusals."""
+        where, arguments = ("WHERE run_id = ?", (run_id,)) if run_id else ("", ())
+        for table in ("offsets", "folds", "events", "left_out", *REFUSALS_TABLES):
+            self.connection.execute(f"DELETE FROM {table} {where}", arguments)
+
+    def clear_series(self, run_id: str | None = None) -> bool:
+        """Forget some series of one run, or of any; True where there were some. Their points are as
+        many as can be removed in a second or two, or those of one series."""
         self._insert_rows()
         self._forget()
         where, arguments = ("WHERE run_id = ?", (run_id,)) if run_id else ("", ())
-        for table in ("points", "blocks", "stats"):
-            # A table that is cleared without a condition is not read.
-            of_run = f"WHERE sid IN (SELECT sid FROM series {where})" if run_id else ""
-            self.connection.execute(f"DELETE FROM {table} {of_run}", arguments)
-        for table in ("series", "offsets", "folds", "events", "left_out", *REFUSALS_TABLES):
-            self.connection.execute(f"DELETE FROM {table} {where}", arguments)
+        rows = self.connection.execute(
+            f"SELECT sid, coalesce(n, 0) FROM series LEFT JOIN stats USING (sid) {where} LIMIT ?",
+            (*arguments, _CLEARED_SERIES),
+        ).fetchall()
+        points = 0
+        chosen: list[tuple[int]] = []
+        for sid, n in rows:
+            points += n
+            if chosen and points > _CLEARED_POINTS:
+                break
+            chosen.append((sid,))
+        for table in ("points", "blocks", "stats", "series"):
+            self.connection.executemany(f"DELETE FROM {table} WHERE sid = ?", chosen)
+        return bool(chosen)
 
     def offset(self, run_id: str, placement: int, name: str) -> int:
         """How many bytes of a mirrored file have been ingested."""
@@ -160,7 +182,7 @@ class MetricsStore:
         added = 0
         for key, x, t, value in points:
             series = known[key] if key in known else self._register(place, key)
-            if series is None or not -_FARTHEST_X <= x <= _FARTHEST_X:
+            if series is None or not -FARTHEST_X <= x <= FARTHEST_X:
                 continue
             sid, rows = series
             if value - value == 0.0:  # finite; most of a point's cost is in this loop
@@ -175,19 +197,7 @@ class MetricsStore:
     def add_events(self, run_id: str, placement: int, events: Sequence[StoredEvent]) -> None:
         self.connection.executemany(
             "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    run_id,
-                    placement,
-                    stored.attempt,
-                    stored.event.seq,
-                    stored.event.t,
-                    stored.event.kind.encode(errors="replace").decode(),
-                    _step(stored.event.step),
-                    json.dumps(_body(stored.event)),
-                )
-                for stored in events
-            ],
+            [(run_id, placement, *stored.columns()) for stored in events],
         )
 
     def fold(self, run_id: str, placement: int, attempt: int) -> dict[str, Any] | None:
@@ -371,17 +381,6 @@ class MetricsStore:
             return False
         keys.add(key)
         return True
-
-
-def _body(event: Event) -> dict[str, object]:
-    """The fields that have no column of their own."""
-    names = ("v", "seq", "t", "kind")
-    return {name: value for name, value in event.document.items() if name not in names}
-
-
-def _step(value: object) -> int | None:
-    """The step of an event; custom events may hold any value."""
-    return value if isinstance(value, int) and abs(value) <= _FARTHEST_X else None
 
 
 def _is_text(key: str) -> bool:

@@ -37,8 +37,33 @@ def rebuild(workspace: Workspace, piece_bytes: int = PIECE_BYTES) -> None:
             time.sleep(_POLL_S)
 
 
+def rebuild_again(workspace: Workspace, run_id: str | None = None) -> None:
+    """Forget what is ingested, of a run or of all, and ingest it again, after others that rebuild.
+
+    Other processes write between the transactions. After a kill any rebuild continues: points that
+    were not forgotten yet are replaced.
+
+    Raises:
+        StorageError, sqlite3.Error: the database can't be used.
+    """
+    metrics = workspace.metrics
+    while (lock := try_lock(workspace.home.rebuild_lock)) is None:
+        time.sleep(_POLL_S)
+    try:
+        with metrics.writing():
+            metrics.expect_replay()
+            metrics.clear_records(run_id)
+        is_left = True
+        while is_left:
+            with metrics.writing():
+                is_left = metrics.clear_series(run_id)
+        rebuild_holding(workspace)
+    finally:
+        os.close(lock)
+
+
 def rebuild_holding(workspace: Workspace) -> None:
-    """The same by the process that was started with the lock."""
+    """The same as `rebuild`, by a process that holds the lock."""
     _Rebuild(workspace, PIECE_BYTES).run(math.inf)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from trainmaster.sync.follow import follower_lock
-from trainmaster.sync.rebuild import rebuild
+from trainmaster.sync.rebuild import rebuild_again
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import ReplayAnswer
 
@@ -27,10 +27,7 @@ async def replay(workspace: Workspace, run: str | None = None) -> ReplayAnswer:
     metrics = workspace.metrics
     async with follower_lock(workspace.home, sorted(hosts)):
         workspace.control.list.forget_ends(run_id)
-        with metrics.writing():
-            metrics.clear(run_id)
-            metrics.expect_replay()
-        rebuild(workspace)
+        rebuild_again(workspace, run_id)
     return ReplayAnswer(
         runs=len({name for name, _ in placements}),
         points=metrics.count_points(run_id),
