@@ -9,7 +9,7 @@ from support.box.scripted_processes import CONFIG
 
 from trainer_runtime.core.diagnosis.stacks import verdict as verdicts
 from trainer_runtime.core.diagnosis.stacks.messages import ADVICE, REASONS, advice
-from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
+from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Verdict
 from trainmaster.runs.inspect.next_step import next_step
 from trainmaster.store.run import Run
 
@@ -42,3 +42,18 @@ def test_a_process_that_a_signal_stopped_is_first_continued(run: Run) -> None:
 def test_a_run_of_ours_that_hangs_is_stopped_and_resumed() -> None:
     text = next_step(OURS, Verdict(verdicts.HANG_DATA, 0.9, "waits_for_data"), None)
     assert "`trainmaster stop r-abcdef` and `trainmaster resume r-abcdef`" in text
+
+
+@pytest.mark.parametrize(
+    ("run", "then"),
+    [
+        (OURS, "`trainmaster stop r-abcdef` and `trainmaster resume r-abcdef`."),
+        (ATTACHED, "its owner has to end it and start it again."),
+    ],
+)
+def test_a_run_without_a_step_for_long_is_not_inspected_again(run: Run, then: str) -> None:
+    found = Verdict(verdicts.STALL, 0.5, "unknown_place")
+    late, soon = Pace(40, 90.0, 0.5), Pace(40, 3.0, 0.5)
+    assert next_step(run, found, "used", late) == f"No step for 1 min 30 s: {then}"
+    repeated = "`trainmaster inspect r-abcdef" + ("" if run is OURS else " --allow-py-spy") + "`"
+    assert repeated in next_step(run, found, "used", soon)

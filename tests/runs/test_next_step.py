@@ -10,6 +10,7 @@ from support.core.journal_records import EventBody, attempt_starting, record, st
 from support.runs.planted_runs import HALVED, HALVES_LR, REWINDS, finding
 
 from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.next_step import next_step
@@ -19,6 +20,7 @@ from trainmaster.sync.run_view import RunView
 _RUNNING = (attempt_starting(1), state("preparing"), state("running"))
 _RECOVERING = (*_RUNNING, state("recovering", reason="crashed"))
 _FAILED = (*_RUNNING, state("failed", reason="crashed"))
+_COMPLETED = (*_RUNNING, state("completed", reason="completed"))
 _STOPPED = (*_RUNNING, state("stopped"))
 _SPIKE: dict[str, Any] = {"code": "loss_spike", "severity": "warning"}
 
@@ -51,6 +53,33 @@ def test_the_diagnosis_and_its_patch_are_named(
     journal: tuple[EventBody, ...], named: list[str]
 ) -> None:
     assert [words for words in named if words not in next_step_of(*journal)] == []
+
+
+@pytest.mark.parametrize(
+    ("journal", "named"),
+    [
+        ((*_RUNNING, finding("1a", **_SPIKE)), "wait r-abcdef"),
+        ((*_RUNNING, finding("1a", patches=[HALVED])), "stop r-abcdef"),
+        ((*_FAILED, finding("1a", patches=[HALVED])), "resume r-abcdef --apply 1a:"),
+        ((*_FAILED, finding("1a")), "Once the cause is fixed: `trainmaster resume r-abcdef`"),
+        ((*_COMPLETED, finding("1a")), "Completed, but with cuda_oom."),
+    ],
+)
+def test_a_diagnosis_does_not_advise_itself(journal: tuple[EventBody, ...], named: str) -> None:
+    view = view_of(*journal)
+    words = next_step(view, open_findings(view), is_explained=True)
+    assert named in words
+    assert "diagnose" not in words
+
+
+@pytest.mark.parametrize("framework", ["nanogpt", "attached"])
+def test_a_run_whose_steps_have_stopped_is_inspected(framework: str) -> None:
+    run = Run("r-abcdef", "r", 1.0, "local", "", {**CONFIG, "framework": framework}, {}, {})
+    found = record(*_RUNNING)
+    now = found.heartbeat_t or 0.0
+    progress = Progress(1, step=40, target_step=100, step_time_s=0.5, last_step_t=now - 90.0)
+    view = RunView(run, Desired(DesiredState.RUNNING, 1), found, [progress], now)
+    assert "`trainmaster inspect r-abcdef`" in next_step(view, ())
 
 
 _TRIED_TWICE = (

@@ -66,6 +66,8 @@ def test_what_needs_attention_comes_first_and_names_what_to_do(workspace: Worksp
         assert set(found.attention[1:]) >= {"silent lost on nowhere", _SPIKED}
         assert "nowhere not reached; 3 of its runs are open" in found.attention
         assert failed in found.next_step
+        waiting = f"`trainmaster wait --until finding,end --cursor {found.cursor} --timeout"
+        assert waiting in found.next_step  # for what runs meanwhile
         assert [line.split(",")[0] for line in found.running] == ["fine 39/1000"]
         assert [line.split(",")[0] for line in found.ended] == ["done completed 39/1000"]
         later = await overview(workspace, cursor=found.cursor)
@@ -97,6 +99,7 @@ def test_twenty_runs_fit_into_three_hundred_tokens(
             return await answer_of(client, "overview")
 
     answer = anyio.run(ask)
+    print("TOKENS", tokens_of(answer))
     assert tokens_of(answer) <= 300, answer
     assert len(answer["attention"]) >= 3
     assert answer["attention"][0].startswith("gpt-medium-lr")

@@ -180,6 +180,19 @@ def test_a_cleaned_run_is_not_resumed(runs: Runs) -> None:
     run_async(work)
 
 
+def test_a_resume_awaits_the_end_of_a_stop(runs: Runs) -> None:
+    async def work() -> None:
+        run = await runs.launch('{TRAINMASTER_STEP_S: "0.02"}')
+        await wait_for_event(runs.workspace, run, until=["checkpoint"], timeout_s=60)
+        await stop(runs.workspace, run)
+        answer = await resume(runs.workspace, run)
+        assert (answer.attempt, answer.state) in [(2, "preparing"), (2, "running")]
+        assert f"--cursor {answer.cursor}" in answer.next_step
+        assert await runs.wait(run) == "completed"
+
+    run_async(work)
+
+
 @pytest.mark.slow
 def test_only_what_changed_is_sent_and_it_stays_for_the_next_attempt(runs: Runs) -> None:
     async def work() -> None:

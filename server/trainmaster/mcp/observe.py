@@ -115,9 +115,7 @@ def _cut(line: str, width: int) -> str:
 async def query_metrics(
     context: ToolContext,
     *,
-    run_id: Annotated[
-        Words, Field(description="Runs or log files; none: the best runs, by method and data")
-    ] = (),
+    run_id: Annotated[Words, Field(description="Runs or log files; none: all, ranked")] = (),
     key: Annotated[
         Words,
         Field(description="lr, grad_norm, tokens_per_s, mfu, ...; loss and val_loss if none"),
@@ -139,7 +137,8 @@ async def query_metrics(
     framework: str = "",
 ) -> MetricsAnswer:
     """Summaries and downsampled series of metrics, columnar, of one run or several to compare; of
-    many series a table of last values, with `points` the series.
+    many series a table of last values, with `points` the series. Without run_id: which runs are
+    best, by method and data.
 
     Where a point stands for several steps, `values` are means, `lows` and `highs` extremes;
     evaluations are never averaged. Telemetry (gpu_util, ...) stands at milliseconds. For a picture:

@@ -28,6 +28,7 @@ from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.advice import waiting_from
 from trainmaster.words.answers.runs import LaunchAnswer
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError
@@ -118,7 +119,7 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
         cursor=cursor,
         applied=applied_patch(view.desired.why),
         warnings=_warnings(view),
-        next_step=waits if begins is None else next_step(view, ()),
+        next_step=waiting_from(cursor, waits if begins is None else next_step(view, ())),
     )
 
 

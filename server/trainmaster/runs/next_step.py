@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.status.eta import step_is_overdue
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
 from trainmaster.sync.run_view import RunView
@@ -28,24 +29,30 @@ _NOT_DELIVERED = "The request is not delivered yet: `trainmaster tick` tries aga
 # The host has stopped for a decision that the policy leaves to the operator.
 _FOR_THE_OPERATOR = frozenset({"needs_operator"})
 _STALL = "stall"
+_OVERDUE = "No step comes any more: `trainmaster inspect {run}` shows where every rank waits."
 
 
-def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
-    """One sentence with the next step for an operator or agent."""
+def next_step(view: RunView, findings: Sequence[FoundOfRun], *, is_explained: bool = False) -> str:
+    """One sentence with the next step for an operator or agent.
+
+    `is_explained`: beside the answer of `diagnose`, which is then not advised again.
+    """
     if view.incomplete is not None:
         return f"Its records are being rebuilt: `trainmaster status {view.run.run_id}` in a while."
-    return _of_attached(view) if view.run.is_attached else _of_ours(view, findings)
+    if view.run.is_attached:
+        return _of_attached(view, is_explained)
+    return _of_ours(view, findings, is_explained)
 
 
-def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+def _of_ours(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     run = view.run.run_id
     state = view.state
     if view.run.cleaned:
         return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
     if state is RunState.COMPLETED:
-        return _after_completion(view, findings)
+        return _after_completion(view, findings, is_explained)
     if state is RunState.FAILED or view.record.reason in _FOR_THE_OPERATOR:
-        return _after_failure(view, findings)
+        return _after_failure(view, findings, is_explained)
     if view.host_is_gone:
         return (
             f"Its instance has ended: `trainmaster resume {run} --host HOST` resumes elsewhere, "
@@ -53,7 +60,7 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         )
     if state is RunState.STOPPED:
         return _after_stop(view, findings)
-    return _while_open(view, findings)
+    return _while_open(view, findings, is_explained)
 
 
 def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
@@ -70,7 +77,7 @@ def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     return f"{general}."
 
 
-def _while_open(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     run, state = view.run.run_id, view.state
     if state is RunState.LOST or _is_removed(view):
         return _unheard(view)
@@ -84,8 +91,14 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     pressing = [finding for finding in findings if finding.severity != "info"]
     if pressing:
-        return _while_running(view, pressing[0])
+        return _while_running(view, pressing[0], is_explained)
+    if _is_overdue(view):
+        return _OVERDUE.format(run=run)
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
+
+
+def _is_overdue(view: RunView) -> bool:
+    return view.state is RunState.RUNNING and step_is_overdue(view.progress, view.known_until)
 
 
 def _while_queued(view: RunView, kernel: Standing) -> str:
@@ -107,21 +120,23 @@ def _while_session_runs(run: str, kernel: Standing) -> str:
     )
 
 
-def _after_completion(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     run = view.run.run_id
     wrong = [finding.code for finding in findings if finding.severity == "critical"]
     if not wrong:
         return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
-    best = view.index.best
-    rescue = (
-        ""
-        if best is None
-        else f"the best by validation is step {best}: `trainmaster fetch {run} best FOLDER`; "
-    )
-    return f"Completed, but with {wrong[0]}: {rescue}`trainmaster diagnose {run}` explains it."
+    steps = []
+    if (best := view.index.best) is not None:
+        steps.append(
+            f"the best by validation is step {best}: `trainmaster fetch {run} best FOLDER`"
+        )
+    if not is_explained:
+        steps.append(f"`trainmaster diagnose {run}` explains it")
+    found = f"Completed, but with {wrong[0]}"
+    return f"{found}: {'; '.join(steps)}." if steps else f"{found}."
 
 
-def _while_running(view: RunView, finding: FoundOfRun) -> str:
+def _while_running(view: RunView, finding: FoundOfRun, is_explained: bool) -> str:
     run = view.run.run_id
     if view.state is RunState.RECOVERING:
         return f"It recovers by itself: `trainmaster wait {run} --until checkpoint,finding,end`."
@@ -130,16 +145,16 @@ def _while_running(view: RunView, finding: FoundOfRun) -> str:
             f"No step comes any more ({finding.code}, {finding.id}): `trainmaster inspect {run}` "
             "shows where every rank waits."
         )
-    explained = f"`trainmaster diagnose {run}` explains {finding.code}."
+    explains = "" if is_explained else f"`trainmaster diagnose {run}` explains {finding.code}. "
     if not finding.patches:
-        return f"{explained} Then wait: `trainmaster wait {run} --until checkpoint,finding,end`."
+        return f"{explains}To wait: `trainmaster wait {run} --until checkpoint,finding,end`."
     return (
-        f"{explained} To apply its patch: `trainmaster stop {run}`, then `trainmaster resume {run} "
+        f"{explains}To apply its patch: `trainmaster stop {run}`, then `trainmaster resume {run} "
         f"--apply {finding.id}`."
     )
 
 
-def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     run = view.run.run_id
     if not findings:
         general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
@@ -147,25 +162,29 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     for finding in findings:
         if finding.patches:
             patch = f"{finding.id}:{finding.patches[0]}"
+            explains = "" if is_explained else f"`trainmaster diagnose {run}` explains it; "
             return (
-                f"`trainmaster diagnose {run}` explains it; `trainmaster resume {run} "
-                f"--apply {patch}` applies the patch and starts."
+                f"{explains}`trainmaster resume {run} --apply {patch}` applies the patch and "
+                "starts."
             )
     if any(finding.is_exhausted for finding in findings):
         return (
             "All patches were tried; change `optimizer.lr` yourself: "
             f"`trainmaster resume {run} --set optimizer.lr=...`."
         )
+    if is_explained:
+        return f"Once the cause is fixed: `trainmaster resume {run}`."
     return f"`trainmaster diagnose {run}` says what to fix; then `trainmaster resume {run}`."
 
 
-def _of_attached(view: RunView) -> str:
+def _of_attached(view: RunView, is_explained: bool) -> str:
     """For an attached training: it can't be stopped or resumed from here."""
     run = view.run.run_id
     if view.run.cleaned:
         return f"Watched no longer; `trainmaster metrics {run}` still answers."
     if view.state is RunState.FAILED:
-        return f"Read `trainmaster diagnose {run}`; its owner has to start it again."
+        reading = "" if is_explained else f"Read `trainmaster diagnose {run}`. "
+        return f"{reading}Its owner has to start it again."
     if view.state is RunState.COMPLETED:
         return f"Done. `trainmaster clean {run}` removes what watching it left on its host."
     if view.state is RunState.STOPPED:
@@ -174,6 +193,8 @@ def _of_attached(view: RunView) -> str:
         return _unheard(view)
     if not view.delivered:
         return _NOT_DELIVERED
+    if _is_overdue(view):
+        return _OVERDUE.format(run=run)
     return f"trainmaster wait {run} --until finding,end --timeout 3600"
 
 

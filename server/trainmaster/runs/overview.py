@@ -24,6 +24,7 @@ from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.advice import waiting_from
 from trainmaster.words.answers.overview import OverviewAnswer
 
 # Without a cursor: a weekend and more.
@@ -36,6 +37,8 @@ _NOTHING = (
     "Nothing here yet: `trainmaster plan SPEC`, then `trainmaster launch SPEC`; `trainmaster demo` "
     "shows a run."
 )
+_WAIT = "trainmaster wait --until finding,end --timeout 3600"
+_WAIT_FOR_OTHERS = f"What runs is waited for by `{_WAIT}`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def _on_record(
         running=[_line(view) for view in others if not view.ended],
         ended=[_line(view) for view in others if view.ended],
         cursor=cursor_of_time(now),
-        next_step=_next_step(pressing, views),
+        next_step=waiting_from(cursor_of_time(now), _next_step(pressing, views)),
     )
 
 
@@ -223,7 +226,11 @@ def _rough(seconds: float) -> str:
 
 def _next_step(pressing: Sequence[_Pressing], views: Sequence[RunView]) -> str:
     if pressing and pressing[0].rank < 4:
-        return pressing[0].next_step
+        step = pressing[0].next_step
+        others = pressing[0].run is not None and any(
+            not view.ended and view.run.name != pressing[0].run for view in views
+        )
+        return f"{step} {_WAIT_FOR_OTHERS}" if others else step
     if any(not view.ended for view in views):
-        return "trainmaster wait --until finding,end --timeout 3600"
+        return _WAIT
     return pressing[0].next_step if pressing else _NOTHING if not views else "Nothing is running."

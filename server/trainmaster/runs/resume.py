@@ -14,7 +14,7 @@ from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
-from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.plan.spec import changes_of
 from trainmaster.runs.attach import refuse_attached
@@ -31,7 +31,7 @@ from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
 from trainmaster.runs.resume_rented import changes_on
-from trainmaster.runs.wait import until_attempt
+from trainmaster.runs.wait import until_attempt, wait_for_event
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
@@ -44,6 +44,8 @@ from trainmaster.words.errors import SpecError, StateError
 
 # Kept as it was by a resume: the data, and what the host has added to it.
 _NEVER_RESENT = ("data", "run_id", "name")
+# A stop that is under way is waited for, within what a call may last.
+_STOPS_WITHIN_S = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ async def resume(
     confirm: Confirm | None = None,
 ) -> LaunchAnswer:
     """Start an ended run again from a checkpoint, with the last attempt's configuration.
+
+    The end of a run that is stopping is awaited for a while.
 
     `host`: the host to resume on, from the mirror; the run has to have ended on its old host, or
     its rented instance to be gone, unless `abandon`.
@@ -175,6 +179,9 @@ async def _on_target_host(
     """The run, on the host where it is to resume, and what its caller was allowed."""
     view = await refresh(workspace, run)
     refuse_attached(view.run, "resumed")
+    if view.state is RunState.STOPPING and view.kernel is None:
+        await wait_for_event(workspace, run, until=("end",), timeout_s=_STOPS_WITHIN_S)
+        view = load_view(workspace, run)
     target = view.run.host if place is None else place.host
     refuse_where_lease_is_over(workspace, target, time.time())
     _refuse_cleaned(view)

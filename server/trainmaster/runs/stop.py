@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 
+from trainer_runtime.core.diagnosis.stacks import verdict
 from trainer_runtime.core.protocol.desired import DEFAULT_GRACE_S, Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import refuse_attached
+from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.maintain import deliver
 from trainmaster.runs.status import status_of
 from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.refresh import refresh
-from trainmaster.sync.run_view import load_view
+from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import StopAnswer
 
 # A stop is recorded soon, however long its host takes to answer.
 _READ_WITHIN_S = 5.0
+_GRACE_OF_HUNG_S = 10.0
+_HANGS = frozenset({verdict.STALL, verdict.HANG_COLLECTIVE, verdict.HANG_DATA})
 
 
 async def stop(
@@ -40,7 +44,7 @@ async def stop(
             DesiredState.STOPPED,
             view.desired.generation + 1,
             why="stop",
-            grace_s=DEFAULT_GRACE_S if grace_s is None else grace_s,
+            grace_s=_grace_s(view) if grace_s is None else grace_s,
         )
         workspace.control.request(run_id, desired, time.time())
         view = load_view(workspace, run_id)
@@ -54,3 +58,9 @@ async def stop(
         pending=None if view.delivered else True,
         next_step=status_of(view).next_step if is_delivered else wait,
     )
+
+
+def _grace_s(view: RunView) -> float:
+    """How long the trainer may take to save: one that hangs neither hears it nor has a new step."""
+    hangs = any(one.code in _HANGS for one in open_findings(view))
+    return _GRACE_OF_HUNG_S if hangs else DEFAULT_GRACE_S

@@ -16,6 +16,7 @@ from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.advice import waiting_from
 from trainmaster.words.answers.runs import Change, StatusAnswer, WaitAnswer
 from trainmaster.words.errors import UsageError
 
@@ -182,8 +183,9 @@ class _Watch:
     def _next_step(self, view: RunView, event: str) -> str:
         if event == TIMEOUT:
             until = ",".join(self._until)
-            return f"$ trainmaster wait {view.run.run_id} --until {until} --timeout 14400"
-        return status_of(view).next_step
+            wait = f"$ trainmaster wait {view.run.run_id} --until {until} --timeout 14400"
+            return waiting_from(str(newest(view)), wait)
+        return waiting_from(str(newest(view)), status_of(view).next_step)
 
 
 def check_events(until: Sequence[str]) -> None:

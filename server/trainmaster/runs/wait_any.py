@@ -31,6 +31,7 @@ from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.advice import waits
 from trainmaster.words.answers.runs import Change, WaitAnswer
 
 ALL_ENDED = "all_ended"
@@ -182,23 +183,28 @@ class _Watch:
         ]
         changes.sort(key=lambda change: change.t)
         cursor = cursor_of_many({one.run.run_id: newest(one) for one, _ in seen})
+        still_open = sum(one.state not in ENDED_RUNS for one, _ in seen)
         return WaitAnswer(
             event=event,
             run_id=None if view is None else view.run.run_id,
             state=None if view is None else view.state.value,
             step=None if view is None else view.step,
-            still_open=sum(one.state not in ENDED_RUNS for one, _ in seen),
+            still_open=still_open,
             cursor=cursor,
             changes=changes[-MOST_CHANGES:],
             omitted=max(0, len(changes) - MOST_CHANGES) or None,
             unreachable=next((one.unreachable for one, _ in seen if one.unreachable), None),
-            next_step=self._next_step(event, view, cursor),
+            next_step=self._next_step(event, view, still_open, cursor),
         )
 
-    def _next_step(self, event: str, view: RunView | None, cursor: str) -> str:
-        if view is not None:
-            return status_of(view).next_step
+    def _next_step(self, event: str, view: RunView | None, still_open: int, cursor: str) -> str:
         if event == ALL_ENDED:
             return "All have ended: `trainmaster overview` lists them."
         runs, until = " ".join(self._positions), ",".join(self._until)
-        return f"$ trainmaster wait {runs} --until {until} --cursor {cursor} --timeout 14400"
+        if view is None:
+            return f"$ trainmaster wait {runs} --until {until} --cursor {cursor} --timeout 14400"
+        step = status_of(view).next_step
+        if not still_open:
+            return step
+        wait = f"trainmaster wait {runs} --until {until} --cursor {cursor}"
+        return wait if waits(step) else f"{step} For the others: `{wait}`."

@@ -21,6 +21,7 @@ from typing import Any
 _COMMAND = re.compile(r"`(\$ )?trainmaster((?: [^`]*)?)`")
 _WHOLE = re.compile(r"\A(\$ )?trainmaster((?: [^`]*)?)\Z")
 _OPTION = re.compile(r"`(--[a-z][a-z-]*)(?: ([^`]+))?`")
+_WAIT = re.compile(r"trainmaster wait (?:\S+ )?--until [\w,:]+")
 _GROUPS = frozenset({"hosts", "alerts", "keeper", "mcp-tokens"})
 # Parameters that are lists: of what stands between commas, or repeated; and numbers.
 _COMMAS = frozenset({"until", "keep"})
@@ -190,6 +191,16 @@ def for_face(text: str) -> str:
         lambda found: _worded(face, found[2], "`", in_shell=found[1] is not None), text
     )
     return text if face.tools is None else _OPTION.sub(_parameter, text)
+
+
+def waiting_from(cursor: str, advice: str) -> str:
+    """The advice, by which a run is waited for from here on: no event is missed between calls."""
+    return _WAIT.sub(rf"\g<0> --cursor {cursor}", advice)
+
+
+def waits(advice: str) -> bool:
+    """Whether an advice is a wait, and nothing else."""
+    return _WAIT.match(advice) is not None
 
 
 def call_of(arguments: str, tools: Collection[str]) -> tuple[str, dict[str, Any]] | None:

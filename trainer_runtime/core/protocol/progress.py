@@ -27,6 +27,9 @@ from trainer_runtime.core.protocol.trainer_lines import (
 
 # Weight of the newest step in the smoothed step time that the ETA is made of: about 20 steps.
 _STEP_TIME_WEIGHT = 0.1
+# A step that takes this many times the usual, and longer than that, is overdue.
+_TIMES_USUAL = 10.0
+_LEAST_OVERDUE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -248,3 +251,8 @@ def _decision(progress: Progress, line: Decided) -> None:
         progress.skipped[int(line.value)] = line.reason
     elif line.what == "checkpoint_every" and line.value is not None:
         progress.checkpoint_every = line.value
+
+
+def is_overdue(age_s: float, usual_s: float) -> bool:
+    """Whether the newest step is so old, by the usual time of a step, that something holds it."""
+    return age_s > max(_LEAST_OVERDUE_S, _TIMES_USUAL * usual_s)

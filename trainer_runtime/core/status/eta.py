@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.protocol.progress import Progress
-
-# A step that takes this many times the usual, and longer than that, says nothing of the others.
-_TIMES_USUAL = 10.0
-_LEAST_S = 60.0
+from trainer_runtime.core.protocol.progress import Progress, is_overdue
 
 
 def eta_s(progress: Progress | None, now: float | None = None) -> float | None:
@@ -14,10 +10,17 @@ def eta_s(progress: Progress | None, now: float | None = None) -> float | None:
     has come for long by `now`."""
     if progress is None or progress.step_time_s is None or progress.target_step is None:
         return None
-    age_s = step_age_s(progress, now)
-    if age_s is not None and age_s > max(_LEAST_S, _TIMES_USUAL * progress.step_time_s):
+    if step_is_overdue(progress, now):
         return None
     return max(0, progress.target_step - progress.step) * progress.step_time_s
+
+
+def step_is_overdue(progress: Progress | None, now: float | None) -> bool:
+    """Whether no step has come for long by `now`, by the run's own pace."""
+    if progress is None or progress.step_time_s is None:
+        return False
+    age_s = step_age_s(progress, now)
+    return age_s is not None and is_overdue(age_s, progress.step_time_s)
 
 
 def step_age_s(progress: Progress | None, now: float | None) -> float | None:

@@ -67,7 +67,7 @@ def diagnosis_of(
         evidence=evidence_of(view) if is_unexplained else None,
         omitted=max(0, len(page) - most) or None,
         cursor=page[most - 1].id if len(page) > most else None,
-        next_step=next_step(view, [one for one in found if not one.over]),
+        next_step=next_step(view, [one for one in found if not one.over], is_explained=True),
         incomplete=view.incomplete,
     )
 

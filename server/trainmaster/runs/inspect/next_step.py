@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.stacks import verdict as verdicts
 from trainer_runtime.core.diagnosis.stacks.messages import stopped_pid
-from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
+from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Verdict
+from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.store.run import Run
 
+_UNKNOWN = Pace()
 _BY_PY_SPY = {
     "not_allowed": "The run is attached: `trainmaster inspect {run} --allow-py-spy` reads it "
     "from outside, without stopping it.",
@@ -21,6 +23,8 @@ _BY_CODE = {
     verdicts.STALL: "Repeat in a minute: `trainmaster inspect {run}`; if nothing has changed, "
     "`trainmaster stop {run}` and `trainmaster resume {run}`.",
 }
+_OVERDUE = "No step for {silent}: `trainmaster stop {run}` and `trainmaster resume {run}`."
+_OVERDUE_OF_OTHERS = "No step for {silent}: its owner has to end it and start it again."
 _HANGS = (
     "It will not continue by itself: fix the cause, then `trainmaster stop {run}` and "
     "`trainmaster resume {run}`."
@@ -33,8 +37,8 @@ _STOPPED = (
 _OF_OTHERS = {
     verdicts.MOVING: "trainmaster wait {run} --until finding,end --timeout 3600",
     verdicts.SLOW: _BY_CODE[verdicts.SLOW],
-    verdicts.STALL: "Repeat in a minute: `trainmaster inspect {run}`; if nothing has changed, "
-    "its owner has to end it and start it again.",
+    verdicts.STALL: "Repeat in a minute: `trainmaster inspect {run} --allow-py-spy`; if nothing "
+    "has changed, its owner has to end it and start it again.",
 }
 _HANGS_OF_OTHERS = "It will not continue by itself: fix the cause; its owner has to start it again."
 _STOPPED_OF_OTHERS = (
@@ -43,7 +47,7 @@ _STOPPED_OF_OTHERS = (
 )
 
 
-def next_step(run: Run, verdict: Verdict, py_spy: object) -> str:
+def next_step(run: Run, verdict: Verdict, py_spy: object, pace: Pace = _UNKNOWN) -> str:
     """One sentence with the next step for an operator or agent."""
     others = run.is_attached
     by_code, hangs = (_OF_OTHERS, _HANGS_OF_OTHERS) if others else (_BY_CODE, _HANGS)
@@ -54,4 +58,7 @@ def next_step(run: Run, verdict: Verdict, py_spy: object) -> str:
         sentence = _STOPPED_OF_OTHERS if others else _STOPPED
     elif unread is not None and verdict.code == verdicts.STALL:
         sentence = unread
-    return sentence.format(run=run.run_id, host=run.host, pid=pid)
+    elif verdict.code == verdicts.STALL and pace.is_overdue:
+        sentence = _OVERDUE_OF_OTHERS if others else _OVERDUE
+    silent = spoken_duration(pace.silent_s or 0.0)
+    return sentence.format(run=run.run_id, host=run.host, pid=pid, silent=silent)

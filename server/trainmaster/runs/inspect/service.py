@@ -126,7 +126,7 @@ def _answer(
         finding=finding.id if finding else None,
         stacks_file=_keep(workspace, view, attempt, report.stacks),
         py_spy=None if report.py_spy is None else shown(report.py_spy.encode())[:40],
-        next_step=next_step(view.run, verdict, report.py_spy),
+        next_step=next_step(view.run, verdict, report.py_spy, pace),
     )
 
 

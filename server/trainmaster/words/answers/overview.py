@@ -11,7 +11,7 @@ from trainmaster.words.fitting import Cap
 class OverviewAnswer(WholeAnswer):
     """A line for each run or instance, the most pressing first."""
 
-    cap = Cap(690, drops=("ended", "running", "attention"), always=True)
+    cap = Cap(760, drops=("ended", "running", "attention"), always=True)
 
     attention: list[str] = Field(description="what needs a decision or attention, or costs")
     running: list[str]

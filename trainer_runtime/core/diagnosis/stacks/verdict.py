@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.stacks.frames import Frame, Thread
 from trainer_runtime.core.diagnosis.stacks.places import WAITING, Place, StackLocation, locate
+from trainer_runtime.core.protocol.progress import is_overdue
 
 HANG_COLLECTIVE, HANG_DATA, HANG_CHECKPOINT = "hang_collective", "hang_data", "hang_checkpoint"
 SLOW, MOVING, STALL = "slow_not_hung", "moving", "stall"
@@ -35,6 +36,12 @@ class Pace:
     usual_s: float | None = None
     recent_s: float | None = None
     gained: int = 0
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether no step has come for long, by the run's own pace."""
+        known = self.silent_s is not None and self.usual_s is not None
+        return known and not self.gained and is_overdue(self.silent_s or 0.0, self.usual_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
