@@ -6,12 +6,13 @@ import ipaddress
 import json
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import PolicyError, TrainmasterError
 
 DATA = "/api/"

@@ -7,10 +7,10 @@ import ipaddress
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import uvicorn
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.board.access import Access, new_token
 from trainmaster.board.app import BoardApp
 from trainmaster.sync.followed_hosts import FollowedHosts
@@ -36,10 +36,13 @@ class Listening:
     names: Sequence[str] = ()
 
 
+_ON_LOOPBACK = Listening()
+
+
 class Board:
     """A board that listens from the beginning; `serve` answers until `end` is called."""
 
-    def __init__(self, workspace: Workspace, listening: Listening = Listening()) -> None:
+    def __init__(self, workspace: Workspace, listening: Listening = _ON_LOOPBACK) -> None:
         """Raises: UsageError: `BAD_ARGUMENT`, the address is not allowed; `ADDRESS_UNUSABLE`."""
         is_remote = not _is_loopback(listening.address)
         if is_remote and not listening.allows_remote:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from trainer_runtime import __version__
+from trainer_runtime.core.records import dataclass
 from trainmaster.cli.acting import acts
 from trainmaster.cli.examples import epilog
 

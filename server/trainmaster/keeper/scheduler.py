@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.records import dataclass
 from trainmaster.keeper.call import Call
 from trainmaster.words.errors import HostError
 

@@ -6,11 +6,12 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.connection_check import Connection, check_connection

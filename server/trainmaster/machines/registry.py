@@ -9,11 +9,12 @@ import secrets
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.connection_check import Connection, check_connection

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.mcpserver import Context
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.roles import Role
 
 # Where a request's ASGI scope holds it.

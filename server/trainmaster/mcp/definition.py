@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.maintenance import Background
 from trainmaster.store.private_home import open_home
 from trainmaster.words.answers.base import Answer

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.last_values import last_values

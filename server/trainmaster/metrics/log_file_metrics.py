@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
 from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES, MAX_KEYS
+from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_aggregates import LogAggregates
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
 from trainmaster.metrics.thinned_series import ThinnedSeries, most_points

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG
 from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.run_series import run_series

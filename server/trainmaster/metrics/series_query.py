@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.downsample import as_number, summarised
 from trainmaster.metrics.selection import Axis, Selection, moving_average, rates
 from trainmaster.store.buckets import Bucket, Row, cut_rows, of_rows

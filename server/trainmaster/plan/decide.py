@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.decisions.architecture import flops_per_token
 from trainmaster.plan.decisions.best_metric import choose_best_metric

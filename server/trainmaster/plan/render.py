@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan import Decision, Plan
 from trainmaster.plan.script import training_script
 from trainmaster.words.assets import Assets

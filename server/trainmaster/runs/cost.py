@@ -7,9 +7,9 @@ at the price of the instance of each; runs that share an instance do not share i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.records import dataclass
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView

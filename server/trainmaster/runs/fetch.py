@@ -17,7 +17,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
@@ -25,6 +24,7 @@ from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.files.names import TakenNames, why_unsafe
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.records import dataclass
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from trainer_runtime.core.protocol.text import last_part
+from trainer_runtime.core.records import dataclass
 
 _BLOCK_BYTES = 256 << 10
 # Of a line that spans blocks: its beginning, or what a progress bar wrote last.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
+from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_file import log_file, open_log
 from trainmaster.runs.log_lines import end_of_lines
 from trainmaster.runs.log_search import LogSearch

@@ -10,10 +10,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
 from trainmaster.runs.advance import advance, fire_alerts

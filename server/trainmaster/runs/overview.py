@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
 from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.records import dataclass
 from trainmaster.runs.cost import committed_usd
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
 from trainmaster.runs.positions import cursor_of_time, time_of

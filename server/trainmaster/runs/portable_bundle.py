@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainer_runtime.core.files.corpus import (
     list_files,
 )
 from trainer_runtime.core.files.model_folder import read_model_folder
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.facts import FolderFacts

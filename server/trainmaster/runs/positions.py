@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace

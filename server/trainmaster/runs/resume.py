@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
@@ -15,6 +14,7 @@ from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState, RunState
+from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.plan.spec import changes_of
 from trainmaster.runs.attach import refuse_attached

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.spec import TrainingSpec, load_spec
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch
 from trainmaster.runs.planning.spec_policy import NOTHING_BEYOND, Beyond, allow, beyond_policy

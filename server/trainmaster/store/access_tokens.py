@@ -16,9 +16,10 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import StorageError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.roles import ROLES, Role

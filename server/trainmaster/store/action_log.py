@@ -16,11 +16,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import Home
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import storage_error
 from trainmaster.words.answers.base import ItemFailure
 from trainmaster.words.errors import InternalError, TrainmasterError

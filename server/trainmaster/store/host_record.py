@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
+
+from trainer_runtime.core.records import dataclass
 
 TransportName = Literal["asyncssh", "openssh", "paramiko"]
 DEFAULT_ROOT = "~/.trainmaster"

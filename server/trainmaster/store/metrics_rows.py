@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.records import dataclass
 
 FARTHEST_X = 2**53
 _COLUMNS = frozenset({"v", "seq", "t", "kind"})

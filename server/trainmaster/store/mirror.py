@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ In `metrics.db`: a replay clears it and judges the same bytes again.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+
+from trainer_runtime.core.records import dataclass
 
 SCHEMA = """
     CREATE TABLE refusals (

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.store.buckets import Bucket, Row, joined, joined_in_turn, of_rows
 
 LEVELS = (64, 512, 4096)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.protocol.lines import ATTACHED
+from trainer_runtime.core.records import dataclass
 
 # Base 32 in lower case: safe in file names, shells and URLs without quoting.
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"

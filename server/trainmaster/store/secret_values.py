@@ -10,11 +10,11 @@ import json
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import HostError, StateError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from trainer_runtime.core.protocol.followed_files import EVENTS, JOURNAL, attempt_of
@@ -19,6 +19,7 @@ from trainer_runtime.core.protocol.lines import (
     number,
 )
 from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.metrics_rows import PointFields, StoredEvent
 from trainmaster.store.metrics_store import MetricsStore

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.paths import Home
 
 UPLOAD = "upload"

@@ -10,10 +10,10 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.protocol.states import AttemptState, DesiredState
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import InputReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at
 from trainmaster.store.run import Run

@@ -15,8 +15,10 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from trainer_runtime.core.records import dataclass
 
 _COMMAND = re.compile(r"`(\$ )?trainmaster((?: [^`]*)?)`")
 _WHOLE = re.compile(r"\A(\$ )?trainmaster((?: [^`]*)?)\Z")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import trainer_runtime
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import InternalError
 
 _PACKAGE = Path(__file__).resolve().parents[1]

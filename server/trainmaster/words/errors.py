@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from trainer_runtime.core.protocol.text import cleaned
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.advice import for_face
 
 _LONGEST_MESSAGE = 2000

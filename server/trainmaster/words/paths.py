@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 from trainer_runtime.core.files.protected import is_protected
+from trainer_runtime.core.records import dataclass
 
 HOME_VARIABLE = "TRAINMASTER_HOME"
 

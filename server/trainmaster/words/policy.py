@@ -10,11 +10,12 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.files.protected import home_around, names_credentials
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import PolicyError
 from trainmaster.words.paths import Home
 from trainmaster.words.protected_places import (

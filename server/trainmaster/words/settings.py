@@ -151,9 +151,13 @@ class Settings(Group):
     """The whole file."""
 
     secrets: SecretsSettings = setting(
-        SecretsSettings(), "The secrets that may leave this machine.", "a mapping with allow"
+        SecretsSettings.model_construct(),
+        "The secrets that may leave this machine.",
+        "a mapping with allow",
     )
-    agent: AgentSettings = setting(AgentSettings(), "What an agent may do by itself.", "a mapping")
+    agent: AgentSettings = setting(
+        AgentSettings.model_construct(), "What an agent may do by itself.", "a mapping"
+    )
     downloads: Annotated[str, AfterValidator(_folder)] | None = setting(
         None,
         "The folder below which the MCP tool `fetch_files` may write; `downloads` in the home "
@@ -199,10 +203,14 @@ class Settings(Group):
         "minutes, more than 0, or null",
     )
     mirror: MirrorSettings = setting(
-        MirrorSettings(), "What is kept of the files of runs.", "a mapping"
+        MirrorSettings.model_construct(), "What is kept of the files of runs.", "a mapping"
     )
-    kaggle: KaggleSettings = setting(KaggleSettings(), "How kernels are pushed.", "a mapping")
-    server: ServerSettings = setting(ServerSettings(), "The MCP server over HTTP.", "a mapping")
+    kaggle: KaggleSettings = setting(
+        KaggleSettings.model_construct(), "How kernels are pushed.", "a mapping"
+    )
+    server: ServerSettings = setting(
+        ServerSettings.model_construct(), "The MCP server over HTTP.", "a mapping"
+    )
     cloud_urls: dict[
         Literal["runpod", "vast", "lambda"], Annotated[str, AfterValidator(address)]
     ] = setting(
@@ -225,7 +233,7 @@ def read_settings(home: Home) -> Settings:
     try:
         text = home.settings.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        return Settings()
+        return Settings.model_construct()
     except (OSError, ValueError) as error:
         raise _unreadable(home, f"can't be read: {error}", "Make it readable UTF-8.") from error
     from trainmaster.words.yaml12 import load_yaml  # heavy, and most homes have no settings

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal
+
+from trainer_runtime.core.records import dataclass
 
 State = Literal["ok", "warn", "fail"]
 

@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import trainer_runtime
@@ -24,6 +24,7 @@ from trainer_runtime.box.prepare.cache_roots import registered
 from trainer_runtime.core.answers.cache import CacheAnswer, CacheItem
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.records import dataclass
 
 _DAY_S = 86400.0
 _LARGEST_JSON_BYTES = 8 << 20

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.box.files.files import AppendedLog, LineReader
@@ -17,6 +16,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
+from trainer_runtime.core.records import dataclass
 
 _CHUNK_BYTES = 1 << 20
 _MOST_NAMES = 10_000  # of a folder, when searching for a moved log

@@ -14,12 +14,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.processes.identity import ProcessIdentity, identify
 from trainer_runtime.box.processes.open_files import pids, variables_of
+from trainer_runtime.core.records import dataclass
 
 _TIMEOUT_S = 10.0
 _PANE = "#{pane_id}\t#{pane_pid}\t#{pane_tty}\t#{pane_pipe}\t#{pane_dead}\t#{session_name}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from trainer_runtime.core.environment.requirements import (
 )
 from trainer_runtime.core.environment.torch_builds import cpu_build
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
+from trainer_runtime.core.records import dataclass
 
 REQUIREMENTS = "requirements.txt"
 OWN_REQUIREMENTS = "requirements-extra.txt"

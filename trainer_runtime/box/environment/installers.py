@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trainer_runtime.box.environment.interpreters import Interpreter
@@ -14,6 +14,7 @@ from trainer_runtime.box.environment.package_indexes import pip_settings, uv_opt
 from trainer_runtime.box.processes.commands import Ended, Report, follow
 from trainer_runtime.core.environment.requirements import name_of
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
+from trainer_runtime.core.records import dataclass
 
 # The first pip that installs into an environment other than its own (`pip --python`).
 _FIRST_PIP_FOR_OTHERS = (22, 3)

@@ -10,7 +10,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.processes.commands import ask
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.environment.requirements import release_of
+from trainer_runtime.core.records import dataclass
 
 OLDEST_PYTHON = (3, 10)
 _PROBE_S = 30.0

@@ -10,11 +10,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from trainer_runtime.box.processes.commands import follow
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.core.records import dataclass
 
 Report = Callable[[str], None]
 

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -38,6 +38,7 @@ from trainer_runtime.box.processes.commands import Report, follow
 from trainer_runtime.core.environment.lock import DIGEST, LockedPackage, is_of_torch
 from trainer_runtime.core.environment.requirements import name_of
 from trainer_runtime.core.frameworks.packages import BUILT_IN_PLACE, DISPENSABLE, modules_of
+from trainer_runtime.core.records import dataclass
 
 _FORMAT = 1
 _COMPLETE = ".complete"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS
 from trainer_runtime.core.lease.session import SESSION
 from trainer_runtime.core.processes.rank_exits import RANKS
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

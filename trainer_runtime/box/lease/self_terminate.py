@@ -13,12 +13,12 @@ import shutil
 import subprocess
 import urllib.error
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainer_runtime.box.files.http_request import NotWebError, opened
 from trainer_runtime.core.lease.lease import OwnEnd
+from trainer_runtime.core.records import dataclass
 
 TIMEOUT_S = 30.0
 _FIRST_PROCESS = Path("/proc/1/environ")

@@ -21,7 +21,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,6 +37,7 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.records import dataclass
 
 Report = Callable[[str], None]
 

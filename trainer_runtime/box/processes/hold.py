@@ -17,7 +17,6 @@ import select
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.private import for_the_user, users_umask
 from trainer_runtime.core.frameworks import command
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.core.records import dataclass
 
 MARKER = ATTEMPT_VARIABLE
 _LOCK_WAIT_S = 20.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.box.processes.identity import ProcessIdentity, identify
+from trainer_runtime.core.records import dataclass
 
 _WRITES = (os.O_WRONLY, os.O_RDWR)
 

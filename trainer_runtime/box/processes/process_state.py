@@ -6,7 +6,6 @@ import os
 import platform
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.box.files.configs import config_of
@@ -15,6 +14,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.hold import marker
 from trainer_runtime.box.processes.identity import ProcessIdentity, carriers, identify, is_alive
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE, WORLD_VARIABLE, rank_of
+from trainer_runtime.core.records import dataclass
 
 # Calls of the kernel in which a disk keeps a thread waiting: their numbers on either machine.
 _NUMBERS: dict[str, tuple[int, int]] = {

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -23,6 +22,7 @@ from trainer_runtime.box.processes.identity import (
     session_members,
 )
 from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_value
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
+from trainer_runtime.core.records import dataclass
 
 # Changes whenever the folded state means something else.
 _FORMAT = f"1 of {trainer_runtime.__version__}"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainer_runtime.box.files.configs import config_of
@@ -23,6 +23,7 @@ from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, Proce
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Process, Rank, Verdict, judge
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.masking import Mask
+from trainer_runtime.core.records import dataclass
 
 SAMPLES = 3
 WITHIN_S = 20.0

@@ -13,13 +13,13 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.identity import send
 from trainer_runtime.box.processes.process_state import ProcessState, states
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.records import dataclass
 
 WITHIN_S = 5.0
 _ANSWER_S = 1.0  # a process that has not begun to answer by then is stuck in the kernel

@@ -9,7 +9,7 @@ already is not recorded again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainer_runtime.box.files.files import read_json
@@ -31,6 +31,7 @@ from trainer_runtime.core.protocol.journal_lines import (
 )
 from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event, number
 from trainer_runtime.core.protocol.masking import Mask
+from trainer_runtime.core.records import dataclass
 
 PLACEMENT = 1  # the one that every run has so far
 # What of the journal detectors know: its `started` is the supervisor's own, not the trainer's.

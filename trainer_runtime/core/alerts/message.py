@@ -6,7 +6,6 @@ No log text is included: the reader of a message may be an agent.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
@@ -19,6 +18,7 @@ from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.lines import named
 from trainer_runtime.core.protocol.text import cleaned, code_word
+from trainer_runtime.core.records import dataclass
 
 Kind = Literal["webhook", "slack", "discord", "command"]
 KINDS: tuple[Kind, ...] = ("webhook", "slack", "discord", "command")

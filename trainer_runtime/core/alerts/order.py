@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.alerts.alert import Alert
 from trainer_runtime.core.alerts.message import KINDS, Kind
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

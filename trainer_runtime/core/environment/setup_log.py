@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from trainer_runtime.core.records import dataclass
 
 _STEPS = {
     "setup": "setup script",

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +21,7 @@ from trainer_runtime.core.files.protected import (
     names_credentials,
     refuse_protected,
 )
+from trainer_runtime.core.records import dataclass
 
 # What a source's path begins with where it is the training machine's own.
 ON_BOX = "host:"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from trainer_runtime.core.decoding import (
     decode_value,
 )
 from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.records import dataclass
 
 HF, LITGPT = "hf", "litgpt"
 CONFIG_NAME, ADAPTER_NAME, LITGPT_CONFIG_NAME = (

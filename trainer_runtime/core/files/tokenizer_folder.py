@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.records import dataclass
 
 BYTE = "byte"
 JSON_NAME, SENTENCEPIECE_NAME, SETTINGS_NAME = (

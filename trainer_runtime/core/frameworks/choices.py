@@ -8,12 +8,12 @@ a closed list of values. The client renders by the choices of a config; the scri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import litgpt
+from trainer_runtime.core.records import dataclass
 
 Choices = Mapping[str, str]
 

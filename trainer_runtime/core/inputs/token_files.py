@@ -10,8 +10,9 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from trainer_runtime.core.records import dataclass
 
 INDEX_ENDING = ".idx"
 _CHUNK_BYTES = 4 << 20

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.core.records import dataclass
 
 # The folder beside the configuration that the ranks write their ends into, one file each.
 RANKS = "ranks"

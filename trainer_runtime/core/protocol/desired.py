@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import FORMAT_VERSION
 from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.core.records import dataclass
 
 DEFAULT_GRACE_S = 120.0
 DETACH = "detach"  # the `why` of a stop that detaches from an attached training

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
     read_tokenizer_folder,
 )
 from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError
 
 

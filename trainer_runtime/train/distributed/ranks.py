@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE, WORLD_VAR
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.processes.parent_death import descends_from, die_with_parent
 from trainer_runtime.core.processes.rank_exits import FOLDER_VARIABLE, WATCHER_VARIABLE, end_file
+from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError
 
 # Verifying a large checkpoint takes long.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from trainer_runtime.core.records import dataclass
 
 _MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 # A step, and what was measured at it.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_config
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL

@@ -7,11 +7,12 @@ import os
 import re
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.interpreter import find_python
 from trainmaster.backends.ssh import Transport
 from trainmaster.backends.ssh.endpoint import Endpoint, find_endpoint

@@ -6,9 +6,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import PlanError
 
 BLOCK_BYTES = 1 << 20

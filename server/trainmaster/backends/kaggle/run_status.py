@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
 from trainmaster.store.control.kaggle import KaggleSession, SessionState, Waiting
 from trainmaster.words.errors import StateError

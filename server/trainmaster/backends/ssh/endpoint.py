@@ -8,9 +8,10 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.user_config import AGENT_VARIABLE, HostSettings, read_user_config
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError, UsageError

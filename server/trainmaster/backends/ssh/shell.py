@@ -11,9 +11,9 @@ from __future__ import annotations
 import secrets
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import HostError, UsageError
 
 TIMED_OUT = 124

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.records import dataclass
 from trainmaster.cli.agents.client_files import with_server
 from trainmaster.cli.agents.clients import CLIENTS, Client, Server
 from trainmaster.words.assets import find_assets

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import singledispatch
 
 from trainer_runtime.core.checkpoints.superseded import kept_until
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.records import dataclass
 from trainmaster.cli.format import preparing, setting, size, usd, value
 from trainmaster.cli.views.metrics import ranked_runs, remarks
 from trainmaster.words.answers.base import Answer

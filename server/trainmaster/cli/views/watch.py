@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.curve import sparkline
+from trainer_runtime.core.records import dataclass
 from trainmaster.cli.format import usd, value
 from trainmaster.cli.output import printable
 from trainmaster.words.answers.base import State

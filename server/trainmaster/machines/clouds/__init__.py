@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import lambda_, runpod, vast
 from trainmaster.machines.clouds.cloud import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.clouds.http import DEFAULT_PACE, Account, Api, Pace

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Literal, Protocol
 
 from trainer_runtime.core.lease.lease import OwnEnd
+from trainer_runtime.core.records import dataclass
 
 CloudName = Literal["runpod", "vast", "lambda"]
 InstanceState = Literal["starting", "running", "stopped", "ending"]

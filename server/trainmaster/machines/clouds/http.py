@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_value
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds.replies import InstanceReply, readable
 from trainmaster.words.errors import CloudError, StateError
 

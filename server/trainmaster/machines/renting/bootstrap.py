@@ -6,8 +6,7 @@ That connection also pins its key, as for any host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.registry import HostOptions, add_host, remove_host
 from trainmaster.machines.renting.keys import rented_key

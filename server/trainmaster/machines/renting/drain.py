@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.maintain import maintain
 from trainmaster.runs.stop import stop

@@ -6,13 +6,14 @@ import asyncio
 import json
 import posixpath
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.clouds import Cloud

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.machines.renting.idle import release_due

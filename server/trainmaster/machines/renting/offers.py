@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.text import shown as shown_text
+from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import KEY_NAMES, NAMES, Offer, Wanted
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.token_price import Prices, prices_for

@@ -9,10 +9,11 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainer_runtime.core.environment.gpus import slug
 from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
+from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.clouds.offering import quoted_gpu
 from trainmaster.machines.registry import refuse_unusable_name

@@ -6,8 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import NAMES, Cloud, Instance
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instances import advance_instance

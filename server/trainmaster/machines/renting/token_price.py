@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.machines.clouds import Offer
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, SourceFacts, plan

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from mcp.server import MCPServer
@@ -18,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.definition import Definition, OpenWorkspace
 from trainmaster.mcp.http.authentication import Authentication, HomeTokens, Verifier
 from trainmaster.mcp.http.gate import Gate

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from starlette.requests import HTTPConnection
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.http.refusal import Refusal, retry_after
 from trainmaster.store.access_tokens import KnownTokens
 from trainmaster.words.errors import HostError, PolicyError, StorageError

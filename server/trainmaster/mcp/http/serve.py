@@ -7,12 +7,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.http.application import PATH, Served, application
 from trainmaster.mcp.http.names import known_names

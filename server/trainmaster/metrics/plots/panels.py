@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.words.answers.plot import Axis

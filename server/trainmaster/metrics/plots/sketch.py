@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from trainer_runtime.core.records import dataclass
 
 Points = Sequence[tuple[float, float]]
 # Dots of a braille character by column and row, from the top.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.hyperparameters import learning_rate
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network

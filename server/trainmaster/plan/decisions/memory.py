@@ -7,8 +7,7 @@ state that several processes share. Fitted within some 10 % to published peaks o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.architecture import Architecture
 
 GIB = 2**30

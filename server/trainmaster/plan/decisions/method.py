@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.architecture import TRAINING_PASSES
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec, arguments_of

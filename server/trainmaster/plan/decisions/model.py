@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.architecture import (
     GPT2_VOCABULARY,
     Architecture,

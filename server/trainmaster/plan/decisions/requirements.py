@@ -7,11 +7,11 @@ not made of each package's newest version (resolved and run on Python 3.11 with 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
+from trainer_runtime.core.records import dataclass
 
 TRIED: Mapping[str, str] = {
     "accelerate": "1.15.0",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.facts import SessionFacts
 
 _HOUR_S = 3600.0

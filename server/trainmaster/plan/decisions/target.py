@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainer_runtime.core.environment.gpus import Gpu, find_gpu, gpu_names, slug
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.hardware import best_cpu_precision, best_gpu_precision
 from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.result import Ledger

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.spec.annotations import (
     BELOW_ONE,
     LARGEST,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.spec.annotations import (
     Auto,
     Count,

@@ -7,8 +7,9 @@ and what planning refuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+from trainer_runtime.core.records import dataclass
 
 Framework = Literal["nanogpt", "litgpt", "hf", "trl"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)

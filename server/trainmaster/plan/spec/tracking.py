@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.spec.fields import nearest
 from trainmaster.plan.spec.places import Framework
 from trainmaster.words.errors import Problem

@@ -8,7 +8,7 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
+from trainer_runtime.core.records import dataclass
 from trainmaster.words.answers.adopt import AdoptAnswer, OutputRow, SkippedOutput
 from trainmaster.words.errors import StateError, UsageError
 

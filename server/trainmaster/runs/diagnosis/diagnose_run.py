@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
+from trainer_runtime.core.records import dataclass
 from trainer_runtime.core.status.past_findings import over_in_words
 from trainmaster.runs.diagnosis.finding_answer import finding_answer, is_named
 from trainmaster.runs.diagnosis.order import place

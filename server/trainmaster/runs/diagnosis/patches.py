@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
+from trainer_runtime.core.records import dataclass
 from trainmaster.plan.spec import changes_of
 from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of

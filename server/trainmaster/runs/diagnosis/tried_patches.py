@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.remedies import ANNOUNCE_A_REWIND
 from trainer_runtime.core.protocol.journal import AttemptRecord
+from trainer_runtime.core.records import dataclass
 from trainmaster.sync.run_view import RunView
 
 PATCH = "patch:"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.records import dataclass
 from trainmaster.runs.monitor.events import event_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

@@ -9,9 +9,9 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.backends import DEBUG, HERE, Backend
 from trainmaster.plan import (

@@ -8,7 +8,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
     holds_tokenizer,
     read_tokenizer_folder,
 )
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, Backend, InputExaminer
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.spec import TrainingSpec

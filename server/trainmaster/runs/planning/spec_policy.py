@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec, load_spec
 from trainmaster.plan.spec.load import spec_path

@@ -15,10 +15,10 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, LOCAL
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.sync.workspace import Workspace

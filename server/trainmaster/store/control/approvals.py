@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import transaction
 
 TABLE = """

@@ -7,9 +7,8 @@ longest interval between saves, once three saves were seen: many scripts save ir
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.records import dataclass
 
 _TIMES = 2.0
 _WRITING_S = 180.0

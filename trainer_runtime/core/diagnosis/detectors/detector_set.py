@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
@@ -24,6 +24,7 @@ from trainer_runtime.core.diagnosis.detectors.slow_rank import SlowRank
 from trainer_runtime.core.diagnosis.detectors.spike import Spike
 from trainer_runtime.core.diagnosis.detectors.stall import Stall
 from trainer_runtime.core.diagnosis.detectors.throughput import Throughput
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(slots=True)

@@ -12,11 +12,12 @@ as low, so that a rewind resumes from before the rise, not from before its detec
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, times
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+from trainer_runtime.core.records import dataclass
 
 _EVERY_POINTS = 8
 _MIN_POINTS = 24

@@ -13,11 +13,12 @@ answers (`objective/kl`, KTO's `kl`) is kept at 6 to 20 nats by the usual adapti
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, median_of
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+from trainer_runtime.core.records import dataclass
 
 KEYS = ("kl", "objective/kl")
 _NEWEST = 8

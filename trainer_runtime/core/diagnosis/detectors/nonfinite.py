@@ -10,10 +10,9 @@ has fallen to 16 by then).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+from trainer_runtime.core.records import dataclass
 
 _FINITE_AGAIN = 3  # points
 _OVERFLOWS_IN_A_ROW = 12

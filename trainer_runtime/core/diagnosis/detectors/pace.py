@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from trainer_runtime.core.records import dataclass
 
 _NEWEST = 512
 _LONGEST_COUNTED = 20.0  # times the usual interval: more is a pause or a clock change

@@ -9,11 +9,12 @@ It must differ by 1.12 x, up or down, and by 8 robust deviations, as for a spike
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of, times
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+from trainer_runtime.core.records import dataclass
 
 _JUDGED_POINTS = 8
 _MIN_BEFORE = 8

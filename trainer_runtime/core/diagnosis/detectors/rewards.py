@@ -11,11 +11,12 @@ fault; below it, or where no reward ever differed, the policy has nothing to lea
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+from trainer_runtime.core.records import dataclass
 
 KEYS = ("reward", "reward_std", "frac_reward_zero_std")
 _IN_A_ROW = 16

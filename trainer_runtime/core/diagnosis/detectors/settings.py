@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ step to step where the cause is chance, and synchronous steps take as long as th
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of
 from trainer_runtime.core.protocol.trainer_lines import RanksAggregated
+from trainer_runtime.core.records import dataclass
 
 _AGGREGATES = 16
 _ALIKE = 13

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from trainer_runtime.core.records import dataclass
 
 _MAX_BLOCKS = 64
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import eq
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, StepFrom
 from trainer_runtime.core.diagnosis.parse.rows import Rows
+from trainer_runtime.core.records import dataclass
 
 MAX_RANKS = 16_384  # lines of further ranks are left out
 # HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.

@@ -7,11 +7,11 @@ block with the shape, so many times repeated, takes a tenth of the time of one l
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Handling, Sorted, sorted_as
 from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.records import dataclass
 
 _FEW = 16  # a block is expected to repeat if at most one line in this many is of another shape
 _MOST_OTHERS = 3  # shapes: each costs a search of the block

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from trainer_runtime.core.records import dataclass
 
 ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _EXPONENT = re.compile(rb"\d[eE][-+]?\d")

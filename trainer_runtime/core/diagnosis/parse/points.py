@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from trainer_runtime.core.records import dataclass
 
 # The clock of lines that have an epoch alone.
 EPOCHS = "epochs"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate, compress, count, islice
 from operator import ge, lt
 
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
 from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn
+from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
 

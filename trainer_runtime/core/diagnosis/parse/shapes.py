@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import NEEDLES, may_be_metrics, read_line
@@ -23,6 +22,7 @@ from trainer_runtime.core.diagnosis.parse.sorted_lines import (
 )
 from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.diagnosis.parse.template_learning import is_noise, learn, learn_noise
+from trainer_runtime.core.records import dataclass
 
 BAR = b"%|"
 _LONGEST_SHAPED = 4096

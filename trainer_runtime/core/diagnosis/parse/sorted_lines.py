@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.records import dataclass
 
 # How lines of a shape are handled: read by a template, or one of these.
 SINGLY = "singly"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import overload
 
 from trainer_runtime.core.diagnosis.parse.points import Reading
+from trainer_runtime.core.records import dataclass
 
 # What a token may be besides a value: fields of a reading.
 MARKS = ("step", "micro", "laps", "lap_steps", "rank")

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberTokens
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import UNITS, number
 from trainer_runtime.core.diagnosis.parse.template import MARKS, Column, Template
+from trainer_runtime.core.records import dataclass
 
 Reader = Callable[[bytes], list[Reading]]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.records import dataclass
 
 Config = ConfigDocument
 Changes = dict[str, Any]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from trainer_runtime.core.records import dataclass
 
 _SHELL_SIGNALS = range(129, 160)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE
@@ -12,6 +11,7 @@ from trainer_runtime.core.diagnosis.signatures.line_matcher import LineMatcher
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, Block, BlockReader, Line
 from trainer_runtime.core.diagnosis.signatures.shapes import ShapeIndex, ShapeKind, shapes_of
 from trainer_runtime.core.diagnosis.signatures.signature import Occurrence
+from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
