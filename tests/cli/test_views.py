@@ -13,13 +13,13 @@ from trainmaster.cli.views import maintenance
 from trainmaster.cli.views import plan as plan_views
 from trainmaster.cli.views.views import Grid, view
 from trainmaster.words.answers import hosts as host_answers
-from trainmaster.words.answers import runs
+from trainmaster.words.answers import run_list, runs, status
 from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.checks import failed, warning
 from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
 
-_STATUS = runs.StatusAnswer(
+_STATUS = status.StatusAnswer(
     run_id="small-abc234",
     name="small",
     state="running",
@@ -31,9 +31,9 @@ _STATUS = runs.StatusAnswer(
     target_step=5000,
     eta_s=3700.0,
     metrics={"loss": 1.23456, "grad_norm": "NaN"},
-    findings=[runs.FindingRow(id="f1", code="nan_loss", severity="critical")],
-    checkpoint=runs.CheckpointState(step=1000, age_s=61.0, mirrored_step=500),
-    attempts=[runs.AttemptRow(number=1, why="launch", last_step=800, reason="killed")],
+    findings=[status.FindingRow(id="f1", code="nan_loss", severity="critical")],
+    checkpoint=status.CheckpointState(step=1000, age_s=61.0, mirrored_step=500),
+    attempts=[status.AttemptRow(number=1, why="launch", last_step=800, reason="killed")],
     next_step="Wait.",
 )
 
@@ -132,7 +132,7 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (runs.RunsAnswer(runs=[]), "No runs."),
+        (run_list.RunsAnswer(runs=[]), "No runs."),
         (TickAnswer(runs=[]), "Nothing is due."),
         (
             KeeperAnswer(
@@ -179,10 +179,10 @@ def test_plain_output_is_aligned_and_carries_no_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = [
-        runs.RunRow(run_id=name, name="n", state="running", step=1, host="h", labels=labels)
+        run_list.RunRow(run_id=name, name="n", state="running", step=1, host="h", labels=labels)
         for name, labels in (("a", {"x": "\x1b[31mred\u202e"}), ("longer", {}))
     ]
-    emit(runs.RunsAnswer(runs=rows), as_json=False)
+    emit(run_list.RunsAnswer(runs=rows), as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert [line.index("running") for line in lines[1:]] == [lines[0].index("state")] * 2
     assert all(line.isprintable() and line == line.rstrip() for line in lines)

@@ -29,12 +29,14 @@ from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.launch import launch
 from trainmaster.runs.list_checkpoints import list_checkpoints
+from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.runs.resume import resume
-from trainmaster.runs.status import get_status, query_metrics
+from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import StatusAnswer, WaitAnswer
+from trainmaster.words.answers.runs import WaitAnswer
+from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.errors import StateError
 
 # A real trainer begins once there is such a file.

@@ -22,7 +22,8 @@ from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer, StatusAnswer, WaitAnswer
+from trainmaster.words.answers.runs import LaunchAnswer, WaitAnswer
+from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.errors import StateError
 
 BOUND_S = 240.0

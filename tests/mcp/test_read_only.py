@@ -43,7 +43,16 @@ from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.offers import OffersQuery, list_offers
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.toolsets import TOOLSETS
-from trainmaster.runs import advance, launch, maintain, resume, secret_delivery, status, stop
+from trainmaster.runs import (
+    advance,
+    launch,
+    maintain,
+    query_metrics,
+    resume,
+    secret_delivery,
+    status,
+    stop,
+)
 from trainmaster.runs.action_log import list_actions
 from trainmaster.runs.advance import advance as advance_run
 from trainmaster.runs.diagnosis import service as diagnosis
@@ -144,7 +153,10 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
             *(lambda w, run=run: get_page(w, run) for run in runs),
         ],
         "logs": [lambda w, run=run: read_log(w, run) for run in runs],
-        "metrics": [lambda w: status.query_metrics(w, runs), lambda w: status.query_metrics(w, ())],
+        "metrics": [
+            lambda w: query_metrics.query_metrics(w, runs),
+            lambda w: query_metrics.query_metrics(w, ()),
+        ],
         "plot": [lambda w: sketch_runs(w, [due.silent])],
         "diagnose": [lambda w, run=run: diagnosis.diagnose(w, run) for run in runs],
         "checkpoints": [

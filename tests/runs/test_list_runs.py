@@ -13,7 +13,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.runs.list_runs import list_runs
-from trainmaster.words.answers.runs import RunsAnswer
+from trainmaster.words.answers.run_list import RunsAnswer
 from trainmaster.words.errors import UsageError
 from trainmaster.words.paths import Home
 

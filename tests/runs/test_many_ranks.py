@@ -17,7 +17,8 @@ from trainer_runtime.box.watch.watcher import Watch
 from trainer_runtime.core.protocol.lines import decode, encode
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.cli.views.views import view
-from trainmaster.runs.status import get_status, query_metrics
+from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.status import get_status
 from trainmaster.sync.follow import catch_up
 from trainmaster.words.paths import Home
 

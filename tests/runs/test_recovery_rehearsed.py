@@ -12,7 +12,7 @@ from trainmaster.runs.launch import launch
 from trainmaster.runs.status import get_status
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import StatusAnswer
+from trainmaster.words.answers.status import StatusAnswer
 
 pytestmark = pytest.mark.slow
 

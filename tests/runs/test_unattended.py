@@ -28,7 +28,7 @@ from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.keeper_state import record_installed
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import StatusAnswer
+from trainmaster.words.answers.status import StatusAnswer
 
 NO_MIRROR: dict[str, Any] = {"checkpoint": {"mirror": None}}
 HERE = {"checkpoint": {"mirror": "operator"}}

@@ -10,7 +10,8 @@ from trainmaster.runs.resume import resume
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import exit_code, wait_for_event
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import StatusAnswer, WaitAnswer
+from trainmaster.words.answers.runs import WaitAnswer
+from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.errors import StateError, UsageError
 
 WAIT_S = 60.0

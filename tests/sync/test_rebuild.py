@@ -14,7 +14,8 @@ from trainer_runtime.core.files.durable import try_lock
 from trainmaster.cli import run as command
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import until_closed
-from trainmaster.runs.status import get_status, query_metrics
+from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.status import get_status
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.rebuild import rebuild, rebuild_within
 from trainmaster.sync.replay import replay

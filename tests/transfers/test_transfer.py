@@ -32,7 +32,7 @@ from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.views import view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import due_transfers, transfer
-from trainmaster.words.answers.runs import StatusAnswer, TransferState
+from trainmaster.words.answers.status import StatusAnswer, TransferState
 
 pytestmark = pytest.mark.slow
 

@@ -68,9 +68,11 @@ def _first_init(made: Any, frozen: bool) -> Callable[..., None]:
 
 def _compiled_init(made: Any, frozen: bool) -> Callable[..., None]:
     fields = [(one.name, Any, _declared(one)) for one in dataclasses.fields(made)]
-    after = {"__post_init__": None} if hasattr(made, "__post_init__") else {}
+    body: dict[str, Any] = {"__doc__": made.__doc__}
+    if hasattr(made, "__post_init__"):
+        body["__post_init__"] = None  # that there is one; it is the record's that is called
     template: Any = dataclasses.make_dataclass(
-        made.__name__, fields, namespace=after, frozen=frozen, repr=False, eq=False
+        made.__name__, fields, namespace=body, frozen=frozen, repr=False, eq=False
     )
     compiled: Callable[..., None] = template.__init__
     return compiled

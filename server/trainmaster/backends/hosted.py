@@ -8,13 +8,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
-from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
-from trainer_runtime.core.files.corpus import AskedSource, Listing
-from trainer_runtime.core.files.foreign_output import FoundOutput
-from trainer_runtime.core.files.listing import LeftOut, ListedFile
-from trainer_runtime.core.files.model_folder import ModelFolder
-from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -39,6 +32,13 @@ from trainmaster.backends.polled import PolledFollower
 from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
+    from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+    from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
+    from trainer_runtime.core.files.corpus import AskedSource, Listing
+    from trainer_runtime.core.files.foreign_output import FoundOutput
+    from trainer_runtime.core.files.listing import LeftOut, ListedFile
+    from trainer_runtime.core.files.model_folder import ModelFolder
+    from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
     from trainmaster.plan.facts import HostFacts
 
 _FACTS_TIMEOUT_S = 30.0
@@ -204,6 +204,8 @@ class HostedBackend(
     async def inspect(
         self, run_id: str, attempt: int, *, allow_py_spy: bool = False
     ) -> InspectionReport:
+        from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+
         folder = await self.folder(run_id)
         failure = Failure(
             f"The processes of {run_id} on {self.name} could not be inspected",

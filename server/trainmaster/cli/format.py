@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainer_runtime.core.protocol.duration import spoken_duration
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import PreparationState
+    from trainmaster.words.answers.status import PreparationState
 
 
 def size(size_bytes: float) -> str:

@@ -12,7 +12,7 @@ from trainmaster.cli.format import preparing, size, value
 from trainmaster.cli.output import is_for_a_person, printable
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import StatusAnswer
+    from trainmaster.words.answers.status import StatusAnswer
 
 Listener = Callable[["StatusAnswer"], Awaitable[None]]
 

@@ -12,13 +12,9 @@ from trainmaster.mcp.plot import PLOT
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.overview import OverviewAnswer
-from trainmaster.words.answers.runs import (
-    CheckpointsAnswer,
-    LogAnswer,
-    RunsAnswer,
-    StatusAnswer,
-    WaitAnswer,
-)
+from trainmaster.words.answers.run_list import RunsAnswer
+from trainmaster.words.answers.runs import CheckpointsAnswer, LogAnswer, WaitAnswer
+from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.stages import enter_stage
 
 # Below the limit on calls, so that the last read of the host ends before it.
@@ -146,7 +142,7 @@ async def query_metrics(
     """
     from trainmaster.metrics.rank import Among
     from trainmaster.metrics.selection import selection
-    from trainmaster.runs import status as query
+    from trainmaster.runs import query_metrics as query
 
     part = selection(
         from_step=from_step or None,

@@ -1,7 +1,18 @@
-"""Of which metrics more is better, and of which less."""
+"""Which metrics say most, of which more is better, and of which less."""
 
 from __future__ import annotations
 
+# The most informative metrics: losses, and the margins and rewards of preference methods.
+PRIMARY_KEYS = (
+    "loss",
+    "val_loss",
+    "rewards/margins",
+    "val_rewards/margins",
+    "margin",
+    "val_margin",
+    "reward",
+    "val_reward",
+)
 # Families of metrics of which more is better, and of which less is; others have no direction.
 _OF_SPEED = ("tokens_per_s", "samples_per_s", "mfu", "tflops")
 _OF_QUALITY = ("accuracy", "mean_token_accuracy", "margin", "reward", "rewards")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.ranged_series import RangedSeries
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.selection import Selection, bad_argument
@@ -27,17 +28,6 @@ EXPECTED = frozenset(
     """.split()  # noqa: SIM905
 )
 _MOST_NAMED, _SAMPLES = 40, 3
-# The most informative metrics: losses, and the margins and rewards of preference methods.
-PRIMARY_KEYS = (
-    "loss",
-    "val_loss",
-    "rewards/margins",
-    "val_rewards/margins",
-    "margin",
-    "val_margin",
-    "reward",
-    "val_reward",
-)
 
 
 class Source(Protocol):

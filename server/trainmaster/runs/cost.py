@@ -14,7 +14,7 @@ from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import RunCost
+from trainmaster.words.answers.status import RunCost
 
 _HOUR_S = 3600.0
 

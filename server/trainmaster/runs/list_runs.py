@@ -14,7 +14,7 @@ from trainmaster.sync.follow import catch_up
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import end_of, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import RunRow, RunsAnswer
+from trainmaster.words.answers.run_list import RunRow, RunsAnswer
 from trainmaster.words.errors import StateError, UsageError
 
 _READ_AT_A_TIME = 64

@@ -1,40 +1,27 @@
-"""Answers about runs from the database: state and metrics."""
+"""The status of a run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.finding import as_evidence
-from trainer_runtime.core.protocol.journal import AttemptRecord
-from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.states import RunState
-from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.eta import eta_s, step_age_s
-from trainer_runtime.core.status.status_page import run_risks
-from trainmaster.metrics.compare import compare_metrics
-from trainmaster.metrics.log_file import log_file
-from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
-from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
-from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source, wanted_of_file
+from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.runs.cost import cost_of
-from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
-from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.metrics import MetricsAnswer
-from trainmaster.words.answers.runs import (
-    AttemptRow,
+from trainmaster.words.answers.status import (
     CheckpointState,
     FindingRow,
     PreparationState,
@@ -44,8 +31,6 @@ from trainmaster.words.answers.runs import (
     TransferState,
 )
 
-DEFAULT_POINTS = 20
-MOST_RANKED = 6
 _HEADLINES = (
     *PRIMARY_KEYS,
     "lr",
@@ -75,62 +60,9 @@ def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -
     status.unattended = unattended_run(workspace, view)
     if not detail:
         return status
-    return status.model_copy(
-        update={
-            "risks": _risks(view),
-            "attempts": _attempt_rows(workspace, view),
-            "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
-            "folder": workspace.control.folder(view.run),
-        }
-    )
+    from trainmaster.runs.status_detail import details  # most ask for none
 
-
-async def query_metrics(
-    workspace: Workspace,
-    runs: Sequence[str],
-    *,
-    keys: Sequence[str] = (),
-    points: int = DEFAULT_POINTS,
-    everything: bool = False,
-    part: Selection = EVERYTHING,
-    within_s: float | None = None,
-    among: Among = ALL_RUNS,
-) -> MetricsAnswer:
-    """Series of one or several runs, one value per step, the newest attempt's; or of log files,
-    every point in order. Without any: the runs with the best values, of those in `among`, by
-    groups that can be compared.
-
-    `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
-    means over buckets with their lows and highs; 0 are as many as a summary has room for.
-    `everything` gives every step's own. At most `within_s` seconds are waited for each long file.
-
-    Raises:
-        StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, or an invalid range;
-            `LOG_NOT_READABLE` for a file.
-        StateError: `LOG_BEING_READ` for a long file.
-    """
-    from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
-
-    lacking = incomplete(workspace)
-    if not runs:
-        keys = keys or ("val_loss", "loss")
-        ranked = rank_runs(workspace, keys, limit=points or MOST_RANKED, among=among)
-        return ranked.model_copy(update={"incomplete": lacking})
-    if among != ALL_RUNS:
-        raise bad_argument("label", "Filters are for ranking runs.", "Leave them or the runs out.")
-    sources: list[Source] = []
-    for name in dict.fromkeys(runs):
-        file = log_file(workspace, name)
-        if file is not None:
-            wanted = wanted_of_file(keys, part)
-            found = await read_file(workspace.home, file, wanted, within_s=within_s)
-            sources.append(FileSource(name, found, part))
-        else:
-            sources.append(RunSource(workspace, await refresh(workspace, name), name))
-    answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
-    is_of_runs = any(isinstance(source, RunSource) for source in sources)
-    return answer.model_copy(update={"incomplete": lacking}) if is_of_runs else answer
+    return status.model_copy(update=details(workspace, view))
 
 
 def status_of(view: RunView) -> StatusAnswer:
@@ -251,28 +183,3 @@ def _transfer_state(view: RunView) -> TransferState | None:
         bytes_per_s=progress.bytes_per_s,
         error=None if error is None else f"{error['code']}: {error['message']}",
     )
-
-
-def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
-    how = started(workspace, view)
-    return [_attempt_row(attempt, how[attempt.number]) for attempt in view.record.attempts]
-
-
-def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
-    return AttemptRow(
-        number=attempt.number,
-        why=code_word(how.why or attempt.why),
-        by=" ".join(map(code_word, how.by.split(" ", 1))),
-        changed={path: list(values) for path, values in how.changes.items()} or None,
-        changed_by_operator=list(how.by_operator) or None,
-        started_at_step=attempt.started_at_step,
-        last_step=attempt.last_step,
-        reason=None if attempt.reason is None else code_word(attempt.reason),
-        untrusted_detail=attempt.detail,
-        set=attempt.set or None,
-    )
-
-
-def _risks(view: RunView) -> list[str] | None:
-    found = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
-    return found or None

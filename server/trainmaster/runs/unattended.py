@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
-from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
-from trainmaster.alerts.destinations import destinations, sender_of
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED, TransferProgress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
-
-if TYPE_CHECKING:
-    from trainmaster.plan.spec import TrainingSpec
 
 _KAGGLE = "kaggle"
 
@@ -69,25 +62,14 @@ def needs_of(
     return needs
 
 
-def unattended_plan(workspace: Workspace, spec: TrainingSpec, config: ConfigDocument) -> str | None:
-    """The field `unattended` of a plan."""
-    needs = needs_of(
-        config["checkpoint"].get("mirror"),
-        spec.host,
-        ends_itself=_ends_itself(workspace, spec.host),
-        alerts=_will_send(workspace, spec),
-    )
-    return unattended(needs, keeper_problem(workspace.home, time.time()))
-
-
 def unattended_run(workspace: Workspace, view: RunView) -> str | None:
     """The field `unattended` of a run's status; None once it has ended."""
     if view.ended:
         return None
     needs = needs_of(
-        view.run.config.checkpoint.mirror,
+        view.run.checkpoint.mirror,
         view.run.host,
-        ends_itself=_ends_itself(workspace, view.run.host),
+        ends_itself=ends_itself(workspace, view.run.host),
         alerts=_sends(workspace, view.run.run_id),
         sends=_is_awaited(view.transfer, view.attempt),
         pending=not view.delivered,
@@ -102,32 +84,20 @@ def _is_silent(view: RunView) -> bool:
     return view.delivered and view.silent_for_s > UNCONFIRMED_AFTER_S
 
 
-def _ends_itself(workspace: Workspace, host: str) -> bool:
+def ends_itself(workspace: Workspace, host: str) -> bool:
+    """Whether a host ends itself with its lease, or has none."""
     instance = workspace.control.instances.by_host(host)
     return instance is None or instance.can_self_terminate
 
 
-def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:
-    """By default each destination is notified of a lost contact, which only the client can see."""
-    try:
-        known = destinations(workspace.home)
-        if any(one.defaults for one in known.values()):
-            return True
-        return any(
-            sender_of(known[alert.to], parse_condition(alert.when)) == OPERATOR
-            for alert in spec.alerts
-            if alert.to in known
-        )
-    except (StateError, ConditionError):
-        return False  # the plan reports these errors
-
-
 def _sends(workspace: Workspace, run_id: str) -> bool:
     rows = [row for row in workspace.control.alerts.of(run_id) if row.sender == OPERATOR]
+    if not rows:
+        return False
+    from trainmaster.alerts.destinations import destinations  # the settings, which few runs need
+
     try:
-        return bool(rows) and not destinations(workspace.home).keys().isdisjoint(
-            row.to for row in rows
-        )
+        return not destinations(workspace.home).keys().isdisjoint(row.to for row in rows)
     except StateError:
         return False
 

@@ -17,7 +17,8 @@ from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.advice import waiting_from
-from trainmaster.words.answers.runs import Change, StatusAnswer, WaitAnswer
+from trainmaster.words.answers.runs import Change, WaitAnswer
+from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.errors import UsageError
 
 TIMEOUT = "timeout"

@@ -6,18 +6,21 @@ import re
 import secrets
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.records import dataclass
+
+if TYPE_CHECKING:
+    from trainer_runtime.core.config import CheckpointConfig, ConfigDocument, RunConfig
 
 # Base 32 in lower case: safe in file names, shells and URLs without quoting.
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}-[a-z2-7]{6}")
 
 
-@dataclass(frozen=True)  # without slots: `config` is parsed when it is first asked for
+@dataclass(frozen=True)  # without slots: what is parsed when it is first asked for
 class Run:
     """One training, as the client has recorded it.
 
@@ -43,12 +46,25 @@ class Run:
         return self.document.get("framework") == ATTACHED
 
     @cached_property
+    def checkpoint(self) -> CheckpointConfig:
+        """The part of `config` that a status needs.
+
+        Raises:
+            DecodingError: a field holds what it can't.
+        """
+        from trainer_runtime.core.config import PLACE, CheckpointConfig
+
+        return CheckpointConfig.of(Fields(self.document, PLACE).section("checkpoint"))
+
+    @cached_property
     def config(self) -> RunConfig:
         """The configuration, parsed.
 
         Raises:
             DecodingError: a field holds what it can't.
         """
+        from trainer_runtime.core.config import RunConfig  # lists and most answers need no more
+
         return RunConfig.parse(self.document)
 
 

@@ -38,7 +38,7 @@ class CheckpointKey:
 
 def is_mirrored_here(run: Run) -> bool:
     """Whether the run's checkpoints are to come to this machine."""
-    return run.config.checkpoint.mirror == OPERATOR
+    return run.checkpoint.mirror == OPERATOR
 
 
 def mirrored_step(workspace: Workspace, view: RunView) -> int | None:

@@ -14,11 +14,10 @@ from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
-from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.progress import Progress, newest_progress
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.protocol.text import code_word, shown
 from trainer_runtime.core.records import dataclass
-from trainer_runtime.core.status.status_page import newest_progress
 from trainmaster.backends import KAGGLE, NAMES
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.store.control.instances import RentedInstance
@@ -168,7 +167,7 @@ class RunView:
 
     @cached_property
     def index(self) -> CheckpointIndex:
-        return build_index(self.attempts, self.run.config.checkpoint.metric)
+        return build_index(self.attempts, self.run.checkpoint.metric)
 
     @cached_property
     def lineage(self) -> Lineage:

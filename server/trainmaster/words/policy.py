@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.files.protected import home_around, names_credentials
@@ -24,7 +25,9 @@ from trainmaster.words.protected_places import (
     protected_folders,
     protected_on_host,
 )
-from trainmaster.words.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from trainmaster.words.settings import Settings
 
 # The services that our own code and the frameworks' loggers ask by default, with what is below.
 _PUBLIC = ("huggingface.co", "hf.co", "wandb.ai", "neptune.ai", "comet.com", "clear.ml")
@@ -251,6 +254,8 @@ def policy_of_agent(
     Raises:
         StateError: `SETTINGS_NOT_READABLE`.
     """
+    from trainmaster.words.settings import read_settings  # an agent alone is limited by them
+
     settings = read_settings(home)
     user_home = _real(environment.get("HOME") or "~")
     own = [_real(home.root / name) for name in _OWN_FOLDERS]

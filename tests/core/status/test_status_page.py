@@ -23,9 +23,9 @@ from support.core.journal_records import (
 from trainer_runtime.core.checkpoints.checkpoint_index import build_index
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.progress import Progress, newest_progress
 from trainer_runtime.core.status.eta import eta_s
-from trainer_runtime.core.status.status_page import newest_progress, render_status
+from trainer_runtime.core.status.status_page import render_status
 
 _GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "status"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"

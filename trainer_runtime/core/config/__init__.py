@@ -27,7 +27,7 @@ from trainer_runtime.core.config.optimization import (
     OptimizerConfig,
     ScheduleConfig,
 )
-from trainer_runtime.core.config.run_config import CONFIG_VERSION, RunConfig
+from trainer_runtime.core.config.run_config import CONFIG_VERSION, PLACE, RunConfig
 from trainer_runtime.core.config.running import (
     AttemptConfig,
     CheckpointConfig,
@@ -44,6 +44,7 @@ ConfigChanges = Mapping[str, Any]
 
 __all__ = [
     "CONFIG_VERSION",
+    "PLACE",
     "AdapterConfig",
     "AdoptedConfig",
     "AttachedConfig",

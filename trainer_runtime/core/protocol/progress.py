@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field
 from typing import Any
@@ -257,3 +257,10 @@ def _decision(progress: Progress, line: Decided) -> None:
 def is_overdue(age_s: float, usual_s: float) -> bool:
     """Whether the newest step is so old, by the usual time of a step, that something holds it."""
     return age_s > max(_LEAST_OVERDUE_S, _TIMES_USUAL * usual_s)
+
+
+def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
+    """The newest attempt that has come to a start, else the newest at all."""
+    started = [progress for progress in attempts if progress.started_at_step is not None]
+    candidates = started or list(attempts)
+    return candidates[-1] if candidates else None

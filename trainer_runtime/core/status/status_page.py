@@ -16,7 +16,7 @@ from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.lines import ATTACHED, number
-from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.progress import Progress, newest_progress
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, PlacementState
 from trainer_runtime.core.status.eta import eta_s
 from trainer_runtime.core.status.risks import risks
@@ -53,13 +53,6 @@ def render_status(
         _attempts(record, attempts, now),
     ]
     return "\n".join(section for section in sections if section) + "\n"
-
-
-def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
-    """The newest attempt that has come to a start, else the newest at all."""
-    started = [progress for progress in attempts if progress.started_at_step is not None]
-    candidates = started or list(attempts)
-    return candidates[-1] if candidates else None
 
 
 def best_evaluations(attempts: Sequence[Progress]) -> dict[str, tuple[float, int]]:

@@ -1,16 +1,22 @@
-"""Examines data, models and tokenizers on a machine."""
+"""Examines data, models and tokenizers on a machine.
+
+What an answer becomes is imported where it is read: most commands ask for none.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.files.corpus import AskedSource, Listing
-from trainer_runtime.core.files.model_folder import ModelFolder
-from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import Failure, Parsed, RuntimeCall, runtime_call
+
+if TYPE_CHECKING:
+    from trainer_runtime.core.files.corpus import AskedSource, Listing
+    from trainer_runtime.core.files.model_folder import ModelFolder
+    from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
 
 _TIMEOUT_S = 600.0
 
@@ -41,6 +47,8 @@ async def examine_model(host: Host, path: str) -> ModelFolder:
     Raises:
         HostError: no usable answer.
     """
+    from trainer_runtime.core.files.model_folder import ModelFolder
+
     arguments = ["--", "model", path]
     return await _ask(host, "input", arguments, lambda answer: ModelFolder.from_dict(answer.values))
 
@@ -51,6 +59,8 @@ async def examine_tokenizer(host: Host, path: str) -> TokenizerFolder:
     Raises:
         HostError: no usable answer.
     """
+    from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
+
     arguments = ["--", "tokenizer", path]
     return await _ask(
         host, "input", arguments, lambda answer: TokenizerFolder.from_dict(answer.values)
@@ -68,6 +78,8 @@ async def cached_from_hub(host: Host, name: str, revision: str | None) -> str | 
 
 
 def _listings(answer: Fields) -> list[Listing]:
+    from trainer_runtime.core.files.corpus import Listing
+
     return [Listing.from_dict(dict(item.values)) for item in answer.sections("listed")]
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.files.foreign_output import FoundOutput
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+
+if TYPE_CHECKING:
+    from trainer_runtime.core.files.foreign_output import FoundOutput
 
 _SOURCE_TIMEOUT_S = 30.0
 _OUTPUT_TIMEOUT_S = 3600.0
@@ -47,6 +49,8 @@ async def read_output(host: Host, python: str | None, folder: str) -> FoundOutpu
 
 
 def _output(answer: Fields) -> FoundOutput:
+    from trainer_runtime.core.files.foreign_output import FoundOutput  # heavy
+
     return FoundOutput.from_fields(_section(answer, "output"))
 
 

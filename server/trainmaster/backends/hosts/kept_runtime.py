@@ -6,7 +6,6 @@ removed. Python finds their bytecode beside them and compiles nothing at each st
 
 from __future__ import annotations
 
-import compileall
 import hashlib
 import os
 import shutil
@@ -83,6 +82,8 @@ def _build(building: Path, files: Mapping[str, bytes]) -> None:
     write_files(building, files)
     for name, data in files.items():
         _take_bytecode(name, data, building / name)
+    import compileall  # heavy, and only a new copy needs it
+
     compileall.compile_dir(building, quiet=2)
     compiled = list(building.rglob("*.pyc"))
     make_durable([*compiled, *folders_of(building)])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
-from trainer_runtime.core.files.listing import LeftOut, ListedFile, parse_listed
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import (
     Failure,
@@ -12,6 +12,10 @@ from trainmaster.backends.hosts.runtime_call import (
     runtime_call,
     runtime_lines,
 )
+
+if TYPE_CHECKING:
+    from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
+    from trainer_runtime.core.files.listing import LeftOut, ListedFile
 
 _LIST_TIMEOUT_S = 300.0
 _VERIFY_TIMEOUT_S = 3600.0
@@ -23,6 +27,8 @@ async def list_files(host: Host, folder: str, pattern: str) -> list[ListedFile |
     Raises:
         HostError: no usable answer.
     """
+    from trainer_runtime.core.files.listing import parse_listed
+
     call = _call(host, "files", folder, pattern)
     return await runtime_lines(host, call, parse_listed)
 
@@ -66,4 +72,6 @@ def _digest(answer: Fields) -> str | None:
 
 
 def _checks(answer: Fields) -> list[CheckpointCheck]:
+    from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
+
     return [CheckpointCheck.from_fields(item) for item in answer.sections("checkpoints")]

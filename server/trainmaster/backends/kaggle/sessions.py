@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
-from trainmaster.store.control.kaggle import KaggleSession
-from trainmaster.words.settings import KaggleSettings
+
+if TYPE_CHECKING:
+    from trainmaster.store.control.kaggle import KaggleSession
+    from trainmaster.words.settings import KaggleSettings
 
 HOUR_S = 3600.0
 QUOTA = "quota"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.words.errors import HostError
+
+if TYPE_CHECKING:
+    from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 
 CONNECT_TIMEOUT_S = 15
 # A partition is detected after about 15 s; shorter pauses are tolerated.

@@ -25,7 +25,8 @@ from trainmaster.words.errors import StateError
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.runs import StatusAnswer, WaitAnswer
+    from trainmaster.words.answers.runs import WaitAnswer
+    from trainmaster.words.answers.status import StatusAnswer
 
 Say = Callable[[str], None]
 
@@ -157,7 +158,7 @@ class _Demo:
         return attempts[1].started_at_step, len(repeated)
 
     async def _show(self, run: str, killed_at: int) -> None:
-        from trainmaster.runs.status import query_metrics
+        from trainmaster.runs.query_metrics import query_metrics
 
         answer = await query_metrics(
             self._workspace, [run], keys=["loss", "val_loss"], everything=True

@@ -13,7 +13,9 @@ from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
+    from trainmaster.words.answers.metrics import MetricsAnswer
     from trainmaster.words.answers.runs import WaitAnswer
+    from trainmaster.words.answers.status import StatusAnswer
 
 # As long as a night's wait is split into by the answers' own `next_step`.
 LONGEST_WAIT_S = 14400.0
@@ -54,10 +56,19 @@ def status(
         return
     from trainmaster.runs.status import get_status
 
-    answer = ask(lambda workspace: get_status(workspace, run, detail=detail))
+    async def with_curve(workspace: Workspace) -> tuple[StatusAnswer, MetricsAnswer | None]:
+        found = await get_status(workspace, run, detail=detail)
+        if as_json or "loss" not in found.metrics:
+            return found, None
+        from trainmaster.runs.query_metrics import query_metrics
+
+        runs = [found.run_id]
+        return found, await query_metrics(workspace, runs, keys=["loss"], points=_CURVE_POINTS)
+
+    answer, curve = ask(with_curve)
     emit(answer, as_json)
-    if not as_json and "loss" in answer.metrics:
-        metrics([answer.run_id], key=["loss"], points=_CURVE_POINTS)
+    if curve is not None:
+        emit(curve, as_json)
 
 
 def _page(run: str, as_json: bool) -> None:
@@ -123,7 +134,7 @@ def metrics(
     from trainmaster.cli.views.points import csv_lines, point_lines
     from trainmaster.metrics.rank import Among
     from trainmaster.metrics.selection import selection
-    from trainmaster.runs.status import query_metrics
+    from trainmaster.runs.query_metrics import query_metrics
 
     part = selection(
         from_step=from_step, to_step=to_step, since=since, at=at, ema=ema, rate=rate, axis=axis

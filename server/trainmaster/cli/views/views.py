@@ -13,22 +13,19 @@ from trainmaster.cli.format import preparing, setting, size, usd, value
 from trainmaster.cli.views.metrics import ranked_runs, remarks
 from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.answers.run_list import RunRow, RunsAnswer
 from trainmaster.words.answers.runs import (
     CheckpointsAnswer,
     CleanAnswer,
     FetchAnswer,
     LaunchAnswer,
     LogAnswer,
-    RanksState,
-    RunCost,
-    RunRow,
-    RunsAnswer,
     SkippedCheckpoint,
-    StatusAnswer,
     StopAnswer,
     TransferAnswer,
     WaitAnswer,
 )
+from trainmaster.words.answers.status import RanksState, RunCost, StatusAnswer
 
 # A step that came longer ago than this is worth a word.
 _LONG_STEP_S = 60.0

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
-from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.core.status.past_findings import over_in_words
@@ -14,7 +13,6 @@ from trainmaster.runs.diagnosis.finding_answer import finding_answer, is_named
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.refused_data import refused_data
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
-from trainmaster.runs.diagnosis.vetting import vetted_patches, vetted_text
 from trainmaster.sync.run_view import RunView
 from trainmaster.words.answers.diagnosis import FindingAnswer
 
@@ -67,6 +65,8 @@ class FoundOfRun:
     def answer(self) -> FindingAnswer:
         finding = self.finding
         if self.by_host:
+            from trainmaster.runs.diagnosis.vetting import vetted_text
+
             explanation, advised = vetted_text(finding)
             finding = replace(finding, explanation=explanation, advice=advised)
         return finding_answer(finding, attempt=self.attempt, over=self.over, tried=self.tried)
@@ -107,6 +107,8 @@ def found_of(view: RunView) -> list[FoundOfRun]:
 def _by_host(view: RunView) -> Iterator[FoundOfRun]:
     for item in view.record.findings.values():
         if is_named(item.finding):
+            from trainmaster.runs.diagnosis.vetting import vetted_patches  # and every remedy
+
             over = item.closed_t is not None or item.attempt != view.attempt
             found = replace(item.finding, patches=vetted_patches(item.finding, view.run.document))
             yield FoundOfRun(item.attempt, found, over, by_host=True)
@@ -131,7 +133,7 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
                 step=step,
                 evidence=as_evidence([(warning.message or "").encode(errors="replace")]),
                 explanation=REPORTED_BY_TRAINER.get(code, _BY_GUARD),
-                advice=SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
+                advice=SAVE_ADVICE if code == _SAVE_FAILED else _advice(code),
             )
             yield FoundOfRun(progress.attempt, finding, over)
 
@@ -162,5 +164,11 @@ def _damage(view: RunView, entry: IndexEntry) -> Finding:
         step=entry.step,
         evidence=as_evidence([reasons.get(entry.step, "").encode()]),
         explanation=explain(code, {}),
-        advice=advice(code),
+        advice=_advice(code),
     )
+
+
+def _advice(code: str) -> tuple[str, ...]:
+    from trainer_runtime.core.diagnosis.remedies import advice  # with it comes every remedy
+
+    return advice(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from trainer_runtime.core.diagnosis.remedies import ANNOUNCE_A_REWIND
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.records import dataclass
 from trainmaster.sync.run_view import RunView
@@ -30,6 +29,10 @@ def tried_before(tried: Collection[Tried], code: str, onset: int | None) -> froz
 
     Only for what a training does by itself: memory that was not enough may be halved again.
     """
+    if not tried:
+        return frozenset()
+    from trainer_runtime.core.diagnosis.remedies import ANNOUNCE_A_REWIND
+
     if code not in ANNOUNCE_A_REWIND:
         return frozenset()
     return frozenset(

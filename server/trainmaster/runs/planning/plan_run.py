@@ -48,7 +48,7 @@ from trainmaster.runs.planning.spec_policy import (
     places_of,
 )
 from trainmaster.runs.planning.trusted_code import PYTHON_FIELD
-from trainmaster.runs.unattended import unattended_plan
+from trainmaster.runs.planning.unattended_plan import unattended_plan
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_wheels import with_place_of_wheels

@@ -44,6 +44,7 @@ State = Literal[
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 
 ON_COMMAND_LINE: Mapping[str, Any] = MappingProxyType({"face": "command line"})
+WHY_OLD = "why the host could not be reached just now"
 _LONGEST_TEXT = 4000
 _LONGEST_DOCUMENT = 64_000
 _LONGEST_KEY = 200

@@ -12,7 +12,7 @@ from trainmaster.words.answers.hosts import HostRow
 from trainmaster.words.answers.metrics import MetricSeries
 from trainmaster.words.answers.plot import Axis
 from trainmaster.words.answers.rentals import CostsAnswer
-from trainmaster.words.answers.runs import StatusAnswer
+from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.answers.watch import WatchRow
 
 

@@ -1,0 +1,50 @@
+"""What a status adds when it is asked for details."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer_runtime.core.decoding import only_numbers
+from trainer_runtime.core.protocol.journal import AttemptRecord
+from trainer_runtime.core.protocol.lines import finite_or_named
+from trainer_runtime.core.protocol.text import code_word
+from trainer_runtime.core.status.status_page import run_risks
+from trainmaster.runs.diagnosis.attempts import Started, started
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.status import AttemptRow
+
+
+def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
+    """Risks, attempts, telemetry and the place of a run's files, by their fields of the answer."""
+    return {
+        "risks": _risks(view),
+        "attempts": _attempt_rows(workspace, view),
+        "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
+        "folder": workspace.control.folder(view.run),
+    }
+
+
+def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
+    how = started(workspace, view)
+    return [_attempt_row(attempt, how[attempt.number]) for attempt in view.record.attempts]
+
+
+def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
+    return AttemptRow(
+        number=attempt.number,
+        why=code_word(how.why or attempt.why),
+        by=" ".join(map(code_word, how.by.split(" ", 1))),
+        changed={path: list(values) for path, values in how.changes.items()} or None,
+        changed_by_operator=list(how.by_operator) or None,
+        started_at_step=attempt.started_at_step,
+        last_step=attempt.last_step,
+        reason=None if attempt.reason is None else code_word(attempt.reason),
+        untrusted_detail=attempt.detail,
+        set=attempt.set or None,
+    )
+
+
+def _risks(view: RunView) -> list[str] | None:
+    found = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
+    return found or None
