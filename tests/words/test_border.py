@@ -21,7 +21,9 @@ from trainmaster.words.answers import (  # noqa: F401
     metrics,
     plot,
     rentals,
+    run_list,
     runs,
+    status,
 )
 from trainmaster.words.answers.base import ON_COMMAND_LINE, WholeAnswer
 from trainmaster.words.errors import Problem, SpecError, UsageError
@@ -68,7 +70,7 @@ def test_a_diagnosis_keeps_its_first_findings_whole_and_says_where_it_continues(
 
 def test_a_status_with_ten_thousand_findings_keeps_everything_else() -> None:
     row = {"id": "0" * 8, "code": "cuda_oom", "severity": "critical"}
-    answer = runs.StatusAnswer.model_validate(
+    answer = status.StatusAnswer.model_validate(
         {
             "run_id": "r-aaaaaa",
             "name": "r",
@@ -100,7 +102,7 @@ def test_columns_of_samples_keep_the_same_rows_and_the_last_one() -> None:
 
 def test_every_cap_is_at_most_what_an_agents_context_takes() -> None:
     assert all(kind.cap.size_bytes <= 128_000 for kind in every_answer())
-    assert runs.StatusAnswer.cap.size_bytes == 2048
+    assert status.StatusAnswer.cap.size_bytes == 2048
     assert diagnosis.DiagnosisAnswer.cap.size_bytes == 8192
     assert Cap().size_bytes == 50_000
 

@@ -18,7 +18,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
 # How long lines of runs that nobody waits for may lie in the mirror alone.
-_INGEST_EVERY_S = 5.0
+_INGEST_EVERY_S = 10.0
 # How often a rebuild that was killed is continued.
 _REBUILD_EVERY_S = 10.0
 _Placement = tuple[str, int]

@@ -7,7 +7,7 @@ no state exists outside the journal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields, number
@@ -207,7 +207,11 @@ class Record:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        body = asdict(replace(self, disk_free=Curve(), findings={}))
+        """For immediate serialization: what is neither record nor curve is not copied."""
+        body = {name: getattr(self, name) for name in _FIELDS}
+        body["attempts"] = [asdict(attempt) for attempt in self.attempts]
+        body["pending"] = None if self.pending is None else asdict(self.pending)
+        body["alerts"] = asdict(self.alerts)
         body["disk_free"] = self.disk_free.to_dict()
         body["findings"] = {name: found.to_dict() for name, found in self.findings.items()}
         return body
@@ -230,6 +234,9 @@ class Record:
         fields["alerts"] = AlertRecord.from_dict(fields.get("alerts") or {})
         fields["disk_free"] = Curve.from_dict(fields.get("disk_free"))
         return cls(**fields)
+
+
+_FIELDS = tuple(item.name for item in fields(Record))
 
 
 class TransitionError(ValueError):
