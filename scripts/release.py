@@ -31,6 +31,9 @@ ROOT = Path(__file__).parents[1]
 SBOM, PROVENANCE, SUMS = "sbom.cdx.json", "provenance.intoto.json", "SHA256SUMS"
 _EXTRAS = ("kaggle", "paramiko", "plot")
 _NAMESPACE = "trainmaster-release"
+# The account that publishes, by which the registry names the server: only its owner knows it.
+_PLACEHOLDER = "io.github.OWNER/"
+_PUBLISHING = "docs/agents.md tells what to put for OWNER before it is published."
 _SIGNING_KEY = "TRAINMASTER_SIGNING_KEY"
 # Names of formats and of this build, which lead nowhere.
 _STATEMENT = "https://in-toto.io/Statement/v1"
@@ -58,6 +61,8 @@ def main() -> int:
     _write_sums(output)
     for path in sorted(output.iterdir()):
         print(f"{_sha256(path)}  {path.name}")
+    if _PLACEHOLDER in (ROOT / "server.json").read_text():
+        print(f"server.json names no account yet: {_PUBLISHING}", file=sys.stderr)
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -227,6 +229,35 @@ def test_other_addresses_than_this_machines_own_have_to_be_allowed(
     with pytest.raises(UsageError, match="--allow-remote") as refused:
         Board(workspace, Listening(address))
     assert refused.value.code == "BAD_ARGUMENT"
+
+
+def test_a_board_for_others_needs_its_token_at_every_address(workspace: Workspace) -> None:
+    board = Board(workspace, Listening("0.0.0.0", allows_remote=True))
+    token = board.url.partition("#token=")[2]
+    allowed = {"authorization": f"Bearer {token}"}
+    addresses = {"127.0.0.1", _own_address()}
+
+    async def asked() -> list[tuple[int, int]]:
+        serving = asyncio.create_task(board.serve())
+        async with httpx.AsyncClient(timeout=60.0) as http:
+            urls = [f"http://{one}:{board.port}/api/board" for one in addresses]
+            refused = [(await http.get(url)).status_code for url in urls]
+            answered = [(await http.get(url, headers=allowed)).status_code for url in urls]
+        board.end()
+        await serving
+        return list(zip(refused, answered, strict=True))
+
+    assert run_async(asked) == [(403, 200)] * len(addresses)
+
+
+def _own_address() -> str:
+    """Of this machine in its network; loopback's where it has none. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            any_socket.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(any_socket.getsockname()[0])
 
 
 def test_the_command_prints_its_address_and_ends_by_ctrl_c(home: Path) -> None:
