@@ -33,7 +33,7 @@ _EXTRAS = ("kaggle", "paramiko", "plot")
 _NAMESPACE = "trainmaster-release"
 # The account that publishes, by which the registry names the server: only its owner knows it.
 _PLACEHOLDER = "io.github.OWNER/"
-_PUBLISHING = "docs/agents.md tells what to put for OWNER before it is published."
+_PUBLISHING = "docs/agents.md says what to put for OWNER before it is published."
 _SIGNING_KEY = "TRAINMASTER_SIGNING_KEY"
 # Names of formats and of this build, which lead nowhere.
 _STATEMENT = "https://in-toto.io/Statement/v1"

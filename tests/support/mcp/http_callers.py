@@ -59,7 +59,7 @@ class Callers:
             assert await anyio.to_thread.run_sync(run, [*words, "--json"]) == 0, words
 
     async def board(self) -> None:
-        """A board that is looked at."""
+        """A board with a reader."""
         with open_workspace(self.environment) as workspace:
             reads = Reads(workspace)
             for _ in range(self.calls):
