@@ -18,12 +18,12 @@ from trainer_runtime.core.files.corpus import (
     list_files,
 )
 from trainer_runtime.core.files.model_folder import read_model_folder
+from trainer_runtime.core.files.tokenizer_folder import tokenizer_files
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.facts import FolderFacts
 from trainmaster.runs.planning.plan_run import Planned
-from trainmaster.runs.planning.probe_model import tokenizer_files
 
 # What is copied without a question; a larger corpus or model stays where it is.
 MOST_BYTES = 4 << 30
@@ -112,7 +112,7 @@ def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portabl
     if size > MOST_BYTES:
         found.warnings.append(_left(what, f"has {size / GIB:.1f} GiB"))
         return
-    place = f"inputs/{what}/{folder.name}"  # LitGPT tells a model by its folder's name
+    place = f"inputs/{what}/{folder.name}"  # for LitGPT the folder's name is the model's
     found.copies |= {f"{place}/{name}": folder / name for name in names}
     config = found.config
     used = facts.folder(_CACHE)

@@ -25,12 +25,11 @@ from torch.nn import functional
 
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
 from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients, set_learning_rate
+from trainer_runtime.train.checkpoints.hf_export import NORM_EPSILON, ROPE_BASE
 from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop import sampling
 from trainer_runtime.train.loop.run import TrainingRun, run
 
-ROPE_BASE = 10_000.0
-NORM_EPSILON = 1e-5
 # Up to these lengths attention with all scores in memory is faster on a CPU than torch's fused one.
 LONGEST_WITH_SCORES = {torch.bfloat16: 1024, torch.float32: 512}
 
@@ -232,7 +231,8 @@ def write_text(prompt: str, tokens: int, temperature: float, seed: int) -> str:
     model = GPT(trained.config.model, trained.config.data.seq_len).eval()
     load_model(model, trained.weights)
     generator = torch.Generator().manual_seed(seed)
-    text = sampling.encode(prompt)
+    tokenizer = trained.tokenizer
+    text = sampling.encode(prompt, tokenizer)
     for _ in range(tokens):
         logits = model(torch.tensor([text[-model.seq_len :]]))[0]
         if temperature > 0:
@@ -241,9 +241,9 @@ def write_text(prompt: str, tokens: int, temperature: float, seed: int) -> str:
         else:
             token = int(logits.argmax())
         text.append(token)
-        if token >= sampling.END_OF_TEXT:
+        if token == tokenizer.end_of_text:
             break
-    return sampling.decode(text)
+    return sampling.decode(text, tokenizer)
 
 
 def main() -> int:

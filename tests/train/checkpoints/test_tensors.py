@@ -63,6 +63,7 @@ def test_the_file_is_laid_out_as_the_format_says(tmp_path: Path) -> None:
     length = int.from_bytes(data[:8], "little")
     assert length % 8 == 0
     assert json.loads(data[8 : 8 + length]) == {
+        "__metadata__": {"format": "pt"},
         "a": entry("F32", [2], 0, 8),
         "b": entry("U8", [2], 8, 10),
     }

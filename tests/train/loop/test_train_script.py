@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -29,7 +30,9 @@ from support.train.litgpt_training import as_a_process_of_its_own
 from support.train.operator_threads import operators_in_this_thread_alone
 
 from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.train.attempt.config import read_config
 from trainer_runtime.train.checkpoints.cadence import best_interval_s
+from trainer_runtime.train.loop import sampling
 from trainer_runtime.train.loop.run import TrainingRun
 from trainer_runtime.train.loop.signals import StopSignal
 
@@ -138,6 +141,20 @@ def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: T
         script = load_script(undisturbed.folder)
         same, other = (script.write_text("def ", 30, 0.8, seed) for seed in (1, 2))
     assert written == same + "\n" != other + "\n"
+
+
+def test_a_run_of_another_tokenizer_writes_text_by_its_copy_beside_the_model(
+    undisturbed: TinyRun, tmp_path: Path
+) -> None:
+    run = shutil.copytree(undisturbed.folder, tmp_path / "run")
+    path = run / "final" / "run_config.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(changed(document, {"data__tokenizer": "/gone/tokenizer"})))
+    text = sampling.TrainedModel(read_config(path), {}, path.parent)
+    tokens = sampling.encode("to be", text.tokenizer)
+    assert tokens == list(b"to be")
+    assert sampling.encode("", text.tokenizer) == [256]
+    assert sampling.decode([*tokens, 256, 33], text.tokenizer) == "to be"
 
 
 def test_killed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(

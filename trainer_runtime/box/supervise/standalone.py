@@ -29,8 +29,8 @@ from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 
 _EVENTS = Path("events.jsonl")
-_LOOK_EVERY_S = 2.0
-# Of a signal that ends a process, as shells tell it.
+_READ_EVERY_S = 2.0
+# Of a signal that ends a process, as shells report it.
 _SIGNALLED = 128
 _STATES = {
     EndReason.COMPLETED: PlacementState.COMPLETED,
@@ -92,7 +92,7 @@ class _Watch:
         """The exit code, negative for the signal that ended it."""
         while True:
             try:
-                code = trainer.wait(_LOOK_EVERY_S)
+                code = trainer.wait(_READ_EVERY_S)
                 break
             except subprocess.TimeoutExpired:
                 self._read()

@@ -7,6 +7,7 @@ of SentencePiece's `tokenizer.model` only the pieces' names are read.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,7 @@ _NAMED_IN = ((SETTINGS_NAME, "eos_token"), ("special_tokens_map.json", "eos_toke
 _NUMBERED_IN = (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id"))
 # Field numbers of sentencepiece_model.proto: ModelProto.pieces, SentencePiece.piece.
 _PIECES, _PIECE = 1, 1
+_FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,22 @@ def read_tokenizer_folder(path: str) -> TokenizerFolder:
         return TokenizerFolder(path, problem=f"nothing names the token that ends a text ({names})")
     digest = hashlib.sha256(content + b"\0%d" % end_of_text).hexdigest()[:16]
     return TokenizerFolder(path, max(tokens.values()) + 1, end_of_text, digest)
+
+
+def tokenizer_files(path: str) -> list[str]:
+    """The names of the files of a folder that belong to a tokenizer; none where there is none.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    folder = Path(path)
+    names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    return sorted(filter(is_of_tokenizer, names))
+
+
+def is_of_tokenizer(name: str) -> bool:
+    """Whether a file of a model's folder belongs to its tokenizer."""
+    return _FILES.match(name) is not None
 
 
 def holds_tokenizer(names: set[str]) -> bool:

@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.train.attempt import optimizer as optimizer_state
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
-from trainer_runtime.train.checkpoints import random_state, restore
+from trainer_runtime.train.checkpoints import hf_export, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints, TensorFiles
 from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Origin
 from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, write_folder
 from trainer_runtime.train.checkpoints.retention import Retention
+from trainer_runtime.train.data import tokenizers
 from trainer_runtime.train.data.batches import TrainingData
 
 CHECKPOINTS = Path("checkpoints")
 FINAL = Path("final")
+# In ./final, the configuration that the model was trained by.
+RUN_CONFIG = "run_config"
 
 
 class Checkpointer:
@@ -109,7 +112,8 @@ class Checkpointer:
             )
 
     def export(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Writes the weights and the configuration to ./final.
+        """Writes the model to ./final: as transformers loads it, with its tokenizer, or under the
+        names of a script whose model somebody has changed.
 
         Raises:
             NotSavedError: they can't be written.
@@ -124,20 +128,28 @@ class Checkpointer:
             self._config.sha256,
             (),
         )
-        weights = {
-            name: tensor.detach().cpu().contiguous()
-            for name, tensor in restore.model_tensors(self._model).items()
-        }
+        weights, documents = self._final()
         try:
             write_folder(
                 FINAL,
                 {restore.MODEL: weights},
-                {"config": self._config.document},
+                documents,
                 manifest,
                 self._events.sync,
+                others=tokenizers.files_of(self._config.data),
             )
         except OSError as error:
             raise NotSavedError(f"the final model can't be written: {error}") from error
+
+    def _final(self) -> tuple[Mapping[str, Tensor], dict[str, Mapping[str, Any]]]:
+        weights, model = restore.model_tensors(self._model), self._config.model
+        document = self._config.document
+        if not hf_export.can_be_exported(weights, model):
+            kept = {name: one.detach().cpu().contiguous() for name, one in weights.items()}
+            return kept, {"config": document}
+        end = tokenizers.end_of_text(self._config.data)
+        config = hf_export.config_of(model, self._config.data.seq_len, end)
+        return hf_export.exported(weights, model), {"config": config, RUN_CONFIG: document}
 
     def close(self) -> None:
         """Waits for a save in flight."""

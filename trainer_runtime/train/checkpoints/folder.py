@@ -39,8 +39,10 @@ def write_folder(
     documents: Mapping[str, Mapping[str, Any]],
     manifest: Manifest,
     before_commit: Callable[[], None],
+    *,
+    others: Mapping[str, bytes] | None = None,
 ) -> Manifest:
-    """Puts `<name>.safetensors` and `<name>.json` files under `folder`; the manifest as written.
+    """Puts `<name>.safetensors`, `<name>.json` and `others` under `folder`; the whole manifest.
 
     `manifest` comes without files. What stood at `folder` before is replaced. `before_commit` is
     called when everything but the manifest is on the disk.
@@ -60,6 +62,10 @@ def write_folder(
         for name, document in documents.items():
             with _HashedFile(writing / f"{name}.json") as file:
                 file.write(_json(document))
+                files.append(file.finished())
+        for name, content in (others or {}).items():
+            with _HashedFile(writing / name) as file:
+                file.write(memoryview(content))
                 files.append(file.finished())
         complete = dataclasses.replace(manifest, files=tuple(files))
         before_commit()

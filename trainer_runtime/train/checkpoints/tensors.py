@@ -50,7 +50,8 @@ def write_tensors(write: Write, tensors: Mapping[str, Tensor]) -> None:
     """
     # Wide types first, so that every tensor starts at a multiple of its own width.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header: dict[str, object] = {}
+    # Without it transformers does not take the file for one of PyTorch.
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     position = 0
     for name in names:
         tensor = tensors[name]

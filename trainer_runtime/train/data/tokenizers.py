@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,21 +11,29 @@ from trainer_runtime.core.files.tokenizer_folder import (
     JSON_NAME,
     SENTENCEPIECE_NAME,
     read_tokenizer_folder,
+    tokenizer_files,
 )
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.core.records import dataclass
-from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.attempt.config import ConfigError, DataConfig
 
 
 class Encode(Protocol):
     def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[int]]: ...
 
 
+Decode = Callable[[Sequence[int]], str]
+
+
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """`encode` adds nothing of its own to a text; `end_of_text` is what comes behind one."""
+    """`encode` adds nothing of its own to a text; `end_of_text` is what comes behind one.
+
+    `decode` gives the text of tokens; bytes that are no UTF-8 show as U+FFFD.
+    """
 
     encode: Encode
+    decode: Decode
     vocab_size: int
     end_of_text: int
 
@@ -37,12 +45,12 @@ def open_tokenizer(name: str) -> Tokenizer:
         ConfigError: the folder holds none that can be used, or the environment can't read it.
     """
     if name == BYTE:
-        return Tokenizer(_bytes, byte_tokenizer.VOCABULARY, byte_tokenizer.END_OF_TEXT)
+        return Tokenizer(_bytes, _of_bytes, byte_tokenizer.VOCABULARY, byte_tokenizer.END_OF_TEXT)
     found = read_tokenizer_folder(name)
     if found.problem is not None:
         raise ConfigError(f"the tokenizer in {name} can't be used: {found.problem}")
     try:
-        encode = _opened(Path(name))
+        encode, decode = _opened(Path(name))
     except ImportError as error:
         raise ConfigError(
             f"the tokenizer in {name} takes the package {error.name}, which the environment "
@@ -50,14 +58,47 @@ def open_tokenizer(name: str) -> Tokenizer:
         ) from None
     except Exception as error:  # what `tokenizers` raises is an Exception and nothing more
         raise ConfigError(f"the tokenizer in {name} can't be used: {error}") from None
-    return Tokenizer(encode, found.vocab_size, found.end_of_text)
+    return Tokenizer(encode, decode, found.vocab_size, found.end_of_text)
+
+
+def files_of(data: DataConfig) -> dict[str, bytes]:
+    """The content of the tokenizer's files by name; none where ready tokens came without one.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    if data.tokenizer != BYTE:
+        folder = Path(data.tokenizer)
+        return {name: (folder / name).read_bytes() for name in tokenizer_files(data.tokenizer)}
+    if _is_unknown(data):
+        return {}
+    return {Path(name).name: text.encode() for name, text in byte_tokenizer.files().items()}
+
+
+def end_of_text(data: DataConfig) -> int | None:
+    """The token that ends a text; None where it isn't known."""
+    if data.tokenizer == BYTE:
+        return None if _is_unknown(data) else byte_tokenizer.END_OF_TEXT
+    found = read_tokenizer_folder(data.tokenizer)
+    return found.end_of_text if found.problem is None else None
+
+
+def _is_unknown(data: DataConfig) -> bool:
+    """Whether the tokens are given, by a tokenizer that nobody named."""
+    return any(source.format == "tokens" for source in data.sources)
+
+
+def _of_bytes(tokens: Sequence[int]) -> str:
+    return bytes(token for token in tokens if token < byte_tokenizer.END_OF_TEXT).decode(
+        errors="replace"
+    )
 
 
 def _bytes(texts: Sequence[str]) -> Sequence[Sequence[int]]:
     return [text.encode() for text in texts]
 
 
-def _opened(folder: Path) -> Encode:
+def _opened(folder: Path) -> tuple[Encode, Decode]:
     if (folder / JSON_NAME).is_file():
         from tokenizers import Tokenizer as FastTokenizer
 
@@ -65,10 +106,15 @@ def _opened(folder: Path) -> Encode:
         fast.no_truncation()
         fast.no_padding()
         encode_batch: Any = getattr(fast, "encode_batch_fast", fast.encode_batch)
-        return lambda texts: [
-            encoded.ids for encoded in encode_batch(list(texts), add_special_tokens=False)
-        ]
+
+        def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
+            return [one.ids for one in encode_batch(list(texts), add_special_tokens=False)]
+
+        return encode, lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
     import sentencepiece
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / SENTENCEPIECE_NAME))
-    return lambda texts: pieces.encode(list(texts))
+    return (
+        lambda texts: pieces.encode(list(texts)),
+        lambda tokens: str(pieces.decode(list(tokens))),
+    )

@@ -1,22 +1,24 @@
-"""What generating text from a training needs: its newest weights, and the byte tokenizer."""
+"""What generating text from a training needs: its newest weights, and its tokenizer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
 from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.core.files.tokenizer_folder import BYTE
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_config
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
-from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
+from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, RUN_CONFIG
+from trainer_runtime.train.checkpoints.hf_export import imported
 from trainer_runtime.train.checkpoints.restore import MODEL
 from trainer_runtime.train.checkpoints.tensors import read_tensors
+from trainer_runtime.train.data.tokenizers import Tokenizer, open_tokenizer
 from trainer_runtime.train.loop import startup
-
-END_OF_TEXT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,17 @@ class TrainedModel:
     config: RunConfig
     weights: Mapping[str, Tensor]
     origin: Path
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The run's own, or its copy beside the exported model.
+
+        Raises:
+            ConfigError: it can't be used.
+        """
+        name = self.config.data.tokenizer
+        is_gone = name != BYTE and not Path(name).is_dir()
+        return open_tokenizer(str(self.origin) if is_gone else name)
 
 
 def trained_model(run_folder: Path) -> TrainedModel:
@@ -37,7 +50,7 @@ def trained_model(run_folder: Path) -> TrainedModel:
     startup.end_imports()
     final = run_folder / FINAL
     if not verify(final):
-        return _read(read_config(final / "config.json"), final)
+        return _exported(final)
     checkpoints = run_folder / CHECKPOINTS
     for step in reversed(stored_steps(checkpoints)):
         folder = checkpoints / checkpoint_name(step)
@@ -46,19 +59,24 @@ def trained_model(run_folder: Path) -> TrainedModel:
     raise ConfigError(f"no trained model in {run_folder}: neither final/ nor a whole checkpoint")
 
 
-def encode(text: str) -> list[int]:
-    """Byte tokens; the end-of-text token for an empty text, since a model needs a start."""
-    return list(text.encode()) or [END_OF_TEXT]
+def encode(text: str, tokenizer: Tokenizer) -> list[int]:
+    """The text's tokens; the one that ends a text for an empty one, since a model needs a start."""
+    return list(tokenizer.encode([text])[0]) or [tokenizer.end_of_text]
 
 
-def decode(tokens: Iterable[int]) -> str:
-    """Text up to the first end-of-text token; bytes that are no UTF-8 show as U+FFFD."""
-    found = bytearray()
-    for token in tokens:
-        if token >= END_OF_TEXT:
-            break
-        found.append(token)
-    return found.decode(errors="replace")
+def decode(tokens: Sequence[int], tokenizer: Tokenizer) -> str:
+    """The text up to the first token that ends one."""
+    end = tokenizer.end_of_text
+    return tokenizer.decode(tokens[: tokens.index(end)] if end in tokens else tokens)
+
+
+def _exported(final: Path) -> TrainedModel:
+    path = final / f"{RUN_CONFIG}.json"
+    if not path.exists():  # of a script that somebody has changed, or of an earlier version
+        return _read(read_config(final / "config.json"), final)
+    config = read_config(path)
+    found = _read(config, final)
+    return replace(found, weights=imported(found.weights, config.model))
 
 
 def _read(config: RunConfig, folder: Path) -> TrainedModel:

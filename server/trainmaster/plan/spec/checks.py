@@ -58,6 +58,13 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
         yield _wrong(f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one.")
     if model.revision is not None and model.hub is None:
         yield _wrong("model.revision", "is given without `model.hub`.", "Remove it.")
+    if model.dropout and origins and origins[0] != "preset":
+        yield _wrong(
+            "model.dropout",
+            f"is given beside `model.{origins[0]}`, whose config.json sets it.",
+            "Remove it, or change attention_dropout (of GPT-2 attn_pdrop, embd_pdrop and "
+            "resid_pdrop) in the model's config.json.",
+        )
     if origins:
         given = [name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None]
         for name in given:

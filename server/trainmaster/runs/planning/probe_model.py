@@ -27,7 +27,9 @@ from trainer_runtime.core.files.tokenizer_folder import (
     SETTINGS_NAME,
     TokenizerFolder,
     holds_tokenizer,
+    is_of_tokenizer,
     read_tokenizer_folder,
+    tokenizer_files,
 )
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, Backend, InputExaminer
@@ -39,7 +41,6 @@ from trainmaster.transfers.upload_folder import digest_of, files_at
 from trainmaster.words.errors import PlanError
 from trainmaster.words.policy import UNBOUND, Policy
 
-_TOKENIZER_FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -158,7 +159,7 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
         return await _own_tokenizer(probe, model)
     if chosen.startswith(("/", ON_BOX)):
         found = await _tokenizer_folder(probe, chosen)
-        there = _placed(probe, chosen, tokenizer_files(chosen))
+        there = _placed(probe, chosen, _sent_names(chosen))
         return _tokenizer_facts(found).model_copy(update={"path": chosen, **there})
     if is_offline(probe.spec.env):
         path = await _cached(probe, chosen, None, "data.tokenizer")
@@ -203,9 +204,7 @@ def _tokenizer_facts(found: TokenizerFolder) -> TokenizerFacts:
 async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
     names = {name for name, _ in model.files}
     files = tuple(
-        (name, size)
-        for name, size in model.files
-        if "/" not in name and _TOKENIZER_FILES.match(name)
+        (name, size) for name, size in model.files if "/" not in name and is_of_tokenizer(name)
     )
     facts = TokenizerFacts(
         hub=model.name,
@@ -260,11 +259,8 @@ def _placed(probe: _Probe, path: str, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def tokenizer_files(path: str) -> list[str]:
-    """The files of a folder that belong to a tokenizer."""
-    if path.startswith(ON_BOX) or not Path(path).is_dir():
-        return []
-    return [entry.name for entry in Path(path).iterdir() if _TOKENIZER_FILES.match(entry.name)]
+def _sent_names(path: str) -> list[str]:
+    return [] if path.startswith(ON_BOX) else tokenizer_files(path)
 
 
 def _plain(name: str) -> str:
