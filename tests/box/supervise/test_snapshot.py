@@ -59,6 +59,11 @@ def history_of(run: RunFolder) -> History:
     return history
 
 
+def forget_snapshots(run: RunFolder) -> None:
+    run.snapshot.unlink()
+    run.older_snapshot.unlink(missing_ok=True)
+
+
 def known(history: History) -> tuple[Any, ...]:
     """Everything that a supervisor decides by."""
     record, watch = history.journal.record.to_dict(), history.watch.to_dict()
@@ -69,7 +74,7 @@ def known(history: History) -> tuple[Any, ...]:
 def test_it_knows_what_one_knows_that_reads_everything(box: Box) -> None:
     box.emit(1, metric(160, 30.5))
     continued = known(history_of(box.run))
-    box.run.snapshot.unlink()
+    forget_snapshots(box.run)
     assert known(history_of(box.run)) == continued
     assert continued[1][0]["step"] == 160
 
@@ -81,6 +86,20 @@ def test_it_reads_only_what_came_later(box: Box) -> None:
     box.emit(1, metric(161))
     (progress,) = history_of(box.run).events.progress.values()
     assert (progress.step, progress.steps_done, progress.verified_step) == (161, 160, 120)
+
+
+def test_the_one_before_is_read_where_the_newest_is_torn(box: Box) -> None:
+    history = open_history(box.run, lambda: 2_000.0, 1)
+    history.recall(lambda: None)
+    for step in (161, 162):  # a snapshot after each
+        box.emit(1, metric(step))
+        history.events.read(1)
+        history.keep()
+    history.close()
+    torn(box)
+    found = read_snapshot(box.run)
+    assert found is not None and found.parts["progress"][0]["step"] == 161
+    assert history_of(box.run).events.progress[1].step == 162
 
 
 def shortened(box: Box) -> None:
@@ -123,7 +142,7 @@ def changed(key: str, value: object) -> Callable[[Box], None]:
 def test_one_that_is_of_no_use_is_ignored(box: Box, damage: Callable[[Box], None]) -> None:
     damage(box)
     found = known(history_of(box.run))
-    box.run.snapshot.unlink()
+    forget_snapshots(box.run)
     assert known(history_of(box.run)) == found
 
 

@@ -113,6 +113,7 @@ def leave_a_snapshot(box: Box, snapshots: Path, made: random.Random) -> None:
         if json.loads(path.read_bytes())["files"]["supervisor.jsonl"][0] <= lines_end
     ]
     box.run.snapshot.unlink()
+    box.run.older_snapshot.unlink(missing_ok=True)
     if earlier and made.random() < 0.9:
         shutil.copy(made.choice(earlier[-8:]), box.run.snapshot)
 

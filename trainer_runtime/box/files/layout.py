@@ -50,6 +50,11 @@ class RunFolder:
         return self.root / "supervisor_snapshot.json"
 
     @property
+    def older_snapshot(self) -> Path:
+        """The one before, where the newest is torn."""
+        return self.root / "supervisor_snapshot.older.json"
+
+    @property
     def state(self) -> Path:
         return self.root / "state.json"
 

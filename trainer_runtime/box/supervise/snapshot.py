@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -38,27 +39,14 @@ class Snapshot:
 
 
 def read_snapshot(run: RunFolder) -> Snapshot | None:
-    """The newest snapshot; None where none fits to the run's files."""
-    try:
-        body = decode_value(
-            read_regular(run.snapshot, MAX_DOCUMENT_BYTES),
-            run.snapshot.name,
-            max_bytes=MAX_DOCUMENT_BYTES,
-        )
-        if not isinstance(body, dict) or body.get("format") != _FORMAT:
-            return None
-        ends = body["files"]
-        if all(_tail(run.root / name, offset) == tail for name, (offset, tail) in ends.items()):
-            return Snapshot(body["parts"], {name: offset for name, (offset, _) in ends.items()})
-    except (OSError, *ODD_FIELDS):
-        pass
-    return None
+    """The newest snapshot that fits to the run's files, of the two that are kept; None for none."""
+    return _read(run, run.snapshot) or _read(run, run.older_snapshot)
 
 
 def write_snapshot(run: RunFolder, snapshot: Snapshot) -> None:
-    """Replace the snapshot; the older one stays where the state has no JSON.
+    """Replace the snapshot and keep the one before; both stay where the state has no JSON.
 
-    Not fsynced: one that a power cut tears is ignored.
+    Not fsynced: where a power cut tears the newest, the one before has long been on the disk.
 
     Raises:
         OSError: it can't be written.
@@ -73,7 +61,23 @@ def write_snapshot(run: RunFolder, snapshot: Snapshot) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+    with suppress(FileNotFoundError):
+        os.replace(run.snapshot, run.older_snapshot)
     os.replace(temporary, run.snapshot)
+
+
+def _read(run: RunFolder, path: Path) -> Snapshot | None:
+    try:
+        data = read_regular(path, MAX_DOCUMENT_BYTES)
+        body = decode_value(data, path.name, max_bytes=MAX_DOCUMENT_BYTES)
+        if not isinstance(body, dict) or body.get("format") != _FORMAT:
+            return None
+        ends = body["files"]
+        if all(_tail(run.root / name, offset) == tail for name, (offset, tail) in ends.items()):
+            return Snapshot(body["parts"], {name: offset for name, (offset, _) in ends.items()})
+    except (OSError, *ODD_FIELDS):
+        pass
+    return None
 
 
 def _tail(path: Path, offset: int) -> str | None:
