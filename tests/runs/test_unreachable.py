@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,17 +12,20 @@ from support.core.journal_records import attempt_starting, lines, metric, starte
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.cli.output import emit_log
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.views import view as shown
+from trainmaster.machines.check import check_host
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.logs import read_log
+from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import get_status
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 
 RUN = "small-abc234"
@@ -74,3 +78,15 @@ def test_every_answer_that_may_be_old_says_that_the_host_was_not_reached(
     waited = run_async(lambda: wait_for_event(away, RUN, timeout_s=0.2))
     assert waited.event == "timeout" and waited.unreachable is not None
     assert any("Not reached" in str(block) for block in shown(waited))
+
+
+def test_where_the_host_is_gone_the_advice_leads_to_another(away: Workspace) -> None:
+    elsewhere = f"`trainmaster resume {RUN} --host HOST --abandon`"
+    checked = run_async(lambda: check_host(away, "gpu1"))
+    assert elsewhere in (checked.next_step or "")
+    view = run_async(lambda: refresh(away, RUN))
+    later = time.time() + 600.0
+    view = replace(view, now=later, last_read_t=later, incomplete=None)
+    assert view.state is RunState.LOST
+    assert "`trainmaster hosts check gpu1` finds the cause. If it is gone" in next_step(view, ())
+    assert elsewhere in next_step(view, ())

@@ -72,10 +72,23 @@ async def check_host(
         report = await _check_on_host(open_host(workspace, name), found, left_s)
     checked = {row.name for row in report.rows}
     rows = [*(row for row in found.rows if row.name not in checked), *report.rows]
-    answer = HostCheckAnswer(host=name, ok=none_failed(rows), checks=rows)
     reached = found.command_s is not None
+    next_step = None if reached else _without_host(workspace, name)
+    answer = HostCheckAnswer(host=name, ok=none_failed(rows), checks=rows, next_step=next_step)
     _remember(workspace.home, answer, report.gpus, reached=reached)
     return answer
+
+
+def _without_host(workspace: Workspace, name: str) -> str | None:
+    """The advice for the open runs of a host that can't be reached; None where there are none."""
+    runs = [run for run, _, _ in workspace.control.open_runs(name)]
+    if not runs:
+        return None
+    others = f" (and {len(runs) - 1} more)" if len(runs) > 1 else ""
+    return (
+        f"If it is gone for good, `trainmaster resume {runs[0]} --host HOST --abandon` continues "
+        f"its run{others} elsewhere, from what is mirrored here."
+    )
 
 
 async def _check_on_host(host: Host, found: Connection, within_s: float) -> _HostReport:

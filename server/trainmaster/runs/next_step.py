@@ -94,6 +94,8 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
         return _while_running(view, pressing[0], is_explained)
     if _is_overdue(view):
         return _OVERDUE.format(run=run)
+    if view.attempts and view.attempts[-1].checkpoints:
+        return f"trainmaster wait {run} --until finding,end --timeout 3600"
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
 
 
@@ -204,8 +206,15 @@ def _unheard(view: RunView) -> str:
         return f"Its host is not on record: {again} has the run found again."
     if view.link_error is None and view.kernel is None:
         return "Its supervisor is silent: `trainmaster tick` starts it again where it has died."
-    status = f"`trainmaster status {view.run.run_id}`"
-    return f"The host is silent. `trainmaster tick` tries again; {status}."
+    run, host = view.run.run_id, view.run.host
+    if view.kernel is not None or view.run.is_attached:
+        status = f"`trainmaster status {run}`"
+        return f"The host is silent. `trainmaster tick` tries again; {status}."
+    return (
+        f"The host is silent: `trainmaster hosts check {host}` finds the cause. If it is gone for "
+        f"good, `trainmaster resume {run} --host HOST --abandon` continues elsewhere, from what is "
+        "mirrored here."
+    )
 
 
 def _is_removed(view: RunView) -> bool:

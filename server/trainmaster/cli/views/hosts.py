@@ -58,7 +58,8 @@ def _(answer: HostAddedAnswer) -> list[Block]:
 @view.register
 def _(answer: HostCheckAnswer) -> list[Block]:
     verdict = "can train." if answer.ok else "can't train like this."
-    return [check_grid(answer.checks), f"{answer.host} {verdict}"]
+    advised = [f"Next: {answer.next_step}"] if answer.next_step else []
+    return [check_grid(answer.checks), f"{answer.host} {verdict}", *advised]
 
 
 @view.register

@@ -25,6 +25,7 @@ class HostCheckAnswer(WholeAnswer):
     host: str
     ok: bool = Field(description="false if any check failed")
     checks: list[CheckRow]
+    next_step: str | None = None
 
 
 class HostRow(Answer):
