@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -103,7 +105,7 @@ class Ingest:
             due = [(one, found) for one in grown if (found := self._due(one))]
             if not due:
                 return []
-            with self._store.writing():
+            with _not_collecting(), self._store.writing():
                 return [one for one, sources in due if self._placement(one, sources)]
         except BaseException:
             self._sources.clear()  # they hold what was not committed
@@ -176,6 +178,19 @@ def ingest_placement(
         return False
     Ingest(store).take_in([MirrorGrowth(run_id, placement, mirror, None)])
     return True
+
+
+@contextmanager
+def _not_collecting() -> Iterator[None]:
+    """Without the garbage collector: it walks points by the hundred thousand, none of which is in a
+    cycle, and takes a tenth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _quarantine(error: Exception) -> Quarantine:
