@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
@@ -14,7 +15,7 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.sessions import where_prepared
 from trainmaster.plan.decisions.target import Target
-from trainmaster.plan.decisions.tokenizer import BYTE
+from trainmaster.plan.decisions.tokenizer import BYTE, NONE
 from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.spec import GPT2_PRESETS, TrainingSpec
 
@@ -61,7 +62,7 @@ def resolved_config(
         "data": _data(
             {
                 **given["data"],
-                **_tokenizer(facts, tokenizer),
+                **_tokenizer(facts, tokenizer, decided.network.sizes),
                 "prepare": where_prepared(spec, facts),
             },
             facts.cache_folder,
@@ -132,10 +133,16 @@ def _of_frameworks(
     }
 
 
-def _tokenizer(facts: HostFacts, tokenizer: TokenizerFacts | None) -> dict[str, Any]:
-    """`byte`, or the tokenizer's folder on the host with the digest that identifies its tokens."""
+def _tokenizer(
+    facts: HostFacts, tokenizer: TokenizerFacts | None, sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`byte`, or the tokenizer's folder on the host with the digest that identifies its tokens, or
+    `none` with the size of the vocabulary."""
     if tokenizer is None:
         return {"tokenizer": BYTE}
+    if tokenizer.path == NONE:
+        found = {"tokenizer": NONE, "tokenizer_digest": tokenizer.digest}
+        return {**found, "vocab_size": sizes["vocab_size"]}
     folder = tokenizer.folder(facts.cache_folder)
     return {"tokenizer": folder, "tokenizer_digest": tokenizer.digest}
 

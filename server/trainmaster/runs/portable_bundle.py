@@ -22,6 +22,7 @@ from trainer_runtime.core.files.tokenizer_folder import tokenizer_files
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.plan.decisions.memory import GIB
+from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.facts import FolderFacts
 from trainmaster.runs.planning.plan_run import Planned
 
@@ -51,7 +52,7 @@ def portable(planned: Planned) -> Portable:
     found = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
     _take_sources(planned, found)
     for what, facts in (("model", planned.model), ("tokenizer", planned.tokenizer)):
-        if facts is not None and facts.path is not None:
+        if facts is not None and facts.path not in (None, NONE):
             _take_folder(planned, what, facts, found)
     return found
 

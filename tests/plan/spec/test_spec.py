@@ -151,6 +151,7 @@ def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
         (["model.n_kv_head=3"], "INVALID_VALUE", "model.n_kv_head"),
         (["model.style=llama", "model.n_head=128"], "INVALID_VALUE", "model.n_head"),
         (["model.preset=gpt2-124m"], "INVALID_VALUE", "model.n_layer"),
+        (["data.tokenizer=none"], "INVALID_VALUE", "data.tokenizer"),
         (["framework=hf", "model={path: /m, dropout: 0.1}"], "INVALID_VALUE", "model.dropout"),
         (["batch.tokens=127"], "INVALID_VALUE", "batch.tokens"),
         (["batch.micro_batch=65"], "INVALID_VALUE", "batch.micro_batch"),

@@ -28,6 +28,7 @@ from trainmaster.runs.adopt.schedule_continuation import assumed_defaults, field
 from trainmaster.runs.adopt.starting_spec import starting_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import SpecError, TrainmasterError
+from trainmaster.words.yaml12 import load_yaml
 
 STEPS = 40
 pytestmark = pytest.mark.slow
@@ -229,6 +230,19 @@ def test_a_starting_spec_names_what_it_can_not_derive() -> None:
     assert "path: host:/srv/out/checkpoint-5" in text
     assert "# Fill in steps" in text
     assert "steps: -1" not in text
+
+
+def test_what_nanogpt_prepared_is_read_as_tokens(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").touch()
+    found = FoundOutput("nanogpt", "/srv/out", (), described={"model.vocab_size": 65})
+    for data, expected in (
+        (str(tmp_path), "tokens"),
+        (str(tmp_path / "train.bin"), "tokens"),
+        (str(tmp_path.parent), None),
+    ):
+        text, _ = starting_spec(Output("local", found), row(5), "out", data)
+        (source,) = load_yaml(text)["data"]["sources"]
+        assert (source["path"], source.get("format")) == (data, expected)
 
 
 def of_trainer(rate: float, **described: Any) -> Output:

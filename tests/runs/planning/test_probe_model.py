@@ -50,6 +50,21 @@ def refused(workspace: Workspace, spec: str) -> TrainmasterError:
     return error.value
 
 
+@pytest.mark.parametrize(("tokenizer", "size"), [("auto", 65), ("none", 65), ("auto", None)])
+def test_ready_tokens_need_no_tokenizer_where_the_vocabulary_is_given(
+    workspace: Workspace, tmp_path: Path, tokenizer: str, size: int | None
+) -> None:
+    (tmp_path / "train.bin").write_bytes(bytes(range(60)) * 100)
+    sizes = {"n_layer": 1, "n_head": 2, "d_model": 32, "vocab_size": size}
+    data = {"sources": [{"path": str(tmp_path / "train.bin"), "format": "tokens"}]}
+    spec = spec_of(tmp_path, sizes, framework="nanogpt", data={**data, "tokenizer": tokenizer})
+    found = planned(workspace, spec).config["data"]
+    without = ("none", "none-65", 65)
+    expected = without if size else ("byte", None, None)
+    names = ("tokenizer", "tokenizer_digest", "vocab_size")
+    assert tuple(found.get(name) for name in names) == expected
+
+
 def test_a_folders_sizes_and_parameters_are_what_its_files_say(
     workspace: Workspace, corpus: Path, tmp_path: Path
 ) -> None:

@@ -16,8 +16,10 @@ from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core.config import RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
+from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.batches import Corpus
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, pieces
+from trainer_runtime.train.data.tokenizers import tokenizer_of
 
 SEQ_LEN = 16
 PYTHON = TrainingPython(sys.executable)
@@ -150,10 +152,34 @@ def test_tokens_that_are_there_already_are_taken_as_they_are(tmp_path: Path) -> 
     )
     assert tokens_of(entry, "main") == tokens.tolist()
     (tmp_path / "train.bin").write_bytes(array.array("H", [50256] * 40).tobytes())
-    with pytest.raises(InputUnusableError, match="holds token 50,256, but the tokenizer has 257"):
+    with pytest.raises(InputUnusableError, match="holds token 50,256, but the vocabulary has 257"):
         prepare(
             config_of(tmp_path, "byte", ("main", tmp_path / "train.bin", "tokens")), print, PYTHON
         )
+
+
+def test_ready_tokens_of_a_known_vocabulary_need_no_tokenizer(tmp_path: Path) -> None:
+    tokens = array.array("H", [*range(65)] * 4)
+    (tmp_path / "train.bin").write_bytes(tokens.tobytes())
+    named = config_of(tmp_path, "byte", ("main", tmp_path / "train.bin", "tokens")).document["data"]
+    for size in (65, 64):
+        without = {**named, "tokenizer": "none", "tokenizer_digest": f"none-{size}"}
+        files = list_files(tmp_path / "train.bin", "tokens")
+        listed = [Source("main", named["sources"][0]["path"], files, "tokens")]
+        without |= {"vocab_size": size, "fingerprint": fingerprint(listed, f"none-{size}", SEQ_LEN)}
+        config = RunConfig.parse({"data": without})
+        if size == 65:
+            entry = prepare(config, print, PYTHON)
+            assert tokens_of(entry, "main") == tokens.tolist()
+            assert json.loads((entry / "meta.json").read_bytes())["vocab_size"] == 65
+        else:
+            with pytest.raises(InputUnusableError, match="token 64, but the vocabulary has 64"):
+                prepare(config, print, PYTHON)
+    reads = tokenizer_of(config.data)
+    assert reads.encode(["3 63"]) == [[3, 63]]
+    assert reads.decode([3, 63]) == "3 63"
+    with pytest.raises(ConfigError, match="give numbers below 64"):
+        reads.encode(["to be"])
 
 
 def test_tokens_of_others_are_taken_in_place_and_theirs_for_validation_never_trained_on(

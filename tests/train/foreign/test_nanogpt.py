@@ -93,6 +93,7 @@ def test_a_whole_checkpoint_gives_its_step_and_its_settings(made: Path) -> None:
     assert described["schedule.min_lr_ratio"] == 0.1
     assert described["batch.tokens"] == 8 * BLOCK
     assert described["steps"] == STEPS + 20
+    assert described["precision"] == "fp32"  # on a CPU, whatever its dtype
     assert stamp_of(made) == before
 
 

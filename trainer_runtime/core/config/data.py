@@ -59,7 +59,8 @@ class UploadConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """`tokenizer` is `byte` or a folder of the host; `tokenizer_digest` identifies it.
+    """`tokenizer` is `byte`, a folder of the host, or `none` for ready tokens below `vocab_size`;
+    `tokenizer_digest` identifies it.
 
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
@@ -76,6 +77,7 @@ class DataConfig:
     skip: tuple[Skip, ...] = ()
     upload: UploadConfig | None = None
     by_content: bool = False
+    vocab_size: int | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> DataConfig:
@@ -92,6 +94,7 @@ class DataConfig:
             skip=tuple(map(Skip.of, fields.sections("skip"))),
             upload=UploadConfig.of(upload) if upload is not None and upload.values else None,
             by_content=fields.flag("by_content", False),
+            vocab_size=fields.find_integer("vocab_size"),
         )
 
     @property

@@ -18,6 +18,7 @@ from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.records import dataclass
 
 BYTE = "byte"
+NONE = "none"  # of ready tokens
 JSON_NAME, SENTENCEPIECE_NAME, SETTINGS_NAME = (
     "tokenizer.json",
     "tokenizer.model",

@@ -25,7 +25,7 @@ from trainer_runtime.core.inputs.token_files import tokens_in
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
-from trainer_runtime.train.data.tokenizers import Tokenizer, open_tokenizer
+from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of
 
 TOKENS = "tokens"
 # Of files of ready tokens: nanoGPT's val.bin, llm.c's *_val_000000.bin, Megatron's *_valid_*.
@@ -59,7 +59,7 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
     Raises:
         ConfigError: a source can't be read, or is too short.
     """
-    tokenizer = open_tokenizer(data.tokenizer)
+    tokenizer = tokenizer_of(data)
     dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
     described = []
     for source in data.sources:
@@ -151,8 +151,9 @@ def _copy(
             if least < 0 or most >= tokenizer.vocab_size:
                 raise ConfigError(
                     f"data source {source.name}: {file.path} holds token "
-                    f"{least if least < 0 else most:,}, but the tokenizer has "
-                    f"{tokenizer.vocab_size:,}; name theirs by data.tokenizer"
+                    f"{least if least < 0 else most:,}, but the vocabulary has "
+                    f"{tokenizer.vocab_size:,}; give theirs by model.vocab_size, or name their "
+                    "tokenizer by data.tokenizer"
                 )
             count += len(tokens)
             ended += tokens.count(tokenizer.end_of_text)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from trainer_runtime.core.files.tokenizer_folder import (
     BYTE,
     JSON_NAME,
+    NONE,
     SENTENCEPIECE_NAME,
     read_tokenizer_folder,
     tokenizer_files,
@@ -16,6 +17,8 @@ from trainer_runtime.core.files.tokenizer_folder import (
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig
+
+_NO_END = -1
 
 
 class Encode(Protocol):
@@ -29,13 +32,36 @@ Decode = Callable[[Sequence[int]], str]
 class Tokenizer:
     """`encode` adds nothing of its own to a text; `end_of_text` is what comes behind one.
 
-    `decode` gives the text of tokens; bytes that are no UTF-8 show as U+FFFD.
+    `decode` gives the text of tokens; bytes that are no UTF-8 show as U+FFFD. `end_of_text` is -1
+    where no token ends a text.
     """
 
     encode: Encode
     decode: Decode
     vocab_size: int
     end_of_text: int
+
+
+def tokenizer_of(data: DataConfig) -> Tokenizer:
+    """The tokenizer of the data; of ready tokens without one, texts are their numbers.
+
+    Raises:
+        ConfigError: as `open_tokenizer`.
+    """
+    if data.tokenizer != NONE:
+        return open_tokenizer(data.tokenizer)
+    size = data.vocab_size or 0
+
+    def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        try:
+            found = [[int(word) for word in text.split()] for text in texts]
+        except ValueError:
+            found = [[-1]]
+        if any(not 0 <= number < size for numbers in found for number in numbers):
+            raise ConfigError(f"the tokens have no tokenizer: give numbers below {size}")
+        return found
+
+    return Tokenizer(encode, lambda tokens: " ".join(map(str, tokens)), size, _NO_END)
 
 
 def open_tokenizer(name: str) -> Tokenizer:
@@ -67,6 +93,8 @@ def files_of(data: DataConfig) -> dict[str, bytes]:
     Raises:
         OSError: one can't be read.
     """
+    if data.tokenizer == NONE:
+        return {}
     if data.tokenizer != BYTE:
         folder = Path(data.tokenizer)
         return {name: (folder / name).read_bytes() for name in tokenizer_files(data.tokenizer)}
@@ -77,6 +105,8 @@ def files_of(data: DataConfig) -> dict[str, bytes]:
 
 def end_of_text(data: DataConfig) -> int | None:
     """The token that ends a text; None where it isn't known."""
+    if data.tokenizer == NONE:
+        return None
     if data.tokenizer == BYTE:
         return None if _is_unknown(data) else byte_tokenizer.END_OF_TEXT
     found = read_tokenizer_folder(data.tokenizer)

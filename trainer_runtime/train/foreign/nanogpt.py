@@ -200,7 +200,7 @@ def _described(sizes: Mapping[str, int], document: Mapping[str, Any]) -> dict[st
         "optimizer.lr": _number(config.get("learning_rate")),
         "optimizer.weight_decay": _number(config.get("weight_decay")),
         "optimizer.grad_clip": _number(config.get("grad_clip")),
-        "precision": _PRECISIONS.get(str(config.get("dtype"))),
+        "precision": _precision(config),
         "eval.every_steps": _number(config.get("eval_interval")),
         "eval.batches": _number(config.get("eval_iters")),
         **_schedule(config),
@@ -212,6 +212,13 @@ def _described(sizes: Mapping[str, int], document: Mapping[str, Any]) -> dict[st
     if isinstance(batch[0], int) and isinstance(batch[1], int):
         described["batch.tokens"] = batch[0] * batch[1] * sizes["block_size"]
     return {field: value for field, value in described.items() if value is not None}
+
+
+def _precision(config: Mapping[str, Any]) -> str | None:
+    # On a CPU nanoGPT computes in fp32, whatever it is asked for.
+    if str(config.get("device", "")).startswith("cpu"):
+        return "fp32"
+    return _PRECISIONS.get(str(config.get("dtype")))
 
 
 def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:

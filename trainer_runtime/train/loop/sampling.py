@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from trainer_runtime.core.files.manifest import verify
-from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.files.tokenizer_folder import BYTE, NONE
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_config
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
@@ -17,7 +17,7 @@ from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, R
 from trainer_runtime.train.checkpoints.hf_export import imported
 from trainer_runtime.train.checkpoints.restore import MODEL
 from trainer_runtime.train.checkpoints.tensors import read_tensors
-from trainer_runtime.train.data.tokenizers import Tokenizer, open_tokenizer
+from trainer_runtime.train.data.tokenizers import Tokenizer, open_tokenizer, tokenizer_of
 from trainer_runtime.train.loop import startup
 
 
@@ -37,8 +37,9 @@ class TrainedModel:
             ConfigError: it can't be used.
         """
         name = self.config.data.tokenizer
-        is_gone = name != BYTE and not Path(name).is_dir()
-        return open_tokenizer(str(self.origin) if is_gone else name)
+        if name in (BYTE, NONE) or Path(name).is_dir():
+            return tokenizer_of(self.config.data)
+        return open_tokenizer(str(self.origin))
 
 
 def trained_model(run_folder: Path) -> TrainedModel:
@@ -61,7 +62,7 @@ def trained_model(run_folder: Path) -> TrainedModel:
 
 def encode(text: str, tokenizer: Tokenizer) -> list[int]:
     """The text's tokens; the one that ends a text for an empty one, since a model needs a start."""
-    return list(tokenizer.encode([text])[0]) or [tokenizer.end_of_text]
+    return list(tokenizer.encode([text])[0]) or [max(0, tokenizer.end_of_text)]
 
 
 def decode(tokens: Sequence[int], tokenizer: Tokenizer) -> str:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from trainmaster.plan.spec import TrainingSpec
 
-BYTE = "byte"
+BYTE, NONE = "byte", "none"
 
 
 def chosen_tokenizer(spec: TrainingSpec) -> str:
-    """`byte`, or the folder or hub name of a tokenizer as the spec gives it.
+    """`byte`, `none`, or the folder or hub name of a tokenizer as the spec gives it.
 
-    auto is the tokenizer of the existing weights, since their embedding fits no other one; byte for
-    a new model.
+    auto is the tokenizer of the existing weights, since their embedding fits no other one; none for
+    ready tokens of a vocabulary whose size is given; byte for another new model.
     """
     if spec.data.tokenizer != "auto":
         return spec.data.tokenizer
+    if spec.framework == "nanogpt" and _is_ready(spec):
+        return NONE
     return spec.model.path or spec.model.hub or BYTE
+
+
+def _is_ready(spec: TrainingSpec) -> bool:
+    size = spec.model.vocab_size or spec.model.preset
+    return size is not None and all(source.format == "tokens" for source in spec.data.sources)

@@ -37,6 +37,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
     return [
         *model_problems(spec.model),
         *_source_problems(spec.data.sources),
+        *_tokenizer_problems(spec),
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
@@ -124,6 +125,17 @@ def _source_problems(sources: list[SourceSpec]) -> Iterator[Problem]:
                 f"is {source.name!r}, and so is another source's.",
                 "Give every source a unique name.",
             )
+
+
+def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if spec.data.tokenizer != "none":
+        return
+    if spec.framework != "nanogpt" or any(one.format != "tokens" for one in spec.data.sources):
+        yield _wrong(
+            "data.tokenizer",
+            "is none, which is for nanogpt on sources of format tokens alone.",
+            "Name the folder or hub name of a tokenizer, or leave it out.",
+        )
 
 
 def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:

@@ -85,9 +85,10 @@ class DataSpec(Section):
     )
     tokenizer: Text = setting(
         "auto",
-        "byte, a folder, or a name on the hub. auto is the one of existing weights, else byte: one "
-        "token per byte and one for the end of a text, 257 in all, which needs no training and "
-        "loses nothing.",
+        "byte, a folder, a name on the hub, or none for nanogpt's ready tokens. auto is the one of "
+        "existing weights; none for ready tokens whose vocabulary the model's size gives; else "
+        "byte: one token per byte and one for the end of a text, 257 in all, which needs no "
+        "training and loses nothing.",
         changes="never",
         lands=lands(
             nanogpt="prepare",

@@ -19,6 +19,7 @@ from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
+from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.adopt.agreement import (
@@ -350,9 +351,11 @@ def _warnings(planned: Planned, output: Output, now: float) -> list[str]:
             "training still runs, end it, or both continue."
         )
     if output.framework == "nanogpt":
+        name = planned.config["data"]["tokenizer"]
+        given = "the data's" if name == NONE else f"data.tokenizer's ({name})"
         warnings.append(
             "A checkpoint of nanoGPT doesn't record which tokens it was trained on: where they are "
-            f"not data.tokenizer's ({planned.config['data']['tokenizer']}), the loss begins high."
+            f"not {given}, the loss begins high."
         )
     return warnings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges
@@ -14,8 +15,9 @@ from trainmaster.words.yaml12 import dump_yaml
 
 DATA = "data.sources[].path"
 _FILL_IN = {
-    DATA: "the text that it trains on, a file or folder",
-    "data.tokenizer": "the tokens that the model was trained on: byte, a folder or a hub name",
+    DATA: "what it trains on, a file or folder; with `format: tokens` where they are ready tokens",
+    "data.tokenizer": "the tokens that the model was trained on: byte, a folder or a hub name; "
+    "ready tokens need none",
     "steps": "how many optimizer steps in all, those already done included",
     "data.seq_len": "tokens in a sequence",
     "schedule.kind": "the shape of the learning rate; Trainer's own default is linear",
@@ -56,10 +58,21 @@ def starting_spec(
         fields.pop("steps", None)
         needed.append("steps")
     document = _nested(fields)
-    document.setdefault("data", {})["sources"] = [{"path": data or "FILL_IN"}]
+    document.setdefault("data", {})["sources"] = [_source(data, output.framework)]
     header = _HEADER.format(folder=output.folder, framework=output.framework, step=checkpoint.step)
     unknown = [field for field in _FILL_IN if field not in (*fields, *needed, DATA)]
     return header + _remarks(needed, unknown) + dump_yaml(document), needed
+
+
+def _source(data: str | None, framework: str) -> dict[str, str]:
+    """The one source; what nanoGPT's own scripts prepared are ready tokens."""
+    if data is None:
+        return {"path": "FILL_IN"}
+    if framework == "nanogpt" and not data.startswith(ON_BOX):
+        path = Path(data).expanduser()
+        if path.suffix == ".bin" or (path / "train.bin").is_file():
+            return {"path": data, "format": "tokens"}
+    return {"path": data}
 
 
 def _remarks(needed: Sequence[str], unknown: Sequence[str]) -> str:

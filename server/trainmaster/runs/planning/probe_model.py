@@ -34,6 +34,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, Backend, InputExaminer
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
+from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.hf_config import sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
@@ -155,6 +156,10 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     chosen = chosen_tokenizer(probe.spec)
     if chosen == BYTE:
         return None
+    if chosen == NONE:
+        sizes = probe.spec.model
+        digest = f"{NONE}-{sizes.vocab_size or sizes.preset}"
+        return TokenizerFacts(path=NONE, vocab_size=sizes.vocab_size, digest=digest)
     if model is not None and chosen in (probe.spec.model.path, probe.spec.model.hub):
         return await _own_tokenizer(probe, model)
     if chosen.startswith(("/", ON_BOX)):
