@@ -30,6 +30,8 @@ _OF_ONE_WORD = 1.7
 _TOOLS = {one.name for tools in TOOLSETS.values() for one in tools}
 # What the project promises of a planted fault: fixed within three calls, nothing asked twice.
 _PROMISED = ("out-of-memory", "nan", "hang", "lost-host")
+# The debug host's runs live in the process that started them: of these none is needed any more.
+_OF_ENDED_RUNS = ("out-of-memory", "nan")
 
 
 def test_each_skill_has_cases_and_some_of_them_forbid() -> None:
@@ -69,6 +71,16 @@ def test_the_scripted_agent_holds_what_the_cases_ask_for(tmp_path: Path) -> None
     failed = [(one.case.id, one.problems) for one in verdicts if one.problems]
     assert not failed, f"seed {_SEED}: {failed}\n{table(verdicts)}"
     assert max(len(one.calls) for one in verdicts[: len(promised)]) <= 3
+
+
+def test_a_planted_fault_is_fixed_over_stdio(tmp_path: Path) -> None:
+    """By a server that is a process of its own, as clients start it."""
+    ended = [case for case in cases() if _is_promised(case) and case.id in _OF_ENDED_RUNS]
+    case = random.Random(_SEED).choice(ended)
+    verdict = play(case, scripted, tmp_path, over_stdio=True)
+    print(table([verdict]))
+    assert verdict.problems == ()
+    assert len(verdict.calls) <= 3
 
 
 def _is_promised(case: Case) -> bool:

@@ -29,7 +29,7 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def play(case: Case, agent: Agent, folder: Path) -> Verdict:
+def play(case: Case, agent: Agent, folder: Path, *, over_stdio: bool = False) -> Verdict:
     """Plant the situation in a new home below `folder`, let the agent work, and judge."""
     place = Place(folder / "home", folder / "work")
     before = dict(os.environ)
@@ -37,7 +37,7 @@ def play(case: Case, agent: Agent, folder: Path) -> Verdict:
     try:
         with chdir(place.folder):
             SITUATIONS[case.situation](place)
-            session = anyio.run(_worked, case, agent, place)
+            session = anyio.run(_worked, case, agent, place, over_stdio)
             return _verdict(case, session, place)
     finally:
         os.environ.clear()
@@ -50,8 +50,8 @@ def play(case: Case, agent: Agent, folder: Path) -> Verdict:
             place.site.close()
 
 
-async def _worked(case: Case, agent: Agent, place: Place) -> Session:
-    async with opened(place, case.says) as session:
+async def _worked(case: Case, agent: Agent, place: Place, over_stdio: bool) -> Session:
+    async with opened(place, case.says, over_stdio=over_stdio) as session:
         await agent(session, case.prompt)
         return session
 

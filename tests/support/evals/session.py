@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -13,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult, Tool
 from support.evals.situations import Place
@@ -78,8 +80,11 @@ def same(one: tuple[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def opened(place: Place, says: str | None, **options: Any) -> AsyncIterator[Session]:
-    """`says`: what the user answers to forms; None for a client that has none."""
+async def opened(
+    place: Place, says: str | None, *, over_stdio: bool = False
+) -> AsyncIterator[Session]:
+    """`says`: what the user answers to forms; None for a client that has none. `over_stdio`: the
+    server is a process of its own."""
     asked: list[str] = []
 
     async def answer(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -89,10 +94,16 @@ async def opened(place: Place, says: str | None, **options: Any) -> AsyncIterato
         return ElicitResult(action="decline")
 
     shown: dict[str, Any] = {} if says is None else {"elicitation_callback": answer}
-    server = build_server(place.environment, **options)
+    server = _command(place) if over_stdio else build_server(place.environment)
     async with Client(server, mode="2026-07-28", **shown) as client:
         tools = (await client.list_tools()).tools
         yield Session(client, place, tools, client.instructions or "", asked=asked)
+
+
+def _command(place: Place) -> StdioServerParameters:
+    variables = {**os.environ, **place.environment}
+    arguments = ["-m", "trainmaster", "mcp"]
+    return StdioServerParameters(command=sys.executable, args=arguments, env=variables)
 
 
 async def _end_what_does_not_answer() -> None:
