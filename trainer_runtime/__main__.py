@@ -18,7 +18,7 @@ Options = argparse.Namespace
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 # They inherit the one of their parent: a supervisor that `start` began, which is private, or
 # a Kaggle session and train.sh, whose files are for others to read.
-_KEEP_UMASK = ("supervise", "hold", "prepare", "train", "ranks", "mirror")
+_KEEP_UMASK = ("supervise", "hold", "prepare", "train", "ranks", "mirror", "seal")
 
 
 class Argument(NamedTuple):
@@ -78,6 +78,12 @@ def _ranks(options: Options) -> int:
     from trainer_runtime.box.processes.ranks import run_ranks
 
     return run_ranks(Path(options.config))
+
+
+def _seal(options: Options) -> int:
+    from trainer_runtime.box.script import seal
+
+    return seal.main(_folder(options))
 
 
 def _prepare(options: Options) -> int:
@@ -248,6 +254,7 @@ COMMANDS = {
         _ranks,
         (_argument("config"),),
     ),
+    "seal": Command("keep a program's checkpoint, as standard input asks", _seal, (_RUN,)),
     "prepare": Command(
         "prepare the environment and the data's shards",
         _prepare,

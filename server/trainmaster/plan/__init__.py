@@ -6,6 +6,7 @@ from trainmaster.plan.decisions.method import form_of
 from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
 from trainmaster.plan.facts import (
     Calibration,
+    CodeFacts,
     CorpusFacts,
     GpuFacts,
     HostFacts,
@@ -15,10 +16,12 @@ from trainmaster.plan.facts import (
     TokenizerFacts,
     TorchFacts,
 )
+from trainmaster.plan.program import plan_program
 from trainmaster.plan.result import Decision, Estimates, GpuAdvice, Plan
 
 __all__ = [
     "Calibration",
+    "CodeFacts",
     "CorpusFacts",
     "Decision",
     "Estimates",
@@ -35,5 +38,6 @@ __all__ = [
     "form_of",
     "may_install",
     "plan",
+    "plan_program",
     "wheels_to_send",
 ]

@@ -269,6 +269,18 @@ class TokenizerFacts(FolderFacts):
     of_model: bool = False
 
 
+class CodeFacts(FolderFacts):
+    """A program's folder. `in_place`: it is of the host, and run there. `digest`: of names and
+    contents; `commit` and `dirty` are git's, None without. `left`: what stays behind, in words."""
+
+    in_place: bool = False
+    digest: str = ""
+    commit: str | None = None
+    dirty: bool | None = None
+    left: tuple[str, ...] = ()
+    total_bytes: int = 0
+
+
 class Throughput(Facts):
     """The throughput of one earlier run; `flops_per_s` as `architecture.flops_per_token` counts.
 

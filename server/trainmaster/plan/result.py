@@ -79,5 +79,9 @@ class Ledger:
         self.decisions = [decision for decision in self.decisions if decision.field != field]
         self.decisions.append(Decision(field=field, value=value, reason=reason, source=source))
 
+    def forget(self, field: str) -> None:
+        """Take a decision back that does not matter after all."""
+        self.decisions = [decision for decision in self.decisions if decision.field != field]
+
     def warn(self, text: str) -> None:
         self.warnings.append(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from trainmaster.words.answers.run_list import RunRow, RunsAnswer
 from trainmaster.words.errors import StateError, UsageError
 
 _READ_AT_A_TIME = 64
+_COMMIT = re.compile(r"[0-9a-f]{4,64}")
 _ENDED = frozenset(state.value for state in ENDED_RUNS)
 
 
@@ -26,18 +28,21 @@ async def list_runs(
     *,
     state: str | None = None,
     label: str | None = None,
+    code: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
 ) -> RunsAnswer:
-    """The newest runs; only those in a state, or with a label (`key` or `key=value`), if given.
+    """The newest runs; only those in a state, with a label (`key` or `key=value`), or of a program
+    at a commit (`code`, its beginning), if given.
 
     `cursor`, from an earlier answer: only those after its last run. What can't be read of one is
     named in `failed`, and takes no other with it.
 
     Raises:
-        UsageError: `BAD_ARGUMENT` for a state that doesn't exist; `CURSOR_INVALID`.
+        UsageError: `BAD_ARGUMENT` for a state that doesn't exist, or no commit; `CURSOR_INVALID`.
     """
     _check_state(state)
+    _check_commit(code)
     after = None if cursor is None else _last_listed(workspace, cursor)
     lacking, failures = incomplete(workspace), Failures(workspace.home)
     for host in workspace.control.hosts_of_open_runs():
@@ -45,7 +50,7 @@ async def list_runs(
             await catch_up(workspace, host)
     rows: list[RunRow] = []
     ends: dict[str, End] = {}
-    for run in _newest(workspace, after, state=state, label=label, limit=limit):
+    for run in _newest(workspace, after, state=state, label=label, code=code, limit=limit):
         with failures.caught(run.run_id):
             row = _row(workspace, run, ends)
             if state is None or row.state == state:
@@ -75,6 +80,16 @@ def _check_state(state: str | None) -> None:
         )
 
 
+def _check_commit(code: str | None) -> None:
+    if code is not None and not _COMMIT.fullmatch(code):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{code[:80]!r} is not the beginning of a commit.",
+            "Give at least 4 letters and digits of it, as `git log` shows them.",
+            field="code",
+        )
+
+
 def _last_listed(workspace: Workspace, cursor: str) -> Run:
     try:
         run = workspace.control.run(cursor)
@@ -91,7 +106,13 @@ def _last_listed(workspace: Workspace, cursor: str) -> Run:
 
 
 def _newest(
-    workspace: Workspace, after: Run | None, *, state: str | None, label: str | None, limit: int
+    workspace: Workspace,
+    after: Run | None,
+    *,
+    state: str | None,
+    label: str | None,
+    code: str | None,
+    limit: int,
 ) -> Iterator[ListedRun]:
     """The runs that may be in the state, read as they are needed. A closed run has ended."""
     ended = state if state in _ENDED else None
@@ -100,7 +121,7 @@ def _newest(
     last: Run | ListedRun | None = after
     while True:
         page = workspace.control.list.newest(
-            size, after=last, only_open=only_open, ended=ended, label=label
+            size, after=last, only_open=only_open, ended=ended, label=label, code=code
         )
         yield from page
         if len(page) < size:

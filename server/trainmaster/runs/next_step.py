@@ -125,6 +125,10 @@ def _while_session_runs(run: str, kernel: Standing) -> str:
 def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     run = view.run.run_id
     wrong = [finding.code for finding in findings if finding.severity == "critical"]
+    script = view.run.config.script
+    if not wrong and script is not None and script.final is None:
+        what = "'code/*'" if view.index.resume_from is None else "latest"
+        return f"Done. `trainmaster fetch {run} {what} FOLDER` brings what it saved."
     if not wrong:
         return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
     steps = []

@@ -262,7 +262,7 @@ def _refuse_if_nothing_is_left(
     newest = view.index.resume_from or 0
     begins = {"latest": newest, "scratch": 0}.get(mode, step or 0)
     target = int(changed.get("steps", view.run.config.steps))
-    if target <= begins:
+    if 0 < target <= begins:  # a program that ends by itself has none
         raise StateError(
             "RUN_ENDED",
             f"Run {view.run.run_id} has {target} steps to do, and step {begins} is done.",

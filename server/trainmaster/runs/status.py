@@ -16,6 +16,7 @@ from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
+from trainmaster.store.run import Run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -99,12 +100,22 @@ def status_of(view: RunView) -> StatusAnswer:
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
         past=past_in_words(view, found),
         checkpoint=_checkpoint_state(view),
+        code=_code(view.run),
         preparation=_preparation_state(view),
         transfer=_transfer_state(view),
         evidence=evidence_of(view),
         incomplete=view.incomplete,
         next_step=next_step(view, findings),
     )
+
+
+def _code(run: Run) -> str | None:
+    """The commit of a program, or its digest where it has none."""
+    script = run.document.get("script") or {}
+    commit, digest = script.get("commit"), script.get("digest")
+    if commit is None:
+        return None if digest is None else f"sha256:{digest[:12]}"
+    return f"{commit[:12]}{'+changes' if script.get('dirty') else ''}"
 
 
 def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:

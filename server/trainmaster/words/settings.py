@@ -196,6 +196,12 @@ class Settings(Group):
         "0: every request needs an approval.",
         "dollars, 0 or more",
     )
+    max_code_mib: Annotated[float, Field(gt=0)] = setting(
+        256.0,
+        "The most that may travel of a program's folder (`framework: script`). Data and outputs "
+        "belong on the host, or among what git ignores.",
+        "MiB, more than 0",
+    )
     idle_minutes: Annotated[float, Field(gt=0)] | None = setting(
         30.0,
         "A rented instance that was idle for so long, and whose runs are mirrored, is released. "

@@ -41,8 +41,13 @@ class LogEvents:
     and what three or more ranks report of a step as its `<key>/ranks_min` and so on.
     """
 
-    def __init__(self, attempt: AttemptFolder, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, attempt: AttemptFolder, clock: Callable[[], float], *, launched: bool = False
+    ) -> None:
+        """`launched`: of a program that this host has started, whose start, target, checkpoints and
+        end are known from elsewhere and are reported by the caller."""
         self._path = attempt.train_log
+        self._launched = launched
         self._clock = clock
         self._parser = LogParser()
         self._offset = 0
@@ -52,6 +57,7 @@ class LogEvents:
         self._first_rank: dict[str, int] = {}
         self._ranks = RankAggregates()
         self._newest: tuple[int, int] | None = None  # step and segment
+        self._newest_values: dict[str, float] = {}
         self._has_pace = False
         self._paced: tuple[float, int] | None = None  # when, and the newest step then
         self._live = False
@@ -89,6 +95,19 @@ class LogEvents:
         fields = {"what": what, "reason": reason}
         self._log.append(self._clock(), "decision", fields)
 
+    def report(self, kind: str, fields: dict[str, Any], t: float | None = None) -> None:
+        """Write an event that comes from elsewhere than the log."""
+        self._log.append(self._clock() if t is None else t, kind, fields)
+
+    @property
+    def newest(self) -> tuple[int, dict[str, float]] | None:
+        """The newest step of the log with its metrics so far; None before the first one."""
+        return None if self._newest is None else (self._newest[0], self._newest_values)
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        self._log.sync()
+
     def close(self) -> None:
         self._log.close()
 
@@ -107,7 +126,8 @@ class LogEvents:
             ):
                 self._take_event(item)
         target = self._parser.total_steps
-        if target is not None and target != self._state.target_step and self._newest is not None:
+        is_new = target is not None and target != self._state.target_step
+        if is_new and self._newest is not None and not self._launched:
             self._log.append(self._clock(), "target", {"target_step": target})
             self._state.target_step = target
 
@@ -151,9 +171,11 @@ class LogEvents:
         if other:
             self._write(t, "rank_metric", {"step": step, "values": values, "segment": segment})
             return
-        if self._newest is None:
+        if self._newest is None and not self._launched:
             self._write(t, "started", {"step": step})
-        self._newest = (step, segment)
+        if self._newest != (step, segment):
+            self._newest, self._newest_values = (step, segment), {}
+        self._newest_values |= values
         self._has_pace = self._has_pace or "step_time_s" in values
         of_eval = _evaluated(values)
         trained = {key: value for key, value in values.items() if key not in of_eval}
@@ -164,7 +186,7 @@ class LogEvents:
 
     def _take_event(self, event: LogEvent) -> None:
         step = event.step if event.step is not None else (self._newest or (0, 0))[0]
-        if not 0 <= step < _LARGEST_STEP:
+        if not 0 <= step < _LARGEST_STEP or self._launched:
             return
         if event.kind == "checkpoint":
             path = event.text if _PATH.fullmatch(event.text) else ""

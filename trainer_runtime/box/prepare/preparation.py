@@ -27,6 +27,7 @@ from trainer_runtime.box.environment.training_python import (
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.files.resolved_environment import applied, trainer_environment
 from trainer_runtime.box.prepare import adopt_checkpoint, cache_roots
+from trainer_runtime.box.prepare.code import CodeUnusableError, place_code
 from trainer_runtime.box.prepare.inputs import settle_inputs
 from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.box.prepare.sources import DataUnusableError, await_listed
@@ -41,6 +42,7 @@ SETUP = "setup.sh"
 _LOCK = ".preparation.lock"
 _RETRY = 1
 _UNUSABLE = (
+    CodeUnusableError,
     DataUnusableError,
     EnvironmentUnusableError,
     InputUnusableError,
@@ -64,6 +66,7 @@ def main(config_path: str, *, data_only: bool = False) -> int:
                 _prepare_environment(config, path.with_name("environment.json"), _say)
             python = _python(config, None if data_only else path.with_name("environment.json"))
             settle_inputs(config, _say, python)
+            place_code(config, Path.cwd(), _say)
             adopt_checkpoint.take_over(config, path, Path.cwd(), _say)
             ready = _prepare_data(config, python)
     except (OSError, ValueError) as error:
@@ -91,6 +94,8 @@ def _prepare_data(config: RunConfig, python: TrainingPython) -> str:
         DataUnusableError, InputUnusableError: it can't be trained on.
         InputUnavailableError: not now.
     """
+    if config.script is not None:
+        return config.script.folder
     form = config.data.form or SHARDS
     if form == SHARDS:
         return str(prepare(config, _say, python))

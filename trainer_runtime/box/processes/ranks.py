@@ -10,17 +10,14 @@ launcher, the launcher with this process, and what fails ends them all.
 from __future__ import annotations
 
 import os
-import resource
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.processes.identity import (
@@ -31,6 +28,7 @@ from trainer_runtime.box.processes.identity import (
     send,
     wait_status,
 )
+from trainer_runtime.box.processes.signals import Signals, die_by, received
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE
 from trainer_runtime.core.frameworks import launching
@@ -44,7 +42,6 @@ from trainer_runtime.core.processes.rank_exits import (
     outcome,
 )
 
-_FORWARDED = (signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.1  # until all ranks are found; from then on their ends wake us
 _IDLE_S = 5.0
 _FOLLOW_S = 45.0  # launchers give the others 30 s, once one has failed
@@ -67,7 +64,7 @@ def run_ranks(config_path: Path) -> int:
         FOLDER_VARIABLE: str(folder.resolve()),
         WATCHER_VARIABLE: str(os.getpid()),
     }
-    with _received() as signals:
+    with received() as signals:
         adopt_orphans()
         launcher = _start(launch, environment)
         ranks = _Ranks(launcher.pid, folder, launching.processes(config))
@@ -79,7 +76,7 @@ def run_ranks(config_path: Path) -> int:
         ranks.poll(signals)
     code = ranks.outcome(launcher.returncode)
     if code < 0:
-        _die_by(-code)
+        die_by(-code)
     return code
 
 
@@ -96,54 +93,6 @@ def _start(launch: Sequence[str], environment: dict[str, str]) -> subprocess.Pop
         close_fds=False,
         preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 (there are no threads)
     )
-
-
-class _Signals:
-    """The signals that came and were not taken yet; one that comes ends a `wait`."""
-
-    def __init__(self, wakeup: int) -> None:
-        self._wakeup = wakeup
-        self._received: list[signal.Signals] = []
-
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        self._received.append(signal.Signals(number))
-
-    def take(self) -> list[signal.Signals]:
-        received, self._received = self._received, []
-        return received
-
-    def wait(self, descriptors: Sequence[int], within_s: float) -> None:
-        """Wait until a signal comes or one of the descriptors becomes readable."""
-        poll = select.poll()
-        for descriptor in (self._wakeup, *descriptors):
-            poll.register(descriptor, select.POLLIN)
-        if not self._received:
-            poll.poll(within_s * 1000)
-        with suppress(BlockingIOError):
-            os.read(self._wakeup, 4096)
-
-
-@contextmanager
-def _received() -> Iterator[_Signals]:
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    os.set_blocking(writer, False)
-    signals = _Signals(reader)
-    # SIGCHLD announces a launcher's end, whose handler need not do anything.
-    handlers: dict[int, Callable[[int, FrameType | None], None]] = {
-        **dict.fromkeys(_FORWARDED, signals.receive),
-        signal.SIGCHLD: lambda number, frame: None,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    signal.set_wakeup_fd(writer)
-    try:
-        yield signals
-    finally:
-        signal.set_wakeup_fd(-1)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(reader)
-        os.close(writer)
 
 
 class _Rank:
@@ -200,7 +149,7 @@ class _Ranks:
         """Descriptors that become readable at a rank's end."""
         return [rank.descriptor for rank in self._ranks.values() if rank.descriptor >= 0]
 
-    def poll(self, signals: _Signals) -> None:
+    def poll(self, signals: Signals) -> None:
         """Take in what has changed, and do what follows from it."""
         if len(self._ranks) < self.expected and self._launcher is not None:
             for number, process in ranks_below(self._launcher).items():
@@ -301,12 +250,3 @@ def _dying_with(parent: int) -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return set_up
-
-
-def _die_by(number: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)

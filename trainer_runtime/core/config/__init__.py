@@ -36,6 +36,7 @@ from trainer_runtime.core.config.running import (
     RecoveryConfig,
     ResumeConfig,
 )
+from trainer_runtime.core.config.script import SavesConfig, ScriptConfig
 
 # The configuration as JSON: what patches by dotted name are applied to.
 ConfigDocument = Mapping[str, Any]
@@ -66,7 +67,9 @@ __all__ = [
     "RecoveryConfig",
     "ResumeConfig",
     "RunConfig",
+    "SavesConfig",
     "ScheduleConfig",
+    "ScriptConfig",
     "Skip",
     "SourceConfig",
     "UploadConfig",

@@ -26,6 +26,7 @@ from trainer_runtime.core.config.running import (
     LimitsConfig,
     RecoveryConfig,
 )
+from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_value
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.records import dataclass
@@ -38,9 +39,9 @@ PLACE = "config.json"
 class RunConfig:
     """Everything that is decided of a run.
 
-    `steps` 0: not known, as of an attached training. `method_args`, `tracking` and `labels` are
-    open: their names are a framework's or the user's. `document` is the JSON as read, for patches
-    by dotted name.
+    `steps` 0: not known, as of an attached training or of a program that ends by itself.
+    `method_args`, `tracking` and `labels` are open: their names are a framework's or the user's.
+    `document` is the JSON as read, for patches by dotted name.
     """
 
     run_id: str
@@ -67,6 +68,7 @@ class RunConfig:
     environment: EnvironmentConfig | None
     adopt: AdoptedConfig | None
     attached: AttachedConfig | None
+    script: ScriptConfig | None
     inputs: tuple[InputConfig, ...]
     env: Mapping[str, str]
     secrets: tuple[str, ...]
@@ -118,6 +120,7 @@ class RunConfig:
             adapter=fields.part("adapter", AdapterConfig.of),
             adopt=fields.part("adopt", AdoptedConfig.of),
             attached=fields.part("attached", AttachedConfig.of),
+            script=fields.part("script", ScriptConfig.of),
             document=document,
         )
 

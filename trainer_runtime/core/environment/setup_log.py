@@ -18,6 +18,7 @@ _STEPS = {
     "uv": "packages",
     "environment": "environment",
     "adopt": "checkpoint",
+    "code": "code",
     "data": "data",
 }
 _READY = "environment: ready, "
@@ -34,6 +35,7 @@ STEPS = (
     "packages",
     "wheels",
     "checkpoint",
+    "code",
     "data",
     "upload",
 )

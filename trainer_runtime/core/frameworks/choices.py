@@ -93,5 +93,6 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
             Choice("method", ("sft", "dpo", "kto", "reward", "grpo"), ("method",), _method),
             Choice("tuning", ("full", "lora"), ("adapter", "adapter.kind"), _tuning),
         ),
+        "script": (),
     }
 )

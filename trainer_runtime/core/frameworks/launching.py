@@ -29,6 +29,8 @@ def processes(config: RunConfig) -> int:
 
 def launcher(config: RunConfig) -> Launcher:
     """Who starts the ranks. What shares a model out needs a launcher for a single rank, too."""
+    if config.script is not None:
+        return "python"  # its command starts its own ranks
     is_shared = deepspeed.stage(config) or accelerate.is_fsdp(config)
     if processes(config) == 1 and not is_shared:
         return "python"

@@ -131,7 +131,8 @@ def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Endin
 
 def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
     if progress.completed and _end_confirmed(end, progress, terminated_why):
-        return Ending(EndReason.COMPLETED, f"step {progress.step} of {progress.target_step}")
+        target = progress.target_step or progress.step
+        return Ending(EndReason.COMPLETED, f"step {progress.step} of {target}")
     if terminated_why is not None:
         saved = end.code == ExitCode.SAVED_ON_SIGTERM
         return Ending(EndReason(terminated_why), "saved and ended" if saved else _how(end))

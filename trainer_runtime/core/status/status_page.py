@@ -107,7 +107,8 @@ def _head(record: Record, newest: Progress | None, config: RunConfig, now: float
         )
     if newest is not None and newest.phase is not None:
         lines.append(f"- Phase: {newest.phase}")
-    model = "" if config.framework == ATTACHED else f", {_model_words(newest)}"
+    ours = config.framework != ATTACHED and config.script is None
+    model = f", {_model_words(newest)}" if ours else ""
     lines.append(f"- Run: `{config.run_id}`, {config.framework}{model}")
     return "\n".join(lines) + "\n"
 

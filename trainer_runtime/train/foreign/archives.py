@@ -19,7 +19,7 @@ from torch import Tensor
 from trainer_runtime.core.decoding import MAX_ROW_DEPTH, decode_value
 from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors
 from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe_torch
-from trainer_runtime.train.foreign.records import UnusableError
+from trainer_runtime.train.foreign.records import NamesCodeError, UnusableError
 
 # What reading a file that anybody may have written can end in.
 _ODD = (
@@ -63,6 +63,8 @@ def read_archive(path: Path) -> Any:
         with _numpy_arrays():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except _ODD as error:
+        if isinstance(error, pickle.UnpicklingError) and _GLOBAL.search(str(error)):
+            raise NamesCodeError(f"{path.name} {_why(error)}") from None
         raise UnusableError(f"{path.name} {_why(error)}") from None
 
 

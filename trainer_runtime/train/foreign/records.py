@@ -19,6 +19,10 @@ class UnusableError(Exception):
     """A checkpoint that can't be resumed from; says why."""
 
 
+class NamesCodeError(UnusableError):
+    """A pickle that names code, which is never run; nothing of it was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Examined:
     """A checkpoint that was read whole.

@@ -27,6 +27,9 @@ def runs(
     label: Annotated[
         str | None, typer.Option("--label", metavar="KEY=VALUE", help="Only runs with this label.")
     ] = None,
+    code: Annotated[
+        str | None, typer.Option("--code", metavar="COMMIT", help="Only programs of this commit.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of runs.")] = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -35,7 +38,9 @@ def runs(
     from trainmaster.runs.list_runs import list_runs
 
     answer = ask(
-        lambda workspace: list_runs(workspace, state=state, label=label, limit=limit, cursor=cursor)
+        lambda workspace: list_runs(
+            workspace, state=state, label=label, code=code, limit=limit, cursor=cursor
+        )
     )
     emit(answer, as_json)
 

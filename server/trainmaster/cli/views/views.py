@@ -107,6 +107,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
         *named("Findings", answer.past),
         *_checkpoint(answer),
+        *named("Code", answer.code),
         *_preparation(answer),
         *_transfer(answer),
         *named("Unattended", answer.unattended),

@@ -16,6 +16,7 @@ from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.framework_checks import framework_problems
 from trainmaster.plan.spec.model import GPT2_PRESETS, ModelSpec
+from trainmaster.plan.spec.script_checks import script_problems
 from trainmaster.words.errors import Problem
 from trainmaster.words.secret_names import ACCEPTED, is_operators, name_problem
 
@@ -34,6 +35,15 @@ _BEST_BY_METHOD = {
 
 def problems(spec: TrainingSpec) -> list[Problem]:
     """Problems between fields that are valid by themselves."""
+    if spec.script is not None and spec.framework == "script":
+        return [
+            *script_problems(spec.script),
+            *_variable_problems(spec.env),
+            *_secret_problems(spec),
+            *_environment_problems(spec),
+            *_label_problems(spec.labels),
+            *_alert_problems(spec),
+        ]
     return [
         *model_problems(spec.model),
         *_source_problems(spec.data.sources),

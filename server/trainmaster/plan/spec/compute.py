@@ -40,6 +40,7 @@ class ComputeSpec(Section):
             nanogpt=such("device", _one_or_none, "auto, 0 or 1", lacks=_SINGLE),
             litgpt="devices",
             hf="ranks of the launcher, TrainingArguments.use_cpu",
+            script="{gpus} in the command",
         ),
     )
     gpu: Text | None = setting(
@@ -72,6 +73,7 @@ class ComputeSpec(Section):
             nanogpt=only("one process", "auto", 1, lacks=_SINGLE),
             litgpt="devices",
             hf="accelerate_config.yaml: num_processes",
+            script="{processes} in the command",
         ),
     )
     strategy: Literal[
@@ -150,7 +152,7 @@ class ComputeSpec(Section):
         "are much slower.",
         changes="resume",
         unit="threads",
-        lands=everywhere("torch.set_num_threads, OMP_NUM_THREADS"),
+        lands=everywhere("torch.set_num_threads, OMP_NUM_THREADS", script="OMP_NUM_THREADS"),
     )
     compile: Auto | bool = setting(
         "auto",

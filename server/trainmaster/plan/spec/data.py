@@ -13,10 +13,11 @@ from trainmaster.plan.spec.annotations import (
     Width,
     setting,
 )
-from trainmaster.plan.spec.places import lands, only
+from trainmaster.plan.spec.places import lands, only, such
 
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf")
+_PROGRAMS = "the program reads its own data, which the command names"
 _PREFERENCES = "preferences are for trl's dpo, kto and reward"
 
 
@@ -81,7 +82,13 @@ class DataSpec(Section):
         ...,
         "At least one source.",
         changes="never",
-        lands=lands(nanogpt="prepare", litgpt="prepare", hf="prepare", trl="datasets.load_dataset"),
+        lands=lands(
+            nanogpt="prepare",
+            litgpt="prepare",
+            hf="prepare",
+            trl="datasets.load_dataset",
+            script=such("the command", lambda value: not value, "none", lacks=_PROGRAMS),
+        ),
     )
     tokenizer: Text = setting(
         "auto",

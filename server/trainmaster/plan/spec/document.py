@@ -19,6 +19,7 @@ from trainmaster.plan.spec.places import (
     such,
 )
 from trainmaster.plan.spec.running import AlertSpec, CheckpointSpec, LimitsSpec, RecoverySpec
+from trainmaster.plan.spec.script import ScriptSpec, of_script
 from trainmaster.plan.spec.training import BatchSpec, EvalSpec, OptimizerSpec, ScheduleSpec
 
 _SUPERVISOR = everywhere("supervisor")
@@ -49,7 +50,10 @@ class TrainingSpec(Section):
         "The run's name; its id adds six characters.",
         changes="never",
         lands=lands(
-            nanogpt="config.json", litgpt="log.run", hf="TrainingArguments.run_name, as the id"
+            nanogpt="config.json",
+            litgpt="log.run",
+            hf="TrainingArguments.run_name, as the id",
+            script="config.json",
         ),
     )
     framework: Framework = setting(
@@ -61,7 +65,14 @@ class TrainingSpec(Section):
             litgpt="litgpt.pretrain, litgpt.finetune",
             hf="transformers.Trainer",
             trl="trl.SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, GRPOTrainer",
+            script="the program of `script`, as it is",
         ),
+    )
+    script: ScriptSpec | None = setting(
+        None,
+        "The program of framework: script.",
+        changes="never",
+        lands=of_script("the relay"),
     )
     method: Literal["auto", "pretrain", "sft", "dpo", "kto", "reward", "grpo"] = setting(
         "auto",
@@ -107,8 +118,8 @@ class TrainingSpec(Section):
         ),
     )
     model: ModelSpec = setting(
-        ...,
-        "The network.",
+        ModelSpec(),
+        "The network. It must be given, but for framework: script.",
         changes="never",
         lands=lands(nanogpt="ModelConfig", litgpt="model_config", hf="the model", trl="the model"),
     )
@@ -124,8 +135,8 @@ class TrainingSpec(Section):
         ),
     )
     data: DataSpec = setting(
-        ...,
-        "The training data.",
+        DataSpec(sources=[]),
+        "The training data. It must be given, but for framework: script.",
         changes="never",
         lands=lands(
             nanogpt="prepare, sampler",
@@ -154,13 +165,15 @@ class TrainingSpec(Section):
     steps: Count | None = setting(
         None,
         "Length in optimizer steps. Exactly one of steps, tokens, phases and, where a model is "
-        "tuned, method_args.epochs is given.",
+        "tuned, method_args.epochs is given. With framework: script none need be: the program ends "
+        "by itself; one that ends before these steps is not complete.",
         changes="resume",
         unit="optimizer steps",
         lands=lands(
             nanogpt="the loop",
             litgpt="train.max_tokens, train.max_steps",
             hf="TrainingArguments.max_steps",
+            script="the relay",
         ),
     )
     tokens: Count | Auto | None = setting(
@@ -168,7 +181,10 @@ class TrainingSpec(Section):
         "Length in tokens; becomes steps. auto spends `limits.budget_usd`.",
         changes="resume",
         unit="tokens",
-        lands=everywhere(such("steps", lambda value: value != "auto", "a number")),
+        lands=everywhere(
+            such("steps", lambda value: value != "auto", "a number"),
+            script=nowhere("its steps are the program's: give steps"),
+        ),
     )
     phases: list[PhaseSpec] | None = setting(
         None, "A curriculum, stage by stage.", changes="resume", lands=not_built()
@@ -192,6 +208,7 @@ class TrainingSpec(Section):
             nanogpt="torch.manual_seed, the sampler",
             litgpt="seed",
             hf="TrainingArguments.seed, TrainingArguments.data_seed",
+            script="{seed} in the command",
         ),
     )
     eval: EvalSpec = setting(
@@ -204,7 +221,7 @@ class TrainingSpec(Section):
         CheckpointSpec(),
         "Saved training states.",
         changes="box",
-        lands=lands(nanogpt="the saver", litgpt=_CALLBACK, hf=_CALLBACK),
+        lands=lands(nanogpt="the saver", litgpt=_CALLBACK, hf=_CALLBACK, script="the relay"),
     )
     recovery: RecoverySpec = setting(
         RecoverySpec(), "What the supervisor does on failures.", changes="resume", lands=_SUPERVISOR
@@ -213,7 +230,12 @@ class TrainingSpec(Section):
         ComputeSpec(),
         "Hardware and processes.",
         changes="resume",
-        lands=lands(nanogpt="device", litgpt="devices", hf="accelerate_config.yaml"),
+        lands=lands(
+            nanogpt="device",
+            litgpt="devices",
+            hf="accelerate_config.yaml",
+            script="{gpus} and {processes} in the command",
+        ),
     )
     environment: Literal["auto", "existing"] | EnvironmentSpec = setting(
         "auto",

@@ -116,6 +116,9 @@ def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
     data = document.get("data")
     if isinstance(data, dict) and str(data.get("tokenizer")).startswith(_PATH_BEGINNINGS):
         _make_absolute(data, "tokenizer", folder)
+    script = document.get("script")
+    if isinstance(script, dict) and not str(script.get("path")).startswith(ON_BOX):
+        _make_absolute(script, "path", folder)
     if isinstance(document.get("method_args"), dict):
         _make_absolute(document["method_args"], "reward_file", folder)
     environment = document.get("environment")

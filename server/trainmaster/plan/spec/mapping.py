@@ -10,7 +10,8 @@ _INTRODUCTION = """\
 
 This page is generated from the annotations in `server/trainmaster/plan/spec/`.
 
-One spec describes a training for any of four frameworks. Each value lands in an argument of the
+One spec describes a training for any of four frameworks, or a program that is run as it is
+(`script`; [any-program.md](any-program.md)). Each value lands in an argument of the
 framework's own, or in the part of ours that acts on it beside the framework (prepare, the saver,
 the supervisor). `litgpt.yaml` holds LitGPT's arguments, `training_args.yaml` those of Hugging Face
 Trainer and TRL, `accelerate_config.yaml` and `ds_config.json` those of their launcher; they stand

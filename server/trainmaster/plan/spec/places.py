@@ -11,10 +11,11 @@ from typing import Any, Literal, get_args
 
 from trainer_runtime.core.records import dataclass
 
-Framework = Literal["nanogpt", "litgpt", "hf", "trl"]
+Framework = Literal["nanogpt", "litgpt", "hf", "trl", "script"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 
 NOT_BUILT = "not built yet"
+_PROGRAM = "the program's own arguments decide it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Lands:
     litgpt: Place
     hf: Place
     trl: Place
+    script: Place
 
     def __getitem__(self, framework: Framework) -> Place:
         place: Place = getattr(self, framework)
@@ -59,21 +61,28 @@ class Lands:
 
 
 def lands(
-    *, nanogpt: str | Place, litgpt: str | Place, hf: str | Place, trl: str | Place | None = None
+    *,
+    nanogpt: str | Place,
+    litgpt: str | Place,
+    hf: str | Place,
+    trl: str | Place | None = None,
+    script: str | Place | None = None,
 ) -> Lands:
     """A place for each framework; without one for TRL it is as in HF Trainer, whose arguments
-    TRL's own take over."""
+    TRL's own take over. A program that is run as it is has one only where that is given."""
     return Lands(
         nanogpt=_place(nanogpt),
         litgpt=_place(litgpt),
         hf=_place(hf),
         trl=_place(hf if trl is None else trl),
+        script=nowhere(_PROGRAM) if script is None else _place(script),
     )
 
 
-def everywhere(where: str | Place) -> Lands:
-    """The same place in every framework, because it is ours and not the framework's."""
-    return lands(nanogpt=where, litgpt=where, hf=where)
+def everywhere(where: str | Place, script: str | Place | None = None) -> Lands:
+    """The same place in every framework, because it is ours and not the framework's; `script`:
+    that of a program that is run as it is, where it is another one."""
+    return lands(nanogpt=where, litgpt=where, hf=where, script=where if script is None else script)
 
 
 def only(where: str, *values: Any, lacks: str = NOT_BUILT) -> Place:

@@ -22,7 +22,9 @@ are texts. Anchors, aliases, tags and repeated keys are refused, and so is a tex
 Unknown keys are refused, numbers in quotes are not taken for numbers.
 
 Required are `name`, `framework`, `model`, `data.sources[].path`, and exactly one of `steps`,
-`tokens` and `phases`; where a model is tuned, `method_args.epochs` may stand for them.
+`tokens` and `phases`; where a model is tuned, `method_args.epochs` may stand for them. With
+`framework: script`, `script` is required instead of `model`, `data` and a length
+([any-program.md](any-program.md)).
 `--set a.b=value` changes one field; items of lists go by their name or number
 (`data.sources.main.weight`, `data.sources[0].weight`), `null` takes a field back.
 

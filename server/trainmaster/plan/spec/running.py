@@ -15,9 +15,10 @@ from trainmaster.plan.spec.annotations import (
     Text,
     setting,
 )
-from trainmaster.plan.spec.places import everywhere, such
+from trainmaster.plan.spec.places import everywhere, nowhere, such
 
 _SAVER = everywhere("the saver")
+_KEPT = everywhere("the saver", script=nowhere("`script.checkpoints` says what is kept"))
 _SUPERVISOR = everywhere("supervisor")
 
 
@@ -38,28 +39,28 @@ class CheckpointSpec(Section):
         "decided again by the trainer after 20 measured steps.",
         changes="box",
         unit="steps or duration",
-        lands=_SAVER,
+        lands=everywhere("the saver", script="when one is overdue"),
     )
     keep_latest: Count = setting(
         3,
         "How many of the newest are kept. Three survive two damaged ones.",
         changes="resume",
         unit="checkpoints",
-        lands=_SAVER,
+        lands=_KEPT,
     )
     keep_best: CountOrZero = setting(
         1,
         "How many of the best by `metric` are kept.",
         changes="resume",
         unit="checkpoints",
-        lands=_SAVER,
+        lands=_KEPT,
     )
     keep_every_steps: Count | None = setting(
         None,
         "Also keep each one whose step this divides. Null keeps none: it fills disks.",
         changes="resume",
         unit="steps",
-        lands=_SAVER,
+        lands=_KEPT,
     )
     metric: Text = setting(
         "auto",

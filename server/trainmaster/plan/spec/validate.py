@@ -32,12 +32,15 @@ def validate(document: Any) -> TrainingSpec:
             f"The spec must be a mapping; it holds {found}.",
             "Give at least name, framework, model, data and one of steps, tokens, phases.",
         )
-    problems = _length_problems(document)
+    missing = _missing(document)
+    problems = [*missing, *_length_problems(document)]
     try:
         spec = TrainingSpec.model_validate(dict(document))
     except ValidationError as error:
         problems = [*_problems(error), *problems, *_model_problems(document)]
         raise SpecError.listing(problems) from None
+    if missing:
+        raise SpecError.listing(problems)
     problems += checks.problems(spec)
     if problems:
         raise SpecError.listing(problems)
@@ -45,6 +48,8 @@ def validate(document: Any) -> TrainingSpec:
 
 
 def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
+    if document.get("framework") == "script":
+        return []  # a program ends by itself
     given = [name for name in _LENGTHS if document.get(name) is not None]
     arguments = document.get("method_args")
     if isinstance(arguments, Mapping) and arguments.get("epochs") is not None:
@@ -70,6 +75,18 @@ def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
             f"Keep one of them; to drop one: `--set {given[1]}=null`.",
         )
     ]
+
+
+def _missing(document: Mapping[str, Any]) -> list[Problem]:
+    """The sections that the document's framework needs and that it lacks."""
+    if document.get("framework") == "script":
+        return [] if document.get("script") is not None else [_missing_field("script")]
+    return [_missing_field(name) for name in ("model", "data") if name not in document]
+
+
+def _missing_field(name: str) -> Problem:
+    takes = accepted(field_type(TrainingSpec.model_fields[name]))
+    return Problem("MISSING_FIELD", name, f"`{name}` is missing.", f"Give `{name}`: {takes}.")
 
 
 def _model_problems(document: Mapping[str, Any]) -> list[Problem]:

@@ -16,6 +16,7 @@ from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.backends import DEBUG, HERE, Backend
 from trainmaster.plan import (
     Calibration,
+    CodeFacts,
     CorpusFacts,
     Decision,
     HostFacts,
@@ -24,6 +25,7 @@ from trainmaster.plan import (
     TokenizerFacts,
     may_install,
     plan,
+    plan_program,
 )
 from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
 from trainmaster.plan.spec import (
@@ -37,6 +39,7 @@ from trainmaster.plan.spec import (
 from trainmaster.runs.planning.calibration import measured_on
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.private_paths import refuse_private_inputs
+from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.spec_policy import (
@@ -58,6 +61,7 @@ from trainmaster.words.errors import HostError, SpecError
 from trainmaster.words.stages import enter_stage
 
 _OLDEST_PYTHON = (3, 10)
+_NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
 _NOT_RUN = (
     "`environment.python` was not run for this plan, since no person has trusted it: its version "
     "and packages are checked by launch, which asks the user. `trainmaster trust PATH` does before."
@@ -81,6 +85,7 @@ class Planned:
     model: ModelFacts | None = None
     tokenizer: TokenizerFacts | None = None
     allowed: Beyond = NOTHING_BEYOND
+    code: CodeFacts | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -105,6 +110,7 @@ class Planned:
             "calibration": self.calibration.model_dump(mode="json"),
             "model": self.model.model_dump(mode="json") if self.model else None,
             "tokenizer": self.tokenizer.model_dump(mode="json") if self.tokenizer else None,
+            "code": self.code.model_dump(mode="json") if self.code else None,
             "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
             "attached": dict(self.attached),
             "places": places_of(self.spec),
@@ -158,6 +164,11 @@ async def plan_spec(
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
+    if loaded.script is not None:
+        enter_stage("reading the program")
+        code, texts = await probe_code(workspace, loaded, loaded.script)
+        made = plan_program(loaded, facts, code)
+        return _planned_program(loaded, facts, made, {**attached, **texts}, beyond, code)
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
     enter_stage("listing the data")
@@ -168,6 +179,19 @@ async def plan_spec(
     if not is_run:
         made = made.model_copy(update={"warnings": [*made.warnings, _NOT_RUN]})
     return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer, beyond)
+
+
+def _planned_program(
+    spec: TrainingSpec,
+    facts: HostFacts,
+    made: Plan,
+    attached: Mapping[str, str],
+    allowed: Beyond,
+    code: CodeFacts,
+) -> Planned:
+    return Planned(
+        spec, facts, _NO_CORPUS, Calibration(), made, attached, allowed=allowed, code=code
+    )
 
 
 def refuse_changed(planned: Planned) -> None:
@@ -213,6 +237,12 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     loaded = load_spec(f"{spec}\n", sets)
     refuse_other_files(load_spec(f"{spec}\n"), loaded)
     facts = HostFacts.model_validate(made["facts"])
+    if made.get("code"):
+        code = CodeFacts.model_validate(made["code"])
+        again = plan_program(loaded, facts, code)
+        return _planned_program(
+            loaded, facts, again, made.get("attached", {}), NOTHING_BEYOND, code
+        )
     listed = CorpusFacts.model_validate(made["corpus"])
     calibration = Calibration.model_validate(made["calibration"])
     known = made.get("model"), made.get("tokenizer")
@@ -264,8 +294,8 @@ async def _probe_host(backend: Backend, spec: TrainingSpec, *, is_run: bool) -> 
     if given is not None and not is_run:
         unknown = {"torch": None, "packages": None}
         return (await backend.facts(None)).model_copy(update=unknown)
-    facts = await backend.facts(given)
-    if spec.host == DEBUG or _can_train(facts):
+    facts = await backend.facts(None if spec.script is not None else given)
+    if spec.host == DEBUG or spec.script is not None or _can_train(facts):
         return facts
     if given is None:
         with suppress(HostError):

@@ -35,6 +35,7 @@ def named_paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
         ("model.path", spec.model.path),
         ("data.tokenizer", spec.data.tokenizer),
         ("method_args.reward_file", spec.method_args.get("reward_file")),
+        ("script.path", None if spec.script is None else spec.script.path),
     ]
     if isinstance(spec.environment, EnvironmentSpec):
         fields = ("requirements", "setup", "wheels")

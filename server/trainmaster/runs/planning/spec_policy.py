@@ -33,7 +33,7 @@ from trainmaster.words.spec_variables import is_free_text, names_server
 # Of these whole folders are sent, with what their links lead to.
 _LINKS_FOLLOWED = ("model.path", "data.tokenizer", "environment.wheels")
 _HUB = "HF_ENDPOINT"
-_CODE_FIELDS = ("environment.", "method_args.")
+_CODE_FIELDS = ("environment.", "method_args.", "script.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
+import shlex
 import shutil
 import stat
 import sys
@@ -21,14 +23,16 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, LOCAL
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
+from trainmaster.runs.planning.code_folder import read_code
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.trust import TrustAnswer
 from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import PolicyError, UsageError
+from trainmaster.words.errors import PlanError, PolicyError, UsageError
 from trainmaster.words.policy import shown_path
 from trainmaster.words.spec_variables import is_harmless
 
 PYTHON_FIELD = "environment.python"
+PROGRAM_FIELD = "script.path"
 _PREFIX = "trusted/"
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*t?")
 _ENVIRONMENTS = ("bin/python", ".venv/bin/python", "venv/bin/python", ".env/bin/python")
@@ -74,8 +78,11 @@ def code_at(field: str, path: Path, content: bytes | None = None) -> Code | None
     """The code at a path; None where there is none. `content`: what was read there before."""
     place = os.path.abspath(path)
     try:
-        digest = _listing_digest(path) if path.is_dir() else _program_digest(path, content)
-    except (OSError, ValueError):
+        if field == PROGRAM_FIELD:
+            digest: str | None = read_code(path, math.inf).digest
+        else:
+            digest = _listing_digest(path) if path.is_dir() else _program_digest(path, content)
+    except (OSError, ValueError, PlanError):
         return None
     if digest is None:
         return None
@@ -148,6 +155,11 @@ def code_of(spec: TrainingSpec) -> Iterator[Code]:
             for field in ("setup", "requirements", "wheels"):
                 path = (getattr(given, field) or "").removeprefix(ON_BOX)
                 yield from _found(f"environment.{field}", path.removeprefix(f"{LOCAL}:") or None)
+    if spec.script is not None:
+        yield from _found(PROGRAM_FIELD, spec.script.path.removeprefix(ON_BOX))
+        words = [*spec.script.command, *(spec.script.resume or ())]
+        digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()
+        yield Code("script.command", f"the command {_shown(shlex.join(words))}", "", digest)
     if spec.host == LOCAL:
         reward = spec.method_args.get("reward_file")
         yield from _found("method_args.reward_file", reward if isinstance(reward, str) else None)

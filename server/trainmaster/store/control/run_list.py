@@ -23,12 +23,13 @@ ENDS = """
     CREATE INDEX ended_runs ON runs (ended_state, created_t DESC, run_id);
     """
 _COLUMNS = "run_id, name, host, labels, closed, ended_state, ended_step, ended_target"
-# ?1 and ?2: the run before the page; ?3 and ?4: label and its value.
+# ?1 and ?2: the run before the page; ?3 and ?4: label and its value; ?7: of a commit.
 _PAGE = (
     f"SELECT {_COLUMNS}, created_t FROM runs WHERE {{}}"
     " AND created_t <= ?1 AND (created_t < ?1 OR run_id > ?2)"
     " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(labels) AS given"
     " WHERE given.key = ?3 AND (?4 IS NULL OR given.value = ?4)))"
+    " AND (?7 IS NULL OR json_extract(config, '$.script.commit') GLOB ?7 || '*')"
 )
 
 
@@ -68,10 +69,11 @@ class RunList:
         only_open: bool = False,
         ended: str | None = None,
         label: str | None = None,
+        code: str | None = None,
     ) -> list[ListedRun]:
         """At most `limit` runs, newest first; only those that come after one of them, or have a
         label (`key` or `key=value`), if given. `ended`: those that ended in this state, and those
-        of which that is not known."""
+        of which that is not known. `code`: the beginning of a program's commit, in hex."""
         key, equals, value = (label or "").partition("=")
         wheres = ["closed = 0 AND ?6 IS NULL" if only_open else "?6 IS NULL"]
         if ended is not None:
@@ -86,6 +88,7 @@ class RunList:
                 value if equals else None,
                 limit,
                 ended,
+                code,
             ),
         )
         return [_listed(row) for row in rows]

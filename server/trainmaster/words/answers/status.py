@@ -74,6 +74,7 @@ class PreparationState(Answer):
         "packages",
         "wheels",
         "checkpoint",
+        "code",
         "data",
         "upload",
     ]
@@ -151,6 +152,7 @@ class StatusAnswer(RecordedAnswer):
         default=None, description="findings that are over, and what was changed after each"
     )
     checkpoint: CheckpointState | None = None
+    code: str | None = Field(default=None, description="a program's commit, `+changes` if dirty")
     preparation: PreparationState | None = None
     transfer: TransferState | None = None
     unattended: str | None = Field(

@@ -1,0 +1,194 @@
+"""Plans a program that is run as it is: where it runs, what travels, how it continues. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.plan.config import CONFIG_VERSION
+from trainmaster.plan.decisions.environment import choose_environment, may_install
+from trainmaster.plan.decisions.length import choose_longest_runtime_s
+from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
+from trainmaster.plan.decisions.target import Target, choose_target
+from trainmaster.plan.decisions.trainer_process import choose_variables
+from trainmaster.plan.facts import CodeFacts, HostFacts
+from trainmaster.plan.result import Estimates, GpuAdvice, Ledger, Plan
+from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
+from trainmaster.plan.spec.script import ScriptSpec
+from trainmaster.words.errors import SpecError
+
+FOLDER = "code"
+_MIB = 2**20
+_OVERDUE_AFTER = "30m"
+
+
+def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
+    """The plan of a spec with `framework: script`; the same for the same input.
+
+    Raises:
+        SpecError: NOT_YET_SUPPORTED.
+        PlanError: GPU_NOT_FOUND.
+        HostError: LEASE_OVER.
+        SpendError: SPEND_CAP.
+    """
+    script = spec.script
+    if script is None:
+        raise SpecError("MISSING_FIELD", "`script` is missing.", "Give it.", field="script")
+    ledger = Ledger()
+    _decide_code(script, code, ledger)
+    target = choose_target(spec, facts, ledger)
+    ledger.forget("precision")
+    check_lease(facts, None, ledger)
+    longest_s = choose_longest_runtime_s(spec, None, ledger)
+    limit_s = within_budget_s(spec, facts, None, longest_s, ledger)
+    mirror = choose_mirror(spec, facts, ledger)
+    _decide_resume(script, ledger)
+    environment = _environment(spec, facts, target, ledger)
+    config = {
+        "config_version": CONFIG_VERSION,
+        "name": spec.name,
+        "framework": spec.framework,
+        "script": _script(spec, script, facts, code),
+        "data": {"sources": [], "cache_dir": facts.cache_folder},
+        "steps": spec.steps,
+        "seed": spec.seed,
+        "checkpoint": {
+            "every": _every(spec, script, ledger),
+            "metric": "val_loss" if spec.checkpoint.metric == "auto" else spec.checkpoint.metric,
+            "mirror": mirror,
+        },
+        "recovery": spec.recovery.model_dump(mode="json"),
+        "compute": {
+            "device": target.device,
+            "gpus": target.gpus,
+            "gpu": spec.compute.gpu,
+            "processes": target.processes,
+            "threads": None,
+        },
+        "env": _variables(spec, target, facts, ledger),
+        "secrets": list(spec.secrets),
+        "labels": dict(spec.labels),
+        "alerts": [alert.model_dump(mode="json") for alert in spec.alerts],
+        "limits": {"max_runtime_s": limit_s, "budget_usd": spec.limits.budget_usd},
+        "pty": spec.pty,
+    }
+    if environment is not None:
+        config["environment"] = environment
+    if code.sent_as is not None:
+        config["inputs"] = [_input(code, facts)]
+    return Plan(
+        config=config,
+        decisions=tuple(ledger.decisions),
+        estimates=Estimates(),
+        gpu=GpuAdvice(
+            recommended="unknown",
+            reason="What the program needs is its own affair.",
+            planned=target.name,
+        ),
+        warnings=tuple(ledger.warnings),
+        launchable=target.on_host,
+    )
+
+
+def _decide_code(script: ScriptSpec, code: CodeFacts, ledger: Ledger) -> None:
+    if code.in_place:
+        ledger.decide("script.path", script.path, "A folder of the host: the program runs there.")
+        return
+    files = f"{len(code.files):,} files, {code.total_bytes / _MIB:,.1f} MiB travel"
+    if code.commit is None:
+        what = "no git there: all but caches"
+    else:
+        state = "with changes, which code.diff holds" if code.dirty else "unchanged"
+        what = f"commit {code.commit[:12]}, {state}; ignored files stay"
+    left = f" Left behind: {'; '.join(code.left)}." if code.left else ""
+    ledger.decide("script.path", script.path, f"{files}: {what}.{left}")
+
+
+def _decide_resume(script: ScriptSpec, ledger: Ledger) -> None:
+    saves = script.checkpoints
+    if saves is None:
+        ledger.warn("Nothing is saved that could be resumed from: a restart starts over.")
+        return
+    if script.resume is None:
+        ledger.warn(
+            "script.resume is null: checkpoints are kept and verified, but a restart starts over."
+        )
+    elif not script.resume:
+        reason = "The program continues from $TRAINMASTER_CHECKPOINT, each time verified again."
+        ledger.decide("script.resume", [], reason)
+    else:
+        reason = "Appended to continue from the newest checkpoint that verifies again."
+        ledger.decide("script.resume", list(script.resume), reason)
+    if saves.keep_latest is None and not any(letter in saves.path for letter in "*?["):
+        reason = "Every save replaces the file: two copies are kept, so that a torn one costs one."
+        ledger.decide("script.checkpoints.keep_latest", 2, reason)
+
+
+def _script(
+    spec: TrainingSpec, script: ScriptSpec, facts: HostFacts, code: CodeFacts
+) -> dict[str, Any]:
+    place = code.folder(facts.cache_folder)
+    given = spec.environment
+    python = given.python if isinstance(given, EnvironmentSpec) else None
+    return {
+        "folder": script.path.removeprefix(ON_BOX) if code.in_place else FOLDER,
+        "source": None if code.in_place else place,
+        "command": list(script.command),
+        "resume": None if script.resume is None else list(script.resume),
+        "checkpoints": (
+            None if script.checkpoints is None else script.checkpoints.model_dump(mode="json")
+        ),
+        "final": script.final,
+        "stop_signal": script.stop_signal,
+        "python": python,
+        "commit": code.commit,
+        "dirty": code.dirty,
+        "digest": code.digest or None,
+    }
+
+
+def _environment(
+    spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger
+) -> dict[str, Any] | None:
+    """What the host prepares for the program; None where that is taken as it is."""
+    given = spec.environment
+    if not isinstance(given, EnvironmentSpec) or not may_install(spec):
+        if given == "auto":
+            reason = "What the program needs is not known: the host's own packages are used."
+            ledger.decide("environment", "existing", f"{reason} Or give environment.requirements.")
+        return None
+    return choose_environment(spec, facts, target, ledger)
+
+
+def _every(spec: TrainingSpec, script: ScriptSpec, ledger: Ledger) -> int | str:
+    """After twice as much without a checkpoint one is overdue; 0: none is expected."""
+    every = spec.checkpoint.every
+    if script.checkpoints is None:
+        return 0
+    if every == "auto":
+        reason = "The program decides when it saves; after an hour without one that is a finding."
+        ledger.decide("checkpoint.every", _OVERDUE_AFTER, reason)
+        return _OVERDUE_AFTER
+    return every
+
+
+def _variables(
+    spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger
+) -> dict[str, str]:
+    found = choose_variables(spec, target, facts, ledger)
+    if isinstance(spec.compute.threads, int):
+        found.setdefault("OMP_NUM_THREADS", str(spec.compute.threads))
+    return found
+
+
+def _input(code: CodeFacts, facts: HostFacts) -> dict[str, Any]:
+    return {
+        "what": "code",
+        "folder": code.folder(facts.cache_folder),
+        "from": code.path,
+        "hub": None,
+        "revision": None,
+        "files": [list(file) for file in code.files],
+        "size_bytes": code.size_bytes,
+        "listing": code.listing,
+    }

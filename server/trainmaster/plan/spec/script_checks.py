@@ -1,0 +1,88 @@
+"""Checks the program of a spec: its words, its pattern, and what it continues from."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.plan.spec.script import SavesSpec, ScriptSpec
+from trainmaster.words.errors import Problem
+
+_NAMED = re.compile(r"\{(?:checkpoint|step)\}")
+_LONGEST_PATTERN = 500
+
+
+def script_problems(script: ScriptSpec) -> Iterator[Problem]:
+    """Everything that is wrong with a program which is sound by its types."""
+    if not script.command or not script.command[0].strip():
+        yield _wrong("command", "is empty.", "Give the program and its arguments as a list.")
+    yield from _path_problems(script)
+    if script.checkpoints is not None:
+        yield from _saves_problems(script.checkpoints)
+    yield from _resume_problems(script)
+    if script.final is not None:
+        yield from _within("final", script.final)
+
+
+def _path_problems(script: ScriptSpec) -> Iterator[Problem]:
+    if not script.path.startswith(ON_BOX):
+        return
+    path = script.path.removeprefix(ON_BOX)
+    if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
+        yield _wrong(
+            "path",
+            f"is {script.path!r}, which is not a plain absolute path of the host.",
+            "Give it as host:/folder, without `..` or a slash at its end.",
+        )
+
+
+def _saves_problems(saves: SavesSpec) -> Iterator[Problem]:
+    yield from _within("checkpoints.path", saves.path)
+    if saves.step is None:
+        return
+    try:
+        groups = re.compile(saves.step).groups if len(saves.step) <= _LONGEST_PATTERN else 0
+    except re.error:
+        groups = 0
+    if groups < 1:
+        yield _wrong(
+            "checkpoints.step",
+            f"is {saves.step[:80]!r}, which is not a regular expression with a group for the step.",
+            'Write for example "ckpt_(\\\\d+)".',
+        )
+
+
+def _resume_problems(script: ScriptSpec) -> Iterator[Problem]:
+    if script.resume is None:
+        return
+    if script.checkpoints is None:
+        yield _wrong(
+            "resume",
+            "is given, but no checkpoints are.",
+            "Say by script.checkpoints.path what the program saves.",
+        )
+        return
+    is_one_file = not any(letter in script.checkpoints.path for letter in "*?[")
+    if script.resume and not is_one_file and not _NAMED.search(" ".join(script.resume)):
+        yield _wrong(
+            "resume",
+            "names neither {checkpoint} nor {step}, and the pattern may match several: the program "
+            "would choose by itself, also one that is torn.",
+            "Put {checkpoint} where the program takes its path; or [] if it reads "
+            "$TRAINMASTER_CHECKPOINT.",
+        )
+
+
+def _within(field: str, path: str) -> Iterator[Problem]:
+    if path.startswith(("/", "~")) or ".." in path.split("/") or path in (".", "*", "**"):
+        yield _wrong(
+            field,
+            f"is {path!r}, which does not lie inside the program's folder.",
+            "Give it as seen from script.path, without `..`.",
+        )
+
+
+def _wrong(field: str, what: str, fix: str) -> Problem:
+    return Problem("INVALID_VALUE", f"script.{field}", f"`script.{field}` {what}", fix)

@@ -1,0 +1,88 @@
+"""Probes the program that a spec names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.backends import HERE
+from trainmaster.plan.facts import CodeFacts
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.plan.spec.script import ScriptSpec
+from trainmaster.runs.planning.code_folder import read_code
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.upload_folder import digest_of, files_at
+from trainmaster.words.errors import PlanError
+from trainmaster.words.settings import read_settings
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_FILLED_IN = re.compile(r"\{\w+\}")
+
+
+async def probe_code(
+    workspace: Workspace, spec: TrainingSpec, script: ScriptSpec
+) -> tuple[CodeFacts, Mapping[str, str]]:
+    """The program's folder as it is now, and the texts that travel with the run: `code.json` and
+    `code.diff`.
+
+    Raises:
+        PlanError: `CODE_MISSING`, `CODE_TOO_LARGE`, `CODE_INCOMPLETE`, `COMMAND_NOT_FOUND`.
+    """
+    if script.path.startswith(ON_BOX):
+        place = Path(script.path.removeprefix(ON_BOX))
+        if spec.host in HERE:
+            _refuse_no_command(script, place)
+        return CodeFacts(path=script.path, in_place=True), {}
+    limit_bytes = read_settings(workspace.home).max_code_mib * 2**20
+    return await asyncio.to_thread(_read, spec, script, Path(script.path), limit_bytes)
+
+
+def _read(
+    spec: TrainingSpec, script: ScriptSpec, folder: Path, limit_bytes: float
+) -> tuple[CodeFacts, Mapping[str, str]]:
+    found = read_code(folder, limit_bytes)
+    if spec.host in HERE:
+        _refuse_no_command(script, folder)
+    names = [file.name for file in found.files]
+    facts = CodeFacts(
+        path=script.path,
+        files=tuple((file.name, file.size_bytes) for file in found.files),
+        digest=found.digest,
+        commit=found.commit,
+        dirty=found.dirty,
+        left=tuple(found.left),
+        total_bytes=found.size_bytes,
+    )
+    if spec.host not in HERE:
+        plain = _UNSAFE.sub("-", folder.name).strip("-")[:60] or "program"
+        placed = {
+            "sent_as": f"code-{plain}-{found.digest[:12]}",
+            "listing": digest_of(files_at(folder, names)),
+        }
+        facts = facts.model_copy(update=placed)
+    texts = {"code.json": found.listing}
+    return facts, {**texts, "code.diff": found.diff} if found.diff else texts
+
+
+def _refuse_no_command(script: ScriptSpec, folder: Path) -> None:
+    """Raises: PlanError: `COMMAND_NOT_FOUND`, on this machine."""
+    name = script.command[0]
+    if _FILLED_IN.search(name):
+        return
+    if "/" in name:
+        there = os.access(folder / name, os.X_OK) and (folder / name).is_file()
+    else:
+        there = shutil.which(name) is not None
+    if not there:
+        raise PlanError(
+            "COMMAND_NOT_FOUND",
+            f"`script.command` starts {name!r}, which is not there or can't be run.",
+            "Name a program of the search path, or a file of the folder as ./NAME that may be "
+            "run; a Python file as [python3, NAME].",
+            field="script.command",
+        )
