@@ -2,7 +2,7 @@
 
 The standard library compiles six methods for each class while its module is imported, most of which
 a short process never calls: 0.35 ms a class, a quarter of what `trainmaster status` took. Here
-`__init__` is the standard library's own, made when the first instance is; the others are shared.
+`__init__` is compiled when the first instance is made; the others are shared.
 """
 
 from __future__ import annotations
@@ -67,28 +67,44 @@ def _first_init(made: Any, frozen: bool) -> Callable[..., None]:
 
 
 def _compiled_init(made: Any, frozen: bool) -> Callable[..., None]:
-    fields = [(one.name, Any, _declared(one)) for one in dataclasses.fields(made)]
-    body: dict[str, Any] = {"__doc__": made.__doc__}
+    fields = dataclasses.fields(made)
+    names: dict[str, Any] = {"_record_set": object.__setattr__, "_record_not_given": object()}
+    taken = [field for field in fields if field.init]
+    positional = [_parameter(field, names) for field in taken if not field.kw_only]
+    by_name = [_parameter(field, names) for field in taken if field.kw_only]
+    parameters = ", ".join(["self", *positional, *(["*", *by_name] if by_name else [])])
+    body = [_assignment(field, names, frozen) for field in fields]
     if hasattr(made, "__post_init__"):
-        body["__post_init__"] = None  # that there is one; it is the record's that is called
-    template: Any = dataclasses.make_dataclass(
-        made.__name__, fields, namespace=body, frozen=frozen, repr=False, eq=False
-    )
-    compiled: Callable[..., None] = template.__init__
+        body.append("self.__post_init__()")
+    lines = "\n    ".join([f"def __init__({parameters}):", *(body or ["pass"])])
+    exec(lines, names)
+    compiled: Callable[..., None] = names["__init__"]
+    compiled.__qualname__ = f"{made.__qualname__}.__init__"
     return compiled
 
 
-def _declared(field: dataclasses.Field[Any]) -> Any:
-    """The same field, for another class, which has no slots: what is not an argument is set by a
-    factory, since a default would stay with that class."""
-    default: dict[str, Any] = {}
+def _parameter(field: dataclasses.Field[Any], names: dict[str, Any]) -> str:
+    """The field as a parameter; its default is put into `names`."""
     if field.default_factory is not dataclasses.MISSING:
-        default["default_factory"] = field.default_factory
-    elif field.default is not dataclasses.MISSING and not field.init:
-        default["default_factory"] = lambda: field.default
-    elif field.default is not dataclasses.MISSING:
-        default["default"] = field.default
-    return dataclasses.field(init=field.init, kw_only=field.kw_only, **default)
+        return f"{field.name}=_record_not_given"
+    if field.default is dataclasses.MISSING:
+        return field.name
+    names[f"_default_{field.name}"] = field.default
+    return f"{field.name}=_default_{field.name}"
+
+
+def _assignment(field: dataclasses.Field[Any], names: dict[str, Any], frozen: bool) -> str:
+    name = value = field.name
+    if field.default_factory is not dataclasses.MISSING:
+        names[f"_factory_{name}"] = field.default_factory
+        made = f"_factory_{name}()"
+        value = f"{made} if {name} is _record_not_given else {name}" if field.init else made
+    elif not field.init:
+        if field.default is dataclasses.MISSING:
+            return "pass"  # set after the others
+        names[f"_default_{name}"] = field.default
+        value = f"_default_{name}"
+    return f"_record_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}"
 
 
 def _values_of(made: Any) -> Callable[[Any], Any]:
