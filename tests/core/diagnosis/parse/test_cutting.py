@@ -40,6 +40,23 @@ _WHOLE = parsed_items(_MIXED)
 cuts = st.lists(st.integers(0, len(_MIXED)), max_size=40)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_evaluations_among_steps_that_fall_or_stay_are_read_alike_in_bulk_and_singly(
+    seed: int,
+) -> None:
+    chosen = random.Random(seed)
+    falls, rises = 0.002 * (seed % 3), 0.98 if seed % 2 else 1.0
+    lines, step = [], 0
+    for _ in range(1500):
+        step = 0 if chosen.random() < falls else step + (chosen.random() < rises)
+        lines.append(f"s:{step} trl:{chosen.random():.4f}\n".encode())
+        if chosen.random() < 0.05:
+            lines.append(f"s:{step} tel:{chosen.random():.4f}\n".encode())
+    log = b"".join(lines)
+    ends = [sum(map(len, lines[:number])) for number in range(1, len(lines), 7)]
+    assert parsed_items(log, ends) == parsed_items(log)
+
+
 def test_the_mixed_log_says_something() -> None:
     assert len(_WHOLE) > 1500
 

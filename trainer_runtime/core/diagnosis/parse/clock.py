@@ -72,6 +72,8 @@ class Clock:
                 for i in range(len(rows.index))
             ),
         )
+        if others and self._take_all(largest, all_rows, others):
+            return
         at = 0
         for line, number, i in others:
             before = bisect_left(largest.index, line, at)
@@ -80,6 +82,33 @@ class Clock:
                 at = before
             self._take(all_rows[number], i, i + 1, bar_of)
         self._take(largest, at, len(largest.index), bar_of)
+
+    def _take_all(
+        self, largest: Rows, all_rows: Sequence[Rows], others: Sequence[tuple[int, int, int]]
+    ) -> bool:
+        """Accept every row of a block whose steps never fall and whose rows can't repeat another.
+        Returns whether they were accepted; row by row, the same would be."""
+        clock = largest.like.clock
+        rank = self._rank(largest.rank) if all(map(_is_plain, all_rows)) else None
+        if rank is None or clock == EPOCHS or not _are_distinct(largest, all_rows):
+            return False
+        steps, index, at = largest.steps or [], largest.index, 0
+        last = rank.steps.get(clock, -1.0)
+        if not min(steps[0], (all_rows[others[0][1]].steps or [0.0])[0]) > last:
+            return False
+        for line, number, i in others:
+            at = bisect_left(index, line, at)
+            last = max(last, steps[at - 1]) if at else last
+            step = (all_rows[number].steps or [])[i]
+            if not last <= step or (at < len(steps) and not step <= steps[at]):
+                return False
+            last = step
+        for rows in all_rows:
+            rows.accept(0, len(rows.index), rank.segment)
+        newest = max(all_rows, key=lambda rows: rows.index[-1])
+        rank.step = rank.steps[clock] = max(last, steps[-1])
+        rank.newest = (newest, len(newest.index) - 1)
+        return True
 
     def _take(self, rows: Rows, first: int, end: int, bar_of: BarOf | None) -> None:
         if first >= end:
@@ -256,6 +285,20 @@ class Clock:
                 rank.seen = _LastRow(name, step, rounded, floats)
             clock._ranks[int(number)] = rank
         return clock
+
+
+def _is_plain(rows: Rows) -> bool:
+    """Whether its rows are nothing but values at rising steps of their own."""
+    like = rows.like
+    is_at_steps = like.source is StepFrom.LINE and rows.increasing and rows.steps is not None
+    aside = like.facts or like.events or rows.laps is not None or rows.micros is not None
+    return is_at_steps and bool(rows.keys) and not aside
+
+
+def _are_distinct(one: Rows, all_rows: Sequence[Rows]) -> bool:
+    """Whether they are of one clock and rank, and no two of them have the same keys."""
+    of_one = all((rows.like.clock, rows.rank) == (one.like.clock, one.rank) for rows in all_rows)
+    return of_one and len({frozenset(rows.keys) for rows in all_rows}) == len(all_rows)
 
 
 def _ends_epoch(rank: _Rank, clock: str) -> bool:

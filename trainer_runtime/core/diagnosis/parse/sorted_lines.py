@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import compress, repeat
+from operator import is_not
 
 from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.records import dataclass
@@ -40,7 +42,8 @@ def sorted_lines(
     count, usual = len(handlings), handlings[len(handlings) // 2]
     exceptions: dict[int, Handling | None] = {}
     if handlings.count(usual) < count:
-        exceptions = {k: one for k, one in enumerate(handlings) if one is not usual}
+        others = compress(range(count), map(is_not, handlings, repeat(usual)))
+        exceptions = {k: handlings[k] for k in others}
     if lines is None:
         return sorted_as(usual, exceptions, count)
     by_handling = {
