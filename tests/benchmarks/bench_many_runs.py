@@ -56,6 +56,8 @@ def measure(bench: Benchmark) -> None:
             peer=(f"{_FEW} runs", unsettled(few, ["tick"])),
             goal=_FLAT,
         )
+        for home in (few, many):
+            processor(home.root, ["runs", "--state", "failed"])()  # works out how they ended, once
         for name, (arguments, goal) in _COMMANDS.items():
             bench.compare(
                 f"{name}, {closed:,} ended runs",

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 from trainer_runtime.core.protocol.followed_files import (
@@ -47,10 +48,18 @@ class MirrorWriter:
         self._room = room or Room(mirror.root)
         self._total = total
         self._limit_bytes = limit_bytes
-        self._used_bytes, self._files = used(mirror.root)
+        self._more_bytes = self._more_files = 0
         self._sizes: dict[str, int] = {}
-        self._inodes = _read_inodes(mirror)
         self._inodes_changed = False
+
+    @cached_property
+    def _before(self) -> tuple[int, int]:
+        """Bytes and files of the mirror before the first write: most writers write nothing."""
+        return used(self.mirror.root)
+
+    @cached_property
+    def _inodes(self) -> dict[str, int]:
+        return _read_inodes(self.mirror)
 
     def size(self, name: str) -> int:
         if name not in self._sizes:
@@ -113,7 +122,7 @@ class MirrorWriter:
         rotated = None
         if self.mirror.size(name) > 0:
             *earlier, _ = self.mirror.generations(name)
-            self._files += 1
+            self._more_files += "_before" in vars(self)  # else it is counted with the rest
             number = 1 + (int(earlier[-1].rpartition(".")[2]) if earlier else 0)
             rotated = f"{name}.{number}"
             os.rename(self.mirror.path(name), self.mirror.path(rotated))
@@ -143,8 +152,9 @@ class MirrorWriter:
         UnusableDataError: the quota of the run, or that of all runs, is used up.
         OSError: the disk has only its margin left; it may have more later.
         """
-        after_bytes = self._used_bytes + more_bytes
-        if after_bytes > self._limit_bytes or self._files > MOST_FILES:
+        before_bytes, before_files = self._before
+        after_bytes = before_bytes + self._more_bytes + more_bytes
+        if after_bytes > self._limit_bytes or before_files + self._more_files > MOST_FILES:
             limit = f"{self._limit_bytes / (1 << 30):.3g} GiB, {MOST_FILES} files"
             raise UnusableDataError(f"its mirror has reached its quota ({limit})", MIRROR_QUOTA)
         counted = self._total if grows and after_bytes > ALWAYS_ALLOWED_BYTES else None
@@ -153,7 +163,7 @@ class MirrorWriter:
             raise UnusableDataError(reason, MIRROR_QUOTA)
         if not self._room.take(more_bytes):
             raise OSError(errno.ENOSPC, "the disk has only its margin left")
-        self._used_bytes += more_bytes if grows else 0
+        self._more_bytes += more_bytes if grows else 0
 
     def _names(self, in_run: tuple[str, ...], in_attempt: tuple[str, ...]) -> Iterator[str]:
         yield from in_run
