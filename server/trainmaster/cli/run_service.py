@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
@@ -54,9 +55,7 @@ def ask(
             give_up_reserve(find_home(os.environ))
         with open_workspace(os.environ) as workspace:
             if replays and workspace.metrics.replay_due:
-                from trainmaster.sync.rebuild import rebuild, rebuild_behind
-
-                (rebuild if whole or is_acting() else rebuild_behind)(workspace)
+                _rebuild(workspace, whole=whole or is_acting())
             try:
                 return await call(workspace)
             finally:
@@ -71,3 +70,13 @@ def ask(
             answer = asyncio.run(within())
     record_answer(answer)
     return answer
+
+
+def _rebuild(workspace: Workspace, *, whole: bool) -> None:
+    from trainmaster.sync.rebuild import rebuild, rebuild_behind
+    from trainmaster.sync.rebuild_state import being_rebuilt
+
+    rebuild_behind(workspace)
+    if whole and workspace.metrics.replay_due:
+        print(f"{being_rebuilt(workspace.home)}; this waits for its end.", file=sys.stderr)
+        rebuild(workspace)

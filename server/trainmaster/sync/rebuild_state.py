@@ -15,8 +15,7 @@ def incomplete(workspace: Workspace) -> str | None:
     """What to say of an answer that is made meanwhile; None where the database is complete."""
     if not workspace.metrics.replay_due:
         return None
-    share = _share(workspace.home)
-    return f"The metrics database is being rebuilt{share}: states and metrics may be out of date."
+    return f"{being_rebuilt(workspace.home)}: states and metrics may be out of date."
 
 
 def refuse_incomplete(workspace: Workspace) -> None:
@@ -26,10 +25,20 @@ def refuse_incomplete(workspace: Workspace) -> None:
     if workspace.metrics.replay_due:
         raise StateError(
             "METRICS_BEING_REBUILT",
-            f"The metrics database is being rebuilt{_share(workspace.home)}.",
+            f"{being_rebuilt(workspace.home)}.",
             "That continues in the background: repeat the same call in a while.",
             retryable=True,
         )
+
+
+def being_rebuilt(home: Home) -> str:
+    """That it is, and how much of it is done where that is known."""
+    fact = "The metrics database is being rebuilt"
+    try:
+        done_bytes, total_bytes = json.loads(home.rebuild_progress.read_bytes())
+        return f"{fact} ({min(99, 100 * done_bytes // max(1, total_bytes))} %)"
+    except (OSError, ValueError, TypeError):
+        return fact
 
 
 def report_rebuild(home: Home, done_bytes: int, total_bytes: int) -> None:
@@ -39,12 +48,3 @@ def report_rebuild(home: Home, done_bytes: int, total_bytes: int) -> None:
     with suppress(OSError):  # not through to the disk, nor needed
         temporary.write_text(json.dumps([done_bytes, total_bytes]))
         temporary.replace(path)
-
-
-def _share(home: Home) -> str:
-    """` (35 %)`, or nothing where it is not known."""
-    try:
-        done_bytes, total_bytes = json.loads(home.rebuild_progress.read_bytes())
-        return f" ({min(99, 100 * done_bytes // max(1, total_bytes))} %)"
-    except (OSError, ValueError, TypeError):
-        return ""
