@@ -225,7 +225,8 @@ def revive(run: RunFolder) -> tuple[float, float]:
     """
     size, began = run.journal.stat().st_size, time.monotonic()
     command = [sys.executable, "-m", "trainer_runtime", "supervise", "."]
-    environment = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}
+    # Without a path there is no tmux, whose window would stay.
+    environment = {"PYTHONPATH": str(REPOSITORY), "PATH": ""}
     with subprocess.Popen(command, cwd=run.root, env=environment) as supervisor:
         try:
             while b'"kind":"started"' not in (new := since(run, size)):
