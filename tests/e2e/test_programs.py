@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from support.backends.ssh_hosts import Sshd
 from support.box.foreign_program import program_spec, write_program
 from support.runs.running_run import LONGEST_S, CommandLine, wait_until
 
@@ -25,57 +29,87 @@ def here(home: Path) -> CommandLine:
     return CommandLine(home, "local", home / "local")
 
 
+@pytest.fixture
+def remote(home: Path) -> Iterator[CommandLine]:
+    """`trainmaster` with a host over SSH, which it knows as `gpu1`."""
+    with Sshd(user=who_may_run(sys.executable)) as host:
+        record = host.record()
+        command = CommandLine(home, "gpu1", host.home / "trainmaster")
+        address = f"{record.user}@{record.address}:{record.port}"
+        command("hosts", "add", "gpu1", address, "--key", str(record.key), "--root", record.root)
+        yield command
+
+
+def test_a_program_travels_to_a_host_by_its_commit(remote: CommandLine, tmp_path: Path) -> None:
+    program = write_program(tmp_path / "program")
+    (program / ".gitignore").write_text("__pycache__/\ndata/\n")
+    (program / "data").mkdir()
+    (program / "data" / "tokens.bin").write_bytes(bytes(1000))
+    commit = committed(program)
+    run = remote("launch", program_spec(program, steps=12, host="gpu1"))["run_id"]
+    remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    status = remote("status", run, "--detail")
+    assert (status["state"], status["step"], status["code"]) == ("completed", 12, commit[:12])
+    sent = sorted(one.name for one in Path(status["folder"], "code").iterdir() if one.is_file())
+    assert sent == [".gitignore", "loop.py", "report.py"]
+    rows = remote("runs", "--code", commit[:8])["runs"]
+    assert [row["run_id"] for row in rows] == [run]
+    assert remote("runs", "--code", "0123abcd")["runs"] == []
+
+
 def test_a_program_is_resumed_from_its_own_checkpoint_however_it_ends(
     here: CommandLine, tmp_path: Path
 ) -> None:
+    """Killed, then stopped, then with a torn checkpoint: the one before is put back."""
     program = write_program(tmp_path / "program")
-    run = here("launch", program_spec(program, "--stand-at", "25"))["run_id"]
+    run = here("launch", program_spec(program, "--stand-at", "25", "--reports"))["run_id"]
     folder = Path(here("status", run, "--detail")["folder"])
     standing(here, run, 25)
     kill_program(folder)
-    # Its checkpoint does not say its step, which is that of the log when it was written.
-    assert 20 <= started(here, folder, 2)["resumed_from"] <= 25
+    assert started(here, folder, 2)["resumed_from"] == 20
     standing(here, run, 25)
-    assert not (folder / "code" / "__pycache__").exists()
+    assert not (folder / "code" / "__pycache__" / "loop.pyc").exists()
     here("stop", run)
     here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
     assert here("status", run)["state"] == "stopped"
+    saved = folder / "code" / "out" / "ckpt.pt"
+    whole = saved.read_bytes()
+    saved.write_bytes(whole[:500])
     (folder / "code" / "go").touch()  # it stands no longer
     here("resume", run)
+    begun = started(here, folder, 3)
+    assert begun["resumed_from"] == 20
+    torn = "ckpt.pt is torn: its list of records is not whole"
+    assert [one["reason"] for one in begun["skipped"]] == [torn]
+    assert (folder / "refused" / "ckpt.pt").read_bytes() == whole[:500]
     here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-    loss = here("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
-    assert loss["steps"] == list(range(1, 41))
+    series = here("metrics", run, "--key", "loss", "--key", "own", "--all")["runs"][run]
+    assert series["own"]["steps"] == series["own"]["values"] == list(range(1, 41))
+    assert set(series["loss"]["values"]) == {5.0}  # its own, not that of the log
     listed = here("checkpoints", run, "--verify")
-    assert [one["step"] for one in listed["checkpoints"]][-1] == listed["resume_from"] == 40
-    assert not any(one["verified"] is False for one in listed["checkpoints"])
+    assert listed["checkpoints"][-1]["step"] == listed["resume_from"] == 40
+    assert len(listed["checkpoints"]) == 2
     fetched = tmp_path / "fetched"
     here("fetch", run, "final", str(fetched))
     assert [path.read_text() for path in fetched.rglob("model.txt")] == ["trained"]
 
 
-def test_a_torn_checkpoint_is_refused_and_the_one_before_is_put_back(
+def test_a_rendered_program_is_run_by_hand_from_another_place(
     here: CommandLine, tmp_path: Path
 ) -> None:
     program = write_program(tmp_path / "program")
-    run = here("launch", program_spec(program, "--stand-at", "25", "--reports"))["run_id"]
-    folder = Path(here("status", run, "--detail")["folder"])
-    standing(here, run, 25)
-    wait_until(lambda: here("checkpoints", run)["resume_from"] == 20, "a checkpoint")
-    here("stop", run)
-    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    assert events(folder, 1, "metric")[-1]["values"] == {"loss": 5.0, "own": 25.0}
-    saved = folder / "code" / "out" / "ckpt.pt"
-    whole = saved.read_bytes()
-    saved.write_bytes(whole[:500])
-    (folder / "code" / "go").touch()
-    here("resume", run)
-    begun = started(here, folder, 2)
-    assert begun["resumed_from"] == 20
-    assert [one["reason"] for one in begun["skipped"]] == [
-        "ckpt.pt is torn: its list of records is not whole"
-    ]
-    assert (folder / "refused" / "ckpt.pt").read_bytes() == whole[:500]
-    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(program_spec(program, "--reports", steps=12))
+    here("render", str(spec), str(tmp_path / "bundle"))
+    shutil.rmtree(program)
+    place = (tmp_path / "bundle").rename(tmp_path / "elsewhere")
+    for _ in range(2):  # again: from its own checkpoint
+        words = ["sh", "train.sh"]
+        done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "iter 12:" in done.stdout
+    assert "iter 10:" not in done.stdout
+    assert (place / "final" / "model.txt").read_text() == "trained"
 
 
 def test_an_end_before_the_last_step_is_not_complete(here: CommandLine, tmp_path: Path) -> None:
@@ -87,12 +121,12 @@ def test_an_end_before_the_last_step_is_not_complete(here: CommandLine, tmp_path
 
 
 @pytest.mark.skipif("TRAINMASTER_NANOGPT" not in os.environ, reason="needs a checkout of nanoGPT")
-def test_nanogpt_itself_is_resumed_from_its_own_checkpoint(
-    here: CommandLine, tmp_path: Path
+def test_nanogpt_itself_is_resumed_from_its_own_checkpoint_over_ssh(
+    remote: CommandLine, tmp_path: Path
 ) -> None:
     """Unchanged, with its data beside it: killed twice, stopped once, its checkpoint torn once."""
-    program = nanogpt(tmp_path / "nanoGPT")
-    run = here("launch", nanogpt_spec(program))["run_id"]
+    program, here = nanogpt(tmp_path / "nanoGPT"), remote
+    run = here("launch", nanogpt_spec(program) + "host: gpu1\n")["run_id"]
     folder = Path(here("status", run, "--detail")["folder"])
     for attempt in (2, 3):
         saved_at(here, run, attempt - 1)
@@ -142,6 +176,21 @@ script:
 steps: 100000
 compute: {{gpus: 0}}
 """
+
+
+def committed(folder: Path) -> str:
+    """A repository of all that is not ignored; its commit."""
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", str(folder), *who, *words], check=True)
+    asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def who_may_run(program: str) -> Literal["root", "trainer"]:
+    """An ordinary user, unless this checkout lies where only root may read."""
+    ways = Path(program).resolve().parents
+    return "trainer" if all(way.stat().st_mode & 0o001 for way in ways) else "root"
 
 
 def saved_at(command: CommandLine, run: str, attempt: int) -> None:

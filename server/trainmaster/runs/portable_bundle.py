@@ -23,12 +23,13 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.decisions.tokenizer import NONE
-from trainmaster.plan.facts import FolderFacts
+from trainmaster.plan.facts import CodeFacts, FolderFacts
 from trainmaster.runs.planning.plan_run import Planned
 
 # What is copied without a question; a larger corpus or model stays where it is.
 MOST_BYTES = 4 << 30
 _CACHE = "cache"
+_PROGRAM = "program"
 
 
 @dataclass(slots=True)
@@ -50,6 +51,9 @@ def portable(planned: Planned) -> Portable:
         OSError: a file of the data can't be read.
     """
     found = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
+    if planned.code is not None:
+        _take_program(planned.code, found)
+        return found
     _take_sources(planned, found)
     for what, facts in (("model", planned.model), ("tokenizer", planned.tokenizer)):
         if facts is not None and facts.path not in (None, NONE):
@@ -95,6 +99,15 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     )
     if data.pop("upload", None) is not None and data["prepare"] == "here":
         data["prepare"] = "box"
+
+
+def _take_program(code: CodeFacts, found: Portable) -> None:
+    if code.in_place:
+        found.warnings.append(_left("program", "is a folder of the host"))
+        return
+    found.copies |= {f"{_PROGRAM}/{name}": Path(str(code.path), name) for name, _ in code.files}
+    found.config["script"]["source"] = _PROGRAM
+    found.config.pop("inputs", None)
 
 
 def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portable) -> None:

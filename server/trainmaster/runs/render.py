@@ -42,7 +42,8 @@ async def render_spec(
     plan_run.refuse_unlaunchable(planned)
     try:
         found = portable(planned)
-        plan = planned.plan.model_copy(update={"config": found.config})
+        attached = dict(planned.attached)
+        plan = planned.plan.model_copy(update={"config": found.config, "attached": attached})
         bundle = render(plan, planned.spec.name, find_assets())
         _write(bundle, found, folder)
     except OSError as error:

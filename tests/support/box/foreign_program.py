@@ -35,7 +35,7 @@ for step in range(start + 1, a.steps + 1):
             raise SystemExit(0)
         time.sleep(0.02)
     time.sleep(0.01)
-pathlib.Path("out/final").mkdir()
+pathlib.Path("out/final").mkdir(exist_ok=True)
 pathlib.Path("out/final/model.txt").write_text("trained")
 """
 REPORT = Path(__file__).resolve().parents[3] / "templates" / "script" / "report.py"

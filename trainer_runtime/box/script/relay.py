@@ -94,6 +94,7 @@ class _Relay:
         self._steps = StepTimes(run, config.attempt.number)
         self._metrics: OrderedDict[str, dict[str, float]] = OrderedDict()
         self._saves: Saves | None = None
+        self._shown: subprocess.Popen[bytes] | None = None
         self._asked_s: float | None = None
         self._saved_since_asked = False
 
@@ -119,11 +120,20 @@ class _Relay:
         self._step = beginning.step
         variables = variables_of(self._run, beginning, events, self._stop_file, python)
         words = command_of(self._run, self._config, self._script, beginning)
-        child = _start([program, *words[1:]], self._base, variables)
+        child = _start([program, *words[1:]], self._base, variables, self._output())
         while child.poll() is None:
             self._poll(signals, child)
             signals.wait((), _POLL_S)
         return self._ended(child.returncode, signals)
+
+    def _output(self) -> int | None:
+        """Where the program's output goes: None for the log that it inherits. By hand it goes to
+        the terminal and to a log beside the configuration."""
+        if self._config.attempt.is_recorded:
+            return None
+        words = ["tee", "-a", str(AttemptFolder(self._folder).train_log)]
+        self._shown = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+        return None if self._shown.stdin is None else self._shown.stdin.fileno()
 
     def _begin(self) -> Beginning:
         """Seal what the attempt before has left, verify what to resume from, report the start."""
@@ -297,7 +307,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _start(
-    words: Sequence[str], base: Path, variables: Mapping[str, str]
+    words: Sequence[str], base: Path, variables: Mapping[str, str], output: int | None
 ) -> subprocess.Popen[bytes]:
     """The program, leading a group of its own; it inherits the run's lock."""
     parent = os.getpid()
@@ -313,6 +323,8 @@ def _start(
         cwd=base,
         env=dict(variables),
         stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
         close_fds=False,
         preexec_fn=set_up,  # noqa: PLW1509 (there are no threads)
     )

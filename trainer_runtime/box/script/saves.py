@@ -66,6 +66,7 @@ class Saves:
         self._base = base
         self._python = python
         self._seen: dict[Path, _Seen] = {}
+        self._sealed: set[tuple[str, str]] = set()
         self._reported: dict[Path, int] = {}
         self._child: tuple[Path, str, subprocess.Popen[bytes]] | None = None
         self._inspect_s = 0.0
@@ -113,7 +114,7 @@ class Saves:
         self._reported[place] = step
         seen = self._inspect(place, time.monotonic())
         if seen is not None:
-            seen.since_s = float("-inf")
+            seen.since_s, seen.handled = float("-inf"), False
 
     def step_of(self, place: Path, otherwise: int) -> int:
         """The step of one that could not be read, as its name says."""
@@ -130,9 +131,7 @@ class Saves:
         """What earlier attempts sealed, and stands as it did, is not sealed again."""
         for file in self._run.checkpoints.glob(f"step-*/{SAVED_AT}"):
             saved = read_json(file) or {}
-            place = self._base / str(saved.get("path", ""))
-            now = time.monotonic()
-            self._seen[place] = _Seen(str(saved.get("stamp")), now, now, handled=True)
+            self._sealed.add((str(saved.get("path", "")), str(saved.get("stamp"))))
 
     def _matches(self) -> list[Path]:
         pattern = os.path.join(glob.escape(str(self._base)), self._saves.path)
@@ -146,7 +145,8 @@ class Saves:
             return None  # it went just now
         seen = self._seen.get(place)
         if seen is None:
-            seen = self._seen[place] = _Seen(stamp, now, now)
+            known = (os.path.relpath(place, self._base), stamp) in self._sealed
+            seen = self._seen[place] = _Seen(stamp, now, now, handled=known)
         elif seen.stamp != stamp:
             first = now if seen.handled else seen.first_s
             seen = self._seen[place] = _Seen(stamp, now, first, is_reported=seen.is_reported)
@@ -170,6 +170,7 @@ class Saves:
             place=str(place),
             base=str(self._base),
             attempt=self._config.attempt.number,
+            stamp=seen.stamp,
             reported=self._reported.pop(place, None),
             fallback=step_at(_modified_ns(place) / 1e9),
             step_pattern=self._saves.step,

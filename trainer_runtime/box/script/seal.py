@@ -49,15 +49,18 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`place`: what the program saved, `base`: its folder. `reported`: its step by the program,
-    `step_pattern`: where its step stands in the path, `fallback`: if nothing else gives one.
-    `is_one_file`: the program replaces it. `keep_latest`: how many stay, of the program's own, too;
-    `held` stay anyway. `metrics`: values by step."""
+    """`place`: what the program saved, `base`: its folder, `stamp`: `stamp_of` it when it was seen.
+
+    `reported`: its step by the program, `step_pattern`: where its step stands in the path,
+    `fallback`: if nothing else gives one. `is_one_file`: the program replaces it. `keep_latest`:
+    how many stay, of the program's own, too; `held` stay anyway. `metrics`: values by step.
+    """
 
     place: str
     base: str
     attempt: int
     fallback: int
+    stamp: str | None = None
     reported: int | None = None
     step_pattern: str | None = None
     is_one_file: bool = False
@@ -129,12 +132,16 @@ def step_in_name(place: Path, base: Path, pattern: str | None) -> int | None:
 def _write(writing: Path, place: Path, request: Request) -> tuple[int, Manifest]:
     base = Path(request.base)
     name, stamp = os.path.relpath(place, base), stamp_of(place)
+    if request.stamp not in (None, stamp):
+        raise TornError(f"{place.name} was written again")
     writing.mkdir(parents=True)
     copy = writing / place.name
     for path in files_of(place):
         target = copy / path.relative_to(place) if place.is_dir() else copy
         target.parent.mkdir(parents=True, exist_ok=True)
         _bring(path, target, link=not request.is_one_file)
+    if stamp_of(place) != stamp:
+        raise TornError(f"{place.name} was written again while it was copied")
     judged = judge(copy)
     root = copy if copy.is_dir() else writing
     opened = _open_archives([str(root / one) for one in judged.archives], request.python)

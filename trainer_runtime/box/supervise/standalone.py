@@ -51,7 +51,9 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
     if lock is None:
         sys.exit("A trainer of this run is running already.")
     config = RunConfig.parse(config_path.read_bytes())
-    for name, value in {**OPENMP, "OMP_NUM_THREADS": str(config.compute.threads)}.items():
+    threads = config.compute.threads
+    ours = OPENMP if threads is None else {**OPENMP, "OMP_NUM_THREADS": str(threads)}
+    for name, value in ours.items():
         os.environ.setdefault(name, value)
     python, environment = _python(config, this_python=this_python)
     # It inherits the lock: as long as it lives, nobody starts another one in this folder.
