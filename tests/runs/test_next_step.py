@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,8 @@ def test_a_run_whose_steps_have_stopped_is_inspected(framework: str) -> None:
     progress = Progress(1, step=40, target_step=100, step_time_s=0.5, last_step_t=now - 90.0)
     view = RunView(run, Desired(DesiredState.RUNNING, 1), found, [progress], now)
     assert "`trainmaster inspect r-abcdef`" in next_step(view, ())
+    begun = record(*_RECOVERING, attempt_starting(2), state("running"))  # its steps are yet to come
+    assert "trainmaster wait r-abcdef" in next_step(replace(view, record=begun), ())
 
 
 _TRIED_TWICE = (

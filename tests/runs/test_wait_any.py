@@ -18,6 +18,7 @@ from trainmaster.words.answers.runs import LaunchAnswer, WaitAnswer
 from trainmaster.words.errors import UsageError
 
 _WAIT_S = 60.0
+_ROUTINE = ("eval", "checkpoint")
 
 
 class Runs:
@@ -53,17 +54,17 @@ def test_every_event_of_every_run_is_reported_once(runs: Runs) -> None:
         first, second = await runs.launch("one", "kill@33"), await runs.launch("two")
         cursor, ended, both = "w2", [], (first.run_id, second.run_id)
         while True:
-            answer = await runs.wait(cursor, "end", "eval", "recovering", runs=both)
+            answer = await runs.wait(cursor, "end", *_ROUTINE, "recovering", runs=both)
             cursor = answer.cursor
             if answer.event == ALL_ENDED:
                 break
             ended += [answer.run_id] if answer.event == "completed" else []
-            assert answer.event in ("eval", "recovering", "completed")
+            assert answer.event in (*_ROUTINE, "recovering", "completed")
         assert (answer.still_open, answer.changes) == (0, [])
         assert set(ended) <= set(both)
         for run in both:
             whole = await wait_for_event(
-                runs.workspace, run, until=("step:1",), timeout_s=5.0, cursor=str(BEGINNING)
+                runs.workspace, run, until=_ROUTINE, timeout_s=5.0, cursor=str(BEGINNING)
             )
             reported = [(event, step) for name, event, step in runs.seen if name == run]
             assert reported == [(one.event, one.step) for one in whole.changes]
@@ -123,3 +124,21 @@ def test_a_cursor_of_another_kind_is_refused(workspace: Workspace) -> None:
         with pytest.raises(UsageError) as refused:
             positions_after(workspace, ["a-abcdef", "b-bcdefg"], wrong)
         assert refused.value.code == "CURSOR_INVALID"
+
+
+@pytest.mark.slow
+def test_of_many_changes_routine_that_nobody_waits_for_counts_by_its_newest(runs: Runs) -> None:
+    async def work() -> None:
+        run = (await runs.launch("one", eval="{every_steps: 5, batches: 2}")).run_id
+        cursor = str(BEGINNING)
+        ended = await wait_for_event(
+            runs.workspace, run, until=("end",), timeout_s=_WAIT_S, cursor=cursor
+        )
+        whole = await wait_for_event(
+            runs.workspace, run, until=_ROUTINE, timeout_s=_WAIT_S, cursor=cursor
+        )
+        evals = [one.step for one in ended.changes if one.event == "eval"]
+        assert evals == [60]
+        assert len(ended.changes) + (ended.omitted or 0) == len(whole.changes) >= 12
+
+    run_async(work)

@@ -100,7 +100,10 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
 
 
 def _is_overdue(view: RunView) -> bool:
-    return view.state is RunState.RUNNING and step_is_overdue(view.progress, view.known_until)
+    """Whether the newest attempt has taken steps, and takes none for long."""
+    progress = view.progress
+    steps = progress is not None and progress.attempt == view.attempt
+    return view.state is RunState.RUNNING and steps and step_is_overdue(progress, view.known_until)
 
 
 def _while_queued(view: RunView, kernel: Standing) -> str:

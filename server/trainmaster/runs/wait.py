@@ -43,6 +43,8 @@ _EVALUATED_EVERY_S = 0.5
 _LEAST_READ_S = 3.0
 _PROGRESS_EVERY_S = 1.0
 MOST_CHANGES = 20
+_MOST_WHOLE = 8
+_ROUTINE = frozenset({"eval", "checkpoint"})
 
 OnProgress = Callable[[StatusAnswer], Awaitable[None]]
 
@@ -121,6 +123,21 @@ def changes_after(workspace: Workspace, view: RunView, position: Position) -> li
     return news_of([event for event in stored if seen.covers(event)], view)
 
 
+def shown_changes(changes: Sequence[Change], until: Sequence[str]) -> list[Change]:
+    """The newest changes. Of many, evaluations and checkpoints that nobody waits for count only as
+    each run's newest."""
+    if len(changes) > _MOST_WHOLE:
+        newest = {(one.run_id, one.event): one for one in changes}
+        changes = [
+            one
+            for one in changes
+            if one.event not in _ROUTINE
+            or one.event in until
+            or newest[one.run_id, one.event] is one
+        ]
+    return list(changes[-MOST_CHANGES:])
+
+
 def wanted_event(until: Sequence[str], view: RunView, changes: Sequence[Change]) -> str | None:
     """The first of `until` that has happened, or has been reached."""
     happened = {change.event for change in changes}
@@ -175,8 +192,8 @@ class _Watch:
             state=view.state.value,
             step=view.step,
             cursor=str(newest(view)),
-            changes=changes[-MOST_CHANGES:],
-            omitted=max(0, len(changes) - MOST_CHANGES) or None,
+            changes=(shown := shown_changes(changes, self._until)),
+            omitted=len(changes) - len(shown) or None,
             unreachable=view.unreachable,
             next_step=self._next_step(view, event),
         )

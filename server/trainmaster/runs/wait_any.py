@@ -18,11 +18,11 @@ from trainmaster.runs.positions import (
 from trainmaster.runs.status import status_of
 from trainmaster.runs.wait import (
     ENDS,
-    MOST_CHANGES,
     TIMEOUT,
     OnProgress,
     changes_after,
     check_events,
+    shown_changes,
     until_written,
     wait_for_event,
     wanted_event,
@@ -191,8 +191,8 @@ class _Watch:
             step=None if view is None else view.step,
             still_open=still_open,
             cursor=cursor,
-            changes=changes[-MOST_CHANGES:],
-            omitted=max(0, len(changes) - MOST_CHANGES) or None,
+            changes=(shown := shown_changes(changes, self._until)),
+            omitted=len(changes) - len(shown) or None,
             unreachable=next((one.unreachable for one, _ in seen if one.unreachable), None),
             next_step=self._next_step(event, view, still_open, cursor),
         )

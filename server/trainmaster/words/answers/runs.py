@@ -107,7 +107,7 @@ class WaitAnswer(WholeAnswer):
     still_open: int | None = Field(default=None, description="of several runs")
     cursor: str
     changes: list[Change]
-    omitted: int | None = Field(default=None, description="older changes that were omitted")
+    omitted: int | None = Field(default=None, description="changes that were omitted")
     unreachable: str | None = Field(default=None, description=WHY_OLD)
     next_step: str
 
