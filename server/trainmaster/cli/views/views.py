@@ -161,7 +161,7 @@ def _(answer: WaitAnswer) -> list[Block]:
     left = "" if answer.still_open is None else f" ({answer.still_open} still open)"
     return [
         f"{run}{answer.event}{state}{at}{left}",
-        *([f"- {value(answer.omitted)} older left out"] if answer.omitted else []),
+        *([f"- {value(answer.omitted)} others left out"] if answer.omitted else []),
         *(
             f"- {'' if change.run_id is None else f'{change.run_id}: '}{change.event}"
             + ("" if change.step is None else f" at step {value(change.step)}")
