@@ -232,6 +232,7 @@ def _changed(
     kept_before = _without(before.config, _NEVER_RESENT)
     kept_after = _without(after.config, _NEVER_RESENT)
     found = dict(_differences(kept_before, kept_after, ""))
+    found.pop("eval.batch_size", None)  # what is evaluated stays comparable
     named = [item.partition("=")[0].strip() for item in sets]
     newest = newest_config(workspace, view)
     patched = {} if chosen is None else chosen.patch.set

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.core.benign_samples import BENIGN, FIRST_CAUSE
+from support.core.benign_samples import BENIGN, FIRST_CAUSE, WITH_ERROR
 from support.core.failure_samples import FAILURES
 
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
@@ -71,13 +73,62 @@ def test_the_cause_comes_before_what_it_led_to(codes: Diagnose, name: str) -> No
 
 @pytest.mark.parametrize("name", BENIGN)
 def test_what_resembles_a_failure_is_not_one(codes: Diagnose, name: str) -> None:
-    assert [code for code in codes(BENIGN[name]) if code not in _INFORMS] == []
+    expected = ["unknown_error"] if name in WITH_ERROR else []
+    assert [code for code in codes(BENIGN[name]) if code not in _INFORMS] == expected
 
 
 def test_a_healthy_run_has_no_findings(codes: Diagnose) -> None:
     assert codes(made_run(5000, lambda step: 2.5 + 8 / (1 + step / 50))) == []
     assert codes("step 9 loss 2.0\n" * 100) == []
     assert codes("") == []
+
+
+@pytest.mark.parametrize(
+    ("last", "every", "closing", "age_s", "vanished"),
+    [
+        (120, 1, "", 3600, True),
+        (120, 1, "", 10, False),  # it may still be written
+        (120, 1, "Killed\n", 3600, False),  # which says more
+        (400, 1, "", 3600, False),
+        (390, 20, "", 3600, False),  # the last step lies between two lines
+        (360, 20, "", 3600, True),
+        (
+            120,
+            1,
+            "[titan] 2025-01-01 10:00:00,000 - root - INFO - Training completed\n",
+            3600,
+            False,
+        ),
+    ],
+)
+def test_a_log_that_ends_before_its_last_step_says_so(
+    codes: Diagnose, log: Path, last: int, every: int, closing: str, age_s: float, vanished: bool
+) -> None:
+    steps = range(last % every or every, last + 1, every)
+    text = "".join(f"step {step}/400 | loss {3 - step / 400:.4f}\n" for step in steps) + closing
+    codes(text)
+    os.utime(log, (time.time() - age_s,) * 2)
+    found = [one for one in diagnose_file(log).findings if one.code == "vanished"]
+    assert bool(found) is vanished
+    if found:
+        assert found[0].explanation.endswith(f"It is at step {last} of 400.")
+
+
+def test_single_steps_far_above_the_loss_are_one_note_with_their_steps(
+    codes: Diagnose, log: Path
+) -> None:
+    codes(made_run(2000, lambda step: 4.2 if step % 400 == 0 else 2.5))
+    (found,) = diagnose_file(log).findings
+    assert (found.code, found.severity) == ("loss_outliers", "info")
+    assert found.evidence[1] == "steps 400 800 1200 1600 2000"
+
+
+def test_an_error_without_a_traceback_is_quoted(codes: Diagnose, log: Path) -> None:
+    codes("step 9 loss 2.0\nmypackage.errors.ShardError: shard 7 has no header\n")
+    (found,) = diagnose_file(log).findings
+    assert found.code == "unknown_error"
+    assert found.evidence == ["mypackage.errors.ShardError: shard 7 has no header"]
+    assert codes("step 9 loss 2.0\nValueError: bad row, skipping it\nstep 10 loss 2.0\n") == []
 
 
 def test_a_run_that_falls_slowly_gets_no_advice_to_stop(codes: Diagnose) -> None:

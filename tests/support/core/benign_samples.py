@@ -7,6 +7,8 @@ _STEPS = "".join(
 )
 
 # name -> text; nothing may be found in it.
+# Those that end with an error which has no code.
+WITH_ERROR = frozenset({"inotify", "weights only"})
 BENIGN: dict[str, str] = {
     "source code in the log": _STEPS
     + 'try:\n    loss.backward()\nexcept RuntimeError as error:\n    if "CUDA out of memory" in '

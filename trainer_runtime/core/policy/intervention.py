@@ -27,10 +27,12 @@ OUT_OF_MEMORY = frozenset({"cuda_oom", "host_oom"})
 DETERMINISTIC = frozenset(
     {
         "bitsandbytes_cuda_setup",
+        "chat_template_missing",
         "checkpoint_shape_mismatch",
         "compiler_missing",
         "cuda_arch_mismatch",
         "cuda_driver_too_old",
+        "data_malformed",
         "dataset_columns",
         "ddp_unused_params",
         "flash_attn_abi_mismatch",
@@ -41,6 +43,7 @@ DETERMINISTIC = frozenset(
         "lora_targets_missing",
         "package_mismatch",
         "package_missing",
+        "pad_token_missing",
         "rendezvous_port_in_use",
         "tracker_no_credentials",
         "triton_missing",

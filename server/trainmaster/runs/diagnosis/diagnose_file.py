@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from trainer_runtime.core.diagnosis.merge_findings import merge_findings
+from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
-from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.diagnosis.signatures.explain import explain
+from trainer_runtime.core.protocol.finding import Finding, finding_id
 from trainmaster.metrics.log_file import read_text
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
+
+_VANISHED = "vanished"
+_STILL_WRITTEN_S = 300.0
 
 
 def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswer:
@@ -31,6 +37,8 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
     scan.finish()
     of_series, over = series.findings()
     of_log = find(scan.result())
+    if not any(one.severity == "critical" for one in (*of_log, *of_series)):
+        of_log += _vanished(path, series)
     found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
     return DiagnosisAnswer(
         findings=[finding_answer(one, over=one.id in over) for one in found],
@@ -38,6 +46,28 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         read_share=series.read_share(),
         series_until_step=series.until_step,
     )
+
+
+def _vanished(path: Path, series: LogSeries) -> list[Finding]:
+    """A log that nobody has written to for a while, and that ends before the last step."""
+    left = series.steps_left
+    if left is None or time.time() - path.stat().st_mtime < _STILL_WRITTEN_S:
+        return []
+    last, target = left
+    slots = {"last_step": last, "target_step": target}
+    return [
+        Finding(
+            id=finding_id(0, 0, _VANISHED, last),
+            code=_VANISHED,
+            severity="warning",
+            confidence=0.9,
+            step=last,
+            evidence=(),
+            explanation=explain(_VANISHED, slots),
+            advice=advice(_VANISHED, slots),
+            slots=slots,
+        )
+    ]
 
 
 def _that_count(of_series: list[Finding], of_log: list[Finding], over: set[str]) -> list[Finding]:

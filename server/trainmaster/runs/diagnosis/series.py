@@ -39,6 +39,9 @@ class LogSeries:
         self._aggregates = RankAggregates()
         self._left = most_steps
         self.until_step: int | None = None
+        self.last_step: int | None = None
+        self._has_completed = False
+        self._interval = 0  # between the last two steps that were printed
 
     def feed(self, data: bytes) -> None:
         """`data` may end anywhere."""
@@ -51,6 +54,18 @@ class LogSeries:
         """The parsed share of the lines with numbers, 0 to 1; None where there are none."""
         coverage = self._parser.coverage
         return round(coverage.share, 4) if coverage.lines_with_numbers else None
+
+    @property
+    def steps_left(self) -> tuple[int, int] | None:
+        """The last step and the planned one, where the log ends before that without saying so.
+
+        The last step need not be printed: it may lie between two lines of the log.
+        """
+        last, target = self.last_step, self._parser.total_steps
+        if last is None or target is None or self.until_step is not None:
+            return None
+        is_early = last + max(1, self._interval) < target
+        return (last, target) if is_early and not self._has_completed else None
 
     def findings(self) -> tuple[list[Finding], set[str]]:
         """All findings, by onset, and the ids of those that are over. Ends the reading."""
@@ -72,10 +87,18 @@ class LogSeries:
             self._in_order(batches, events)
         for _, of_block in groupby(parsed.batches, key=lambda batch: id(batch.block)):
             self._compare_ranks(list(of_block))
+        for batch, _ in batches:
+            self._reach(batch.steps)
         rows = sum(len(batch.steps) for batch, _ in batches)
         self._left -= rows
         if rows and self._left <= 0:
             self.until_step = int(batches[-1][0].steps[-1])
+
+    def _reach(self, steps: Sequence[float]) -> None:
+        before = self.last_step if len(steps) < 2 else int(steps[-2])
+        self.last_step = int(steps[-1])
+        if before is not None and self.last_step != before:
+            self._interval = abs(self.last_step - before)
 
     def _in_order(self, batches: list[tuple[Batch, _Columns]], events: list[LogEvent]) -> None:
         ordered: list[tuple[int, int, int]] = [
@@ -122,6 +145,7 @@ class LogSeries:
 
     def _event(self, event: LogEvent) -> None:
         fields = None
+        self._has_completed |= event.kind == "completed"
         if event.kind == "started":
             target = event.text.strip()
             fields = {"target_step": int(target)} if _is_count(target) else None

@@ -201,6 +201,7 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "nan_loss",
         "nan_grad",
         "loss_spike",
+        "loss_outliers",
         "divergence",
         "plateau",
         "overfitting",

@@ -89,7 +89,8 @@ CAUSES: Mapping[str, str] = {
 
 MESSAGES: Mapping[str, Message] = {
     "nan_loss": Message(
-        "The loss is NaN or infinite. Checkpoints written since the onset can't be trusted.",
+        "The loss is NaN or infinite; HF Trainer's filter prints 0.0 for it, beside a gradient "
+        "norm of NaN. Checkpoints written since the onset can't be trusted.",
         (
             "{key} {value}",
             "last finite loss {last_finite_loss} at step {last_finite_step}",
@@ -105,6 +106,14 @@ MESSAGES: Mapping[str, Message] = {
             "lr {lr}",
         ),
         ("Resume from before the onset. HF Trainer's nan_filter logs such steps as loss 0.",),
+    ),
+    "loss_outliers": Message(
+        "Single steps have a loss far above its level, which is back right afterwards.",
+        ("{outliers} steps of 1.5 times the level and more, up to {factor} times", "steps {steps}"),
+        (
+            "Nothing has to be done while the loss falls; the same rows of data, or a batch that "
+            "is too small, are the usual reasons.",
+        ),
     ),
     "loss_spike": Message(
         "The loss jumped far above its previous level.",

@@ -25,12 +25,16 @@ _LASTING_STEPS = 50
 _LASTING_POINTS = 4
 _LEVEL_POINTS = 400  # after this many it is the loss's new level, which is `divergence`
 _NORMAL_AGAIN = 4  # points in a row
+_OUTLIER = 1.5  # of the loss's level: worth a word where they are several
+_FEWEST_OUTLIERS = 3
+_STEPS_NAMED = 12
 
 
 @dataclass(slots=True)
 class Spike:
     """`median` is that of the loss before the open spike, `normal` the number of points in a row
-    that are back at it; `notes` are the newest isolated outliers as (step, loss, factor)."""
+    that are back at it; `notes` are the newest isolated outliers as (step, loss, factor).
+    `outliers` counts those of 1.5 x and more, `outlier_steps` are the first of them."""
 
     outlier: Outlier = field(default_factory=lambda: Outlier(least_rise=0.05))
     median: float = 0.0
@@ -38,6 +42,9 @@ class Spike:
     points: int = 0
     huge: int = 0
     notes: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=16))
+    outliers: int = 0
+    outlier_steps: list[int] = field(default_factory=list)
+    worst_outlier: float = 0.0
 
     def point(self, context: DetectorContext, step: int, value: float) -> None:
         outlier = self.outlier
@@ -71,7 +78,7 @@ class Spike:
         onset, at_onset, median = self.outlier.first_odd
         huge = value > _HUGE * median
         if not (self.outlier.is_met or huge):
-            self.notes.append((step, value, times(value, median)))
+            self._note(context, step, value, times(value, median))
             return
         before = [loss for at, loss in context.losses if at < onset]
         self.median, self.normal, self.points, self.huge = median, 0, 0, 0
@@ -97,6 +104,24 @@ class Spike:
         if rising is not None:
             rising.values["spike_step"] = onset
         self._update_open(context, step, value)
+
+    def _note(self, context: DetectorContext, step: int, value: float, factor: float) -> None:
+        self.notes.append((step, value, factor))
+        if factor < _OUTLIER:
+            return
+        self.outliers += 1
+        self.worst_outlier = max(self.worst_outlier, factor)
+        if len(self.outlier_steps) < _STEPS_NAMED:
+            self.outlier_steps.append(step)
+        if self.outliers < _FEWEST_OUTLIERS:
+            return
+        first = self.outlier_steps[0]
+        found = context.ledger.open("loss_outliers", first, "info", step=first, confidence=0.9)
+        found.values |= {
+            "outliers": self.outliers,
+            "steps": [*self.outlier_steps],
+            "factor": self.worst_outlier,
+        }
 
     def _update_open(self, context: DetectorContext, step: int, value: float) -> None:
         found = context.ledger.get("loss_spike")

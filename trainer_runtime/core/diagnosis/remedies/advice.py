@@ -103,6 +103,27 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "COMET_API_KEY) and set its value where runs are started.",
         "Or disable the service: `mode: offline` under the tracker's name, or `--set tracking={}`.",
     ),
+    "io_error": (
+        "Check the disk and its mount (`dmesg -T`, `df`): a network file system that went "
+        "away or a failing disk.",
+        "Train from a local copy of the data; resume from the newest checkpoint that verifies.",
+    ),
+    "too_many_open_files": (
+        "Raise the limit before the training starts (`ulimit -n 65536`).",
+        "Or use fewer loader workers, or "
+        "torch.multiprocessing.set_sharing_strategy('file_system').",
+    ),
+    "chat_template_missing": (
+        "Name a tokenizer with a chat template (data.tokenizer), such as that of the model's "
+        "instruct version, or give plain text.",
+    ),
+    "pad_token_missing": (
+        "Set tokenizer.pad_token = tokenizer.eos_token before batches are made.",
+    ),
+    "data_malformed": (
+        "Find the line that is not JSON (`python3 -m json.tool --json-lines FILE`), and give the "
+        "format that the file really has.",
+    ),
     "package_missing": (
         "Install it on the host, or set `environment: auto`, which builds an environment with it.",
     ),
@@ -116,6 +137,10 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "session_hangup": ("Start it independent of a terminal (setsid, tmux, a scheduler).",),
     "interrupted": ("Resume if the interrupt was not intended.",),
     "time_limit": ("Resume with a new time limit; a checkpoint right before it loses least.",),
+    "vanished": (
+        "Find out whether it still runs; if not, it was killed, or its machine or session went "
+        "away: see the kernel's messages (`dmesg -T`), the scheduler, the session's limits.",
+    ),
     "unknown_error": (
         "Read the log above this line: the frame in the evidence names the place in the program.",
         "Fix the cause before resuming; otherwise the same error recurs.",

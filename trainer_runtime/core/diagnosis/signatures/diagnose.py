@@ -60,6 +60,7 @@ def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument 
             cause.slots,
             led_to=cause.led_to,
             guessed=not cause.lines and cause.strength is Strength.GUESSED,
+            likely=cause.strength is not Strength.STATED,
             continued=cause.continued,
             passed=informs and cause.code == "nan_loss",
         ),

@@ -11,6 +11,8 @@ EXPLANATIONS: dict[str, str] = {
     "dataloader_crash": "A DataLoader worker died; the main process only reports it.",
     "hang_data": "No batch arrived: the DataLoader timed out waiting for its workers.",
     "disk_full": "No space is left on the disk.",
+    "io_error": "A disk or network file system failed to read or write.",
+    "too_many_open_files": "The process has as many files open as it may.",
     "disk_filling": "The disk has less free space than a download needs.",
     "disk_quota": "The disk quota of the user or group is exceeded.",
     "nan_loss": "The loss is NaN or infinite.",
@@ -49,6 +51,10 @@ EXPLANATIONS: dict[str, str] = {
     "framework_settings": "The framework rejects an incompatible combination of settings.",
     "tracker_no_credentials": "The tracker (wandb, neptune, comet, clearml) did not start: its key "
     "is missing or invalid.",
+    "chat_template_missing": "The tokenizer has no chat template, by which conversations become "
+    "text.",
+    "pad_token_missing": "The tokenizer has no token that fills batches of unequal length.",
+    "data_malformed": "A file of data is not the JSON that it should be.",
     "package_missing": "A package that the framework needs is not installed.",
     "package_mismatch": "Two installed packages are incompatible: one needs another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "
@@ -56,6 +62,7 @@ EXPLANATIONS: dict[str, str] = {
     "session_hangup": "The terminal or session of the training was closed (SIGHUP).",
     "interrupted": "The training was interrupted (SIGINT).",
     "time_limit": "The training reached its time limit.",
+    "vanished": "The log ends before the training's last step, without an error or a closing line.",
     "unknown_error": "The training ended with an error that has no code; the last line of the "
     "evidence is its message.",
     "benign_tokenizers_fork": "tokenizers reports that it stops using threads after a fork; "
@@ -76,8 +83,14 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("gpu_hw_ecc", ("xid",), "The driver reports Xid {xid:d}."),
     ("gpu_fell_off_bus", ("xid",), "The driver reports Xid {xid:d}."),
     ("gpu_mmu_fault", ("xid",), "The driver reports Xid {xid:d}."),
+    ("vanished", ("last_step", "target_step"), "It is at step {last_step:d} of {target_step:d}."),
     ("cuda_arch_mismatch", ("sm",), "The architecture is sm_{sm:d}."),
 )
+# Where the text names a symptom that other causes have as well.
+_LIKELY: dict[str, str] = {
+    "host_oom": "A process was killed (SIGKILL): probably the host ran out of memory; a scheduler "
+    "or a person may have done it, too.",
+}
 _RANK = "Rank {rank:d} reported it first."
 _WITHOUT_RANK = frozenset(
     {"benign_tokenizers_fork", "time_limit", "preempted_sigterm", "interrupted", "session_hangup"}
@@ -94,15 +107,17 @@ def explain(
     *,
     led_to: Sequence[str] = (),
     guessed: bool = False,
+    likely: bool = False,
     continued: bool = False,
     passed: bool = False,
 ) -> str:
     """The sentences of a code whose slots are known.
 
-    `led_to`: codes of its symptoms. `guessed`: inferred from the process's end alone. `continued`:
-    training came back after it. `passed`: it recovered by itself.
+    `led_to`: codes of its symptoms. `likely`: the text alone does not say so. `guessed`: inferred
+    from the process's end alone. `continued`: training came back after it. `passed`: it recovered
+    by itself.
     """
-    sentences = [EXPLANATIONS[code]]
+    sentences = [_LIKELY.get(code, EXPLANATIONS[code]) if likely else EXPLANATIONS[code]]
     sizes = {name[:-4]: _size(value) for name, value in slots.items() if name.endswith("_gib")}
     for of, needed, sentence in _DETAILS:
         if of == code and all(slot in slots for slot in needed):
@@ -126,7 +141,8 @@ def sentences(code: str) -> tuple[str, ...]:
     if code not in EXPLANATIONS:
         return ()
     details = (sentence for of, _, sentence in _DETAILS if of == code)
-    return (EXPLANATIONS[code], *details, _RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
+    likely = (_LIKELY[code],) if code in _LIKELY else ()
+    return (EXPLANATIONS[code], *likely, *details, _RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
 
 
 def _size(gib: float) -> str:

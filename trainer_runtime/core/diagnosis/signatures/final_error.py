@@ -20,6 +20,8 @@ _PREFIX = re.compile(r"^\[?(?:rank|default)?\d{1,6}\]?: ?")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\s*$")
 _FRAME = re.compile(r"^\s+File \"[^\"]+\", line \d+")
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: .*|:?\s*)$")
+# Printed without its traceback: by loggers, and by programs that catch it and end.
+_ALONE = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S.*|\s*)$")
 # Python's messages about errors that don't end the program.
 _HARMLESS = re.compile(r"^Exception ignored in|^--- Logging error ---|^Exception in thread ")
 _LAUNCHER = re.compile(
@@ -43,7 +45,8 @@ class _Detail(IntEnum):
 
     LAUNCHER = 1
     PROCESS = 2
-    EXCEPTION = 3
+    ALONE = 3
+    EXCEPTION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,9 @@ class _TailReader:
             self._frame = raw if _FRAME.match(text) else self._frame
         elif self._in_traceback and self._frame is not None and _RAISED.match(text):
             self._exception(raw, start, text)
+        elif _ALONE.match(text) and not self._harmless and not _CONTINUED.search(text):
+            detail = _Detail.LAUNCHER if _LAUNCHER.search(text) else _Detail.ALONE
+            self._keep(FinalError((raw,), start, detail))
         elif _NATIVE.search(text):
             self._keep(FinalError((raw,), start, _Detail.PROCESS))
         elif _EXITED.search(text):

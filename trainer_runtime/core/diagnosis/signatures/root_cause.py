@@ -38,7 +38,9 @@ def root_causes(result: ScanResult, outcome: Outcome | None = None) -> list[Caus
     outcome = outcome or Outcome()
     causes = _without_side_effects(_by_precedence(result, outcome), result, outcome)
     if not any(_ends_the_training(one) for one in causes):
-        causes = [*causes, *from_final_error(result, outcome)]
+        known = {line for cause in causes for line in cause.lines}
+        ended = from_final_error(result, outcome)
+        causes = [*causes, *(one for one in ended if known.isdisjoint(one.lines))]
     return _without_symptoms(causes, result.episode.root_rank)
 
 

@@ -92,6 +92,42 @@ SIGNATURES = (
         confidence=0.9,
     ),
     signature(
+        "package_missing/flash_attn",
+        "flash+attn+named|flashattention+toggled|flash+attn+installed|flash+attention+installed",
+        r"No module named 'flash_attn'"
+        r"|FlashAttention2 has been toggled on, but it cannot be used"
+        r"|the package flash_attn seems to be not installed",
+        head=Head.WORDS,
+        unless=_WARNED,
+        confidence=0.9,
+    ),
+    signature(
+        "chat_template_missing/tokenizer",
+        "chat+template+set|chat+template+tokenizer",
+        r"tokenizer\.chat_template is not set and no template argument was passed"
+        r"|does not have a (?:default )?chat template",
+        head=Head.WORDS,
+        unless=_WARNED,
+    ),
+    signature(
+        "pad_token_missing/tokenizer",
+        "pad+token+tokenizer|padding+token+batch|padding+token+asking",
+        r"Asking to pad but the tokenizer does not have a padding token"
+        r"|Cannot handle batch sizes > 1 if no padding token is defined",
+        head=Head.WORDS,
+        unless=_WARNED,
+    ),
+    signature(
+        "data_malformed/json",
+        "jsondecodeerror|arrowinvalid+json|json+parse+error",
+        r"JSONDecodeError: (?:Expecting|Extra data|Invalid|Unterminated)"
+        r"|ArrowInvalid: JSON parse error",
+        head=Head.WORDS,
+        unless=_WARNED,
+        retryable=True,
+        confidence=0.85,
+    ),
+    signature(
         "package_mismatch/version",
         f"{_with_each('cannot+import+name')}|operator+torchvision+exist"
         "|required+normal+functioning+found|init+unexpected+keyword+argument",

@@ -27,6 +27,14 @@ CUDA_OOM = (
         retryable=True,
     ),
     signature(
+        "cuda_oom/every_batch",
+        "oom+memory+exception",
+        r"OOM: Ran out of memory with exception",
+        head=Head.WORDS,
+        retryable=True,
+        confidence=0.9,
+    ),
+    signature(
         "cuda_oom/exception",
         "outofmemoryerror",
         r"(?:^|[\s\]:(])(?:torch\.(?:cuda\.)?)?OutOfMemoryError(?=:|\s*$)",

@@ -7,10 +7,11 @@ from trainer_runtime.core.diagnosis.signatures.signature import Head, Strength, 
 DISK = (
     signature(
         "disk_full/no_space",
-        "space+left+device|enospc|disk+database+full|storagefull|errno+space|disk+space+enough",
+        "space+left+device|disk+space+enough|enospc|disk+database+full|storagefull|errno+space|disk+space+enough",
         r"(?:^|: |[\"']?\[(?i:errno) 28\] |with |\(|, |[\"'] ?|- |>> )"
         r"(?:[Nn]o space left on device|ENOSPC\b)"
-        r"|database or disk is full|kind: StorageFull|There is not enough space on the disk",
+        r"|database or disk is full|kind: StorageFull|There is not enough space on the disk"
+        r"|^Not enough disk space\b",
         head=Head.WORDS,
         unless=r"(?i)inotify|/dev/shm|</torch_|psm_\w|posix_fallocate|shared memory|retrying",
     ),
@@ -22,6 +23,24 @@ DISK = (
         head=Head.WORDS,
         confidence=0.85,
         strength=Strength.HINTED,
+    ),
+    signature(
+        "io_error/errno",
+        "input+output+error|stale+file+handle|remote+error+errno",
+        r"\[Errno 5\] Input/output error|: Input/output error(?: \(os error 5\)|\s*$|:)"
+        r"|\[Errno 121\] Remote I/O error|\[Errno 116\] Stale file handle|Stale NFS file handle",
+        head=Head.WORDS,
+        unless=r"(?i)retrying",
+        confidence=0.9,
+    ),
+    signature(
+        "too_many_open_files/errno",
+        "many+open+files|received+items+ancdata",
+        r"\[Errno 24\] Too many open files|(?:^|: )Too many open files(?: \(os error 24\)|\s*$|:)"
+        r"|received 0 items of ancdata",
+        head=Head.WORDS,
+        unless=r"(?i)retrying",
+        confidence=0.95,
     ),
     signature(
         "disk_filling/warned",
