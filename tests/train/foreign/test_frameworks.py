@@ -360,6 +360,63 @@ def test_litgpts_checkpoints_are_verified_and_copied_without_its_loader(
     assert (copy / "model_config.yaml").is_file()
 
 
+HYPERPARAMETERS = """\
+model_name: tiny
+precision: bf16-mixed
+data:
+  class_path: litgpt.data.TextFiles
+  init_args:
+    train_data_path: 'a: b'
+    seed: 42
+train:
+  save_interval: 4
+  global_batch_size: 8
+  micro_batch_size: 2
+  lr_warmup_steps: 5
+  max_tokens: 5120
+  max_steps: null
+  max_seq_length: null
+  max_norm: 1.0
+  min_lr: 0.0003
+eval:
+  interval: 4
+  max_iters: 3
+optimizer:
+  class_path: torch.optim.AdamW
+  init_args:
+    lr: 3.0e-03
+    betas:
+      - 0.9
+      - 0.95
+devices: 1
+seed: 7
+"""
+
+
+def test_what_litgpt_was_asked_for_is_read_beside_its_checkpoint(
+    of_litgpt: Path, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(of_litgpt / "step-00000008", tmp_path / "step-00000008"))
+    before = inspected(tmp_path)["described"]
+    (out / "hyperparameters.yaml").write_text(HYPERPARAMETERS)
+    found = inspected(tmp_path)["described"]
+    assert {name: found[name] for name in found.keys() - before.keys()} == {
+        "data.seq_len": BLOCK,
+        "batch.tokens": 8 * BLOCK,
+        "batch.micro_batch": 2,
+        "steps": 5120 // (8 * BLOCK),
+        "schedule.kind": "cosine",
+        "schedule.warmup_steps": 5,
+        "schedule.min_lr_ratio": 0.1,
+        "optimizer.lr": 0.003,
+        "optimizer.grad_clip": 1.0,
+        "eval.every_steps": 4,
+        "eval.batches": 3,
+        "precision": "bf16",
+        "seed": 7,
+    }
+
+
 def test_a_loader_that_litgpt_pickled_whole_is_not_read(of_litgpt: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(of_litgpt / "step-00000008", tmp_path / "step-00000008"))
     document = torch.load(out / "lit_model.pth", weights_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.train.foreign import litgpt_settings
 from trainer_runtime.train.foreign.archives import read_archive, refuse_non_finite, tensors_within
 from trainer_runtime.train.foreign.records import Examined, Kind, Point, UnusableError
 
@@ -82,7 +83,11 @@ def _examine(place: Path) -> Examined:
         step=step,
         metrics=dict(history[-1][1]) if history and history[-1][0] == step else {},
         shape=_sizes(place),
-        described={"model.path": str(place), **_optimizer(document["optimizer"])},
+        described={
+            "model.path": str(place),
+            **litgpt_settings.described(place),
+            **_optimizer(document["optimizer"]),
+        },
         open=() if any((place / name).exists() for name in _TOKENIZERS) else ("data.tokenizer",),
         history=history,
         notes=_NOTES,
