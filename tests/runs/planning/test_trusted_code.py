@@ -21,7 +21,7 @@ from trainmaster.runs.planning.spec_policy import (
     load_allowed_spec,
     places_of,
 )
-from trainmaster.runs.planning.trusted_code import code_at, trust, untrusted_code
+from trainmaster.runs.planning.trusted_code import code_at, code_of, trust, untrusted_code
 from trainmaster.runs.resume_policy import Asked, allow_resume
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -265,3 +265,34 @@ def test_a_spec_that_is_swapped_for_a_link_or_a_pipe_is_not_read(
     with pytest.raises(SpecError, match="not a regular file"):
         read_attached(_spec("environment: {setup: spec.yaml}\n"))
     assert code_at("environment.setup", place) is None
+
+
+def test_a_program_is_code_by_its_files_and_by_its_command(project: Path) -> None:
+    (project / "train.py").write_text("print(1)\n")
+    text = "name: program\nframework: script\nscript: {path: ., command: [python3, train.py]}\n"
+
+    def keys(*sets: str) -> dict[str, str]:
+        return {code.field: code.key for code in code_of(load_spec(text, sets))}
+
+    before = keys()
+    assert set(before) == {"script.path", "script.command"}
+    changed = keys("script.command=[python3, other.py]")
+    assert changed["script.command"] != before["script.command"]
+    (project / "train.py").write_text("print(2)\n")
+    assert keys()["script.path"] != before["script.path"]
+    assert keys()["script.command"] == before["script.command"]
+
+
+def test_a_program_runs_here_for_an_agent_once_a_person_has_trusted_it(
+    workspace: Workspace, project: Path
+) -> None:
+    (project / "train.py").write_text("print(1)\n")
+    text = "name: program\nframework: script\nscript: {path: ., command: [python3, train.py]}\n"
+    spec = load_spec(text)
+    found = untrusted_code(workspace, spec)
+    assert [code.field for code in found] == ["script.path", "script.command"]
+    for code in found:
+        trust(workspace, code, "terminal")
+    assert untrusted_code(workspace, spec) == []
+    (project / "train.py").write_text("print(2)\n")
+    assert [code.field for code in untrusted_code(workspace, spec)] == ["script.path"]

@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path, PurePath
 
 from trainer_runtime.core.files.protected import is_protected, names_credentials
@@ -23,6 +24,7 @@ _CACHES = frozenset(
     }
 )
 _MOST_FILES = 20_000
+_MOST_WALKED = 100_000  # of a whole disk that is named by mistake
 _LARGEST_DIFF_BYTES = 1 << 20
 _LARGEST_POINTER_BYTES = 1024
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -81,7 +83,8 @@ def read_code(folder: Path, limit_bytes: float) -> CodeFolder:
         raise _missing(folder, "is not a folder" if folder.exists() else "does not exist")
     git = _Git(folder) if _is_in_repository(folder) else None
     try:
-        named = sorted(set(_walk(folder) if git is None else git.files()))
+        walked = islice(_walk(folder), _MOST_WALKED) if git is None else git.files()
+        named = sorted(set(walked))
         found, secrets = _regular(folder, named)
         _refuse_large(folder, found, limit_bytes)
         files = [_read(folder / name, name) for name in found]

@@ -255,10 +255,18 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
 
 def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
     """Raises:
-    SpecError: `INVALID_VALUE` for variables that the debug host can't read.
+    SpecError: `INVALID_VALUE` for variables that the debug host can't read, `NOT_YET_SUPPORTED`
+        for a program, since it runs none.
     """
     if spec.host != DEBUG:
         return
+    if spec.script is not None:
+        raise SpecError(
+            "NOT_YET_SUPPORTED",
+            "`host` is debug, which only plays trainings of ours and runs no program.",
+            "Set host to local, or to a host that `trainmaster hosts` lists.",
+            field="host",
+        )
     from trainmaster.backends.debug.faults import FAULTS_VARIABLE, STEP_VARIABLE, check_variables
 
     problem = check_variables(spec.env)

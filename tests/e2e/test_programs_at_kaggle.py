@@ -1,0 +1,27 @@
+"""A program in a Kaggle session, as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.box.foreign_program import program_spec, write_program
+from support.kaggle.site import KaggleSite
+from support.runs.running_run import LONGEST_S, CommandLine
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_program_is_sent_to_a_session_and_its_saves_come_back(
+    home: Path, kaggle_site: KaggleSite, tmp_path: Path
+) -> None:
+    command = CommandLine(home, "kaggle")
+    command.environment |= kaggle_site.environment
+    program = write_program(tmp_path / "program")
+    run = command("launch", program_spec(program, "--reports", steps=12, host="kaggle"))["run_id"]
+    command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    status = command("status", run)
+    assert (status["state"], status["step"]) == ("completed", 12)
+    fetched = tmp_path / "fetched"
+    command("fetch", run, "latest", str(fetched))
+    assert [path.name for path in fetched.rglob("ckpt.pt")] == ["ckpt.pt"]
