@@ -225,7 +225,7 @@ def revive(run: RunFolder) -> tuple[float, float]:
     """
     size, began = run.journal.stat().st_size, time.monotonic()
     command = [sys.executable, "-m", "trainer_runtime", "supervise", "."]
-    # Without a path there is no tmux, whose window would stay.
+    # An empty PATH has no tmux, whose window would stay.
     environment = {"PYTHONPATH": str(REPOSITORY), "PATH": ""}
     with subprocess.Popen(command, cwd=run.root, env=environment) as supervisor:
         try:
