@@ -17,6 +17,7 @@ import pytest
 from support.backends.ssh_hosts import Sshd
 from support.box.foreign_program import program_spec, write_program
 from support.runs.running_run import LONGEST_S, CommandLine, wait_until
+from support.train.preference_data import save_tiny_model
 
 from trainer_runtime.box.processes.open_files import pids
 
@@ -143,6 +144,88 @@ def test_nanogpt_itself_is_resumed_from_its_own_checkpoint_over_ssh(
     assert begun["resumed_from"] in before
     assert begun["skipped"]
     here("stop", run)
+
+
+@pytest.mark.skipif("TRAINMASTER_PROGRAMS" not in os.environ, reason="takes a minute")
+def test_the_command_line_of_trl_is_resumed_from_its_own_folders(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    program = tmp_path / "sft"
+    save_tiny_model(program / "model")
+    (program / "data").mkdir()
+    rows = [json.dumps({"text": f"{n} plus {n} is {2 * n}. " * 3}) for n in range(200)]
+    (program / "data" / "train.jsonl").write_text("\n".join(rows) + "\n")
+    run = here("launch", trl_spec(program))["run_id"]
+    folder = Path(here("status", run, "--detail")["folder"])
+    saved_at(here, run, 1)
+    kill_program(folder)
+    assert started(here, folder, 2)["resumed_from"] % 50 == 0
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    loss = here("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+    assert loss["steps"] == list(range(1, 601))
+    listed = here("checkpoints", run)["checkpoints"]
+    assert [one["step"] for one in listed][-1] == 600
+    assert here("fetch", run, "final", str(tmp_path / "fetched"))["files"] > 0
+
+
+@pytest.mark.skipif("TRAINMASTER_PROGRAMS" not in os.environ, reason="starts PyTorch three times")
+def test_two_ranks_of_torchrun_are_one_program(here: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks" / "train.py").write_text(_RANKS)
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    command = [torchrun, "--standalone", "--nproc_per_node={processes}", "train.py"]
+    spec = f"""\
+name: ranks
+framework: script
+script:
+  path: {tmp_path}/ranks
+  command: {json.dumps(command)}
+  checkpoints: {{path: "ckpt_*.pt"}}
+steps: 30
+compute: {{gpus: 0, processes: 2}}
+"""
+    run = here("launch", spec)["run_id"]
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert here("checkpoints", run)["resume_from"] == 30
+
+
+_RANKS = """\
+import time
+import torch
+import torch.distributed as ranks
+ranks.init_process_group("gloo")
+for step in range(1, 31):
+    total = torch.ones(1)
+    ranks.all_reduce(total)
+    if ranks.get_rank() == 0:
+        print(f"step {step}/30 loss {total.item() * 2 - 0.01 * step:.3f}", flush=True)
+    time.sleep(0.02)
+if ranks.get_rank() == 0:
+    torch.save({"step": 30, "model": {"w": total}}, "ckpt_30.pt")
+ranks.destroy_process_group()
+"""
+
+
+def trl_spec(program: Path) -> str:
+    given = {"model_name_or_path": "model", "dataset_name": "data", "output_dir": "out"}
+    numbers = {"max_steps": 600, "save_steps": 50, "logging_steps": 1, "max_length": 32}
+    more = {"per_device_train_batch_size": 2, "report_to": "none"}
+    options = (given | numbers | more).items()
+    words = [word for name, value in options for word in (f"--{name}", str(value))]
+    command = [str(Path(sys.executable).with_name("trl")), "sft", "--use_cpu", *words]
+    return f"""\
+name: sft
+framework: script
+script:
+  path: {program}
+  command: {json.dumps(command)}
+  resume: [--resume_from_checkpoint, "{{checkpoint}}"]
+  checkpoints: {{path: "out/checkpoint-*", keep_latest: 3}}
+  final: out
+env: {{HF_HUB_OFFLINE: "1"}}
+steps: 600
+compute: {{gpus: 0}}
+"""
 
 
 def nanogpt(target: Path) -> Path:

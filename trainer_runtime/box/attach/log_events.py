@@ -57,7 +57,7 @@ class LogEvents:
         self._first_rank: dict[str, int] = {}
         self._ranks = RankAggregates()
         self._newest: tuple[int, int] | None = None  # step and segment
-        self._newest_values: dict[str, float] = {}
+        self._recent: dict[int, dict[str, float]] = {}
         self._has_pace = False
         self._paced: tuple[float, int] | None = None  # when, and the newest step then
         self._live = False
@@ -99,10 +99,10 @@ class LogEvents:
         """Write an event that comes from elsewhere than the log."""
         self._log.append(self._clock() if t is None else t, kind, fields)
 
-    @property
-    def newest(self) -> tuple[int, dict[str, float]] | None:
-        """The newest step of the log with its metrics so far; None before the first one."""
-        return None if self._newest is None else (self._newest[0], self._newest_values)
+    def take_recent(self) -> dict[int, dict[str, float]]:
+        """The metrics of the steps that were read since the last call, where `launched`."""
+        recent, self._recent = self._recent, {}
+        return recent
 
     def sync(self) -> None:
         """Make what was written durable."""
@@ -173,9 +173,9 @@ class LogEvents:
             return
         if self._newest is None and not self._launched:
             self._write(t, "started", {"step": step})
-        if self._newest != (step, segment):
-            self._newest, self._newest_values = (step, segment), {}
-        self._newest_values |= values
+        if self._launched:
+            self._recent.setdefault(step, {}).update(values)
+        self._newest = (step, segment)
         self._has_pace = self._has_pace or "step_time_s" in values
         of_eval = _evaluated(values)
         trained = {key: value for key, value in values.items() if key not in of_eval}

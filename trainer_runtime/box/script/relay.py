@@ -214,8 +214,8 @@ class _Relay:
             self._events.say("report_not_readable", reason)
         # One source of metrics: what the program reports itself, once it does.
         is_new = not self._reporting and self._events.advance(live=True)
-        if is_new and self._events.newest is not None:
-            self._take_values(*self._events.newest)
+        for step, values in self._events.take_recent().items():
+            self._take_values(step, values)
         return bool(reports) or is_new
 
     def _take_report(self, report: Report) -> None:

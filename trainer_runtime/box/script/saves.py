@@ -28,6 +28,7 @@ _SETTLED_S = 0.3  # the copy is judged: this only spares copies of what is being
 _INSPECT_EVERY_S = 0.2
 _UNSETTLED_S = 1800.0
 _MOST_MATCHES = 10_000
+_NEWEST = 2
 
 
 # The newest step that was known at a Unix time.
@@ -78,7 +79,8 @@ class Saves:
         """Inspect once, start what is due; what has come to an end. `step_at`: where the program
         was at a time.
 
-        `settled`: nobody writes any more, so that nothing has to be waited for.
+        `settled`: nobody writes any more, so that nothing has to be waited for; only the newest
+        matches are taken then.
         """
         if self._child is not None:
             return self._outcome()
@@ -86,7 +88,7 @@ class Saves:
         if now < self._inspect_s and not settled:
             return None
         self._inspect_s = now + _INSPECT_EVERY_S
-        for place in self._matches():
+        for place in self._newest() if settled else self._matches():
             seen = self._inspect(place, now)
             if seen is None or seen.handled:
                 continue
@@ -103,9 +105,9 @@ class Saves:
         return self._child is not None
 
     def is_left(self) -> bool:
-        """Whether a match has not been judged as it stands."""
+        """Whether one of the newest matches has not been judged as it stands."""
         now = time.monotonic()
-        seen = (self._inspect(place, now) for place in self._matches())
+        seen = (self._inspect(place, now) for place in self._newest())
         return self.is_busy or any(one is not None and not one.handled for one in seen)
 
     def announce(self, name: str, step: int) -> None:
@@ -133,10 +135,16 @@ class Saves:
             saved = read_json(file) or {}
             self._sealed.add((str(saved.get("path", "")), str(saved.get("stamp"))))
 
+    def _newest(self) -> list[Path]:
+        """Those that a restart may need: a program that saves faster than its saves are read is not
+        held up at its end."""
+        return self._matches()[: self._saves.keep_latest or _NEWEST]
+
     def _matches(self) -> list[Path]:
+        """All of them, the newest first."""
         pattern = os.path.join(glob.escape(str(self._base)), self._saves.path)
         found = glob.glob(pattern, recursive=True)[:_MOST_MATCHES]
-        return sorted((Path(name) for name in found), key=_modified_ns)
+        return sorted((Path(name) for name in found), key=_modified_ns, reverse=True)
 
     def _inspect(self, place: Path, now: float) -> _Seen | None:
         try:

@@ -78,6 +78,7 @@ def judge(place: Path) -> Judged:
             raise TornError(f"{name} is empty: torn")
         if path.suffix == ".safetensors":
             _check_safetensors(path, name)
+            archives.append(name)
         elif path.suffix == ".json":
             _document(path, name)
         elif _is_archive(path):

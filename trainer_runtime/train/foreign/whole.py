@@ -1,14 +1,16 @@
-"""`python -m trainer_runtime.train.foreign.whole FILE…`: opens archives of `torch.save` safely.
+"""`python -m trainer_runtime.train.foreign.whole FILE…`: opens archives of `torch.save` and
+safetensors safely.
 
-Prints `{"problem": …}` where one can't be read, else `{"step": …}` with the step that one of them
-names, if any. An archive that names code, as many hold their arguments, is not read: its CRC-32
-alone speaks for it. Runs by an interpreter of the program's own; ends with 3 where that has no
-PyTorch, which is not a problem of the files.
+Prints `{"problem": …}` where one can't be read or holds NaN, else `{"step": …}` with the step that
+one of them names, if any. An archive that names code, as many hold their arguments, is not read:
+its CRC-32 alone speaks for it. Runs by an interpreter of the program's own; ends with 3 where that
+has no PyTorch, which is not a problem of the files.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,20 +25,39 @@ _NAMES = ("iter_num", "global_step", "step", "iteration", "iter", "steps", "step
 def main(paths: list[str]) -> int:
     if find_spec("torch") is None:
         return NO_TORCH
-    from trainer_runtime.train.foreign.archives import read_archive
+    from trainer_runtime.train.foreign.archives import read_archive, read_weights
     from trainer_runtime.train.foreign.records import NamesCodeError, UnusableError
 
     step: int | None = None
     try:
         for path in paths:
             with suppress(NamesCodeError):
-                found = _step_in(read_archive(Path(path)))
+                is_weights = path.endswith(".safetensors")
+                content = (read_weights if is_weights else read_archive)(Path(path))
+                _refuse_nan(content, Path(path).name)
+                found = _step_in(content)
                 step = found if step is None else step
     except UnusableError as error:
         print(json.dumps({"problem": str(error)}))
         return 0
     print(json.dumps({"step": step}))
     return 0
+
+
+def _refuse_nan(content: Any, file: str) -> None:
+    """Infinities are let through: masks hold them.
+
+    Raises:
+        UnusableError: a tensor holds NaN.
+    """
+    import torch
+
+    from trainer_runtime.train.foreign.archives import tensors_within
+    from trainer_runtime.train.foreign.records import UnusableError
+
+    for name, tensor in tensors_within(content):
+        if tensor.is_floating_point() and math.isnan(tensor.sum(dtype=torch.float64).item()):
+            raise UnusableError(f"{file}: {name} holds NaN")
 
 
 def _step_in(content: Any) -> int | None:
