@@ -39,12 +39,40 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
     target = choose_target(spec, facts, ledger)
     ledger.forget("precision")
     check_lease(facts, None, ledger)
+    _decide_resume(script, ledger)
+    config = _config(spec, script, facts, code, ledger)
+    config["compute"] = {
+        "device": target.device,
+        "gpus": target.gpus,
+        "gpu": spec.compute.gpu,
+        "processes": target.processes,
+        "threads": None,
+    }
+    config["env"] = _variables(spec, target, facts, ledger)
+    environment = _environment(spec, facts, target, ledger)
+    if environment is not None:
+        config["environment"] = environment
+    if code.sent_as is not None:
+        config["inputs"] = [_input(code, facts)]
+    reason = "What the program needs is its own affair."
+    return Plan(
+        config=config,
+        decisions=tuple(ledger.decisions),
+        estimates=Estimates(),
+        gpu=GpuAdvice(recommended="unknown", reason=reason, planned=target.name),
+        warnings=tuple(ledger.warnings),
+        launchable=target.on_host,
+    )
+
+
+def _config(
+    spec: TrainingSpec, script: ScriptSpec, facts: HostFacts, code: CodeFacts, ledger: Ledger
+) -> dict[str, Any]:
+    """`config.json` without what depends on the device."""
     longest_s = choose_longest_runtime_s(spec, None, ledger)
     limit_s = within_budget_s(spec, facts, None, longest_s, ledger)
-    mirror = choose_mirror(spec, facts, ledger)
-    _decide_resume(script, ledger)
-    environment = _environment(spec, facts, target, ledger)
-    config = {
+    metric = spec.checkpoint.metric
+    return {
         "config_version": CONFIG_VERSION,
         "name": spec.name,
         "framework": spec.framework,
@@ -54,40 +82,16 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
         "seed": spec.seed,
         "checkpoint": {
             "every": _every(spec, script, ledger),
-            "metric": "val_loss" if spec.checkpoint.metric == "auto" else spec.checkpoint.metric,
-            "mirror": mirror,
+            "metric": "val_loss" if metric == "auto" else metric,
+            "mirror": choose_mirror(spec, facts, ledger),
         },
         "recovery": spec.recovery.model_dump(mode="json"),
-        "compute": {
-            "device": target.device,
-            "gpus": target.gpus,
-            "gpu": spec.compute.gpu,
-            "processes": target.processes,
-            "threads": None,
-        },
-        "env": _variables(spec, target, facts, ledger),
         "secrets": list(spec.secrets),
         "labels": dict(spec.labels),
         "alerts": [alert.model_dump(mode="json") for alert in spec.alerts],
         "limits": {"max_runtime_s": limit_s, "budget_usd": spec.limits.budget_usd},
         "pty": spec.pty,
     }
-    if environment is not None:
-        config["environment"] = environment
-    if code.sent_as is not None:
-        config["inputs"] = [_input(code, facts)]
-    return Plan(
-        config=config,
-        decisions=tuple(ledger.decisions),
-        estimates=Estimates(),
-        gpu=GpuAdvice(
-            recommended="unknown",
-            reason="What the program needs is its own affair.",
-            planned=target.name,
-        ),
-        warnings=tuple(ledger.warnings),
-        launchable=target.on_host,
-    )
 
 
 def _decide_code(script: ScriptSpec, code: CodeFacts, ledger: Ledger) -> None:

@@ -185,7 +185,6 @@ class Saves:
             is_one_file=self._saves.is_one_file,
             keep_latest=self._saves.keep_latest,
             held=tuple(pinned_steps(self._run.root)),
-            metric=self._config.checkpoint.metric,
             config_sha256=self._config.sha256,
             python=self._python,
             metrics=metrics,

@@ -66,7 +66,6 @@ class Request:
     is_one_file: bool = False
     keep_latest: int | None = None
     held: tuple[int, ...] = ()
-    metric: str = "val_loss"
     config_sha256: str = ""
     python: str = sys.executable
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
