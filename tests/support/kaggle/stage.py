@@ -17,6 +17,7 @@ from trainmaster.backends.kaggle.backend import KaggleBackend
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
+from trainmaster.sync.rebuild import rebuild
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import due_transfers
@@ -41,6 +42,7 @@ class Stage:
         self.backend = KaggleBackend(workspace.home, control, self.kaggle, lambda: self.now)
         self.mirror = workspace.mirror.of(RUN, 1)
         self.seq = 0
+        rebuild(workspace)  # as every command does first, with a new home
 
     def place(self, device: str = "cuda", *, data: bool = False, secret: str = "") -> Stage:
         """`data`: that has to be sent; `secret`: the name of one."""
