@@ -124,6 +124,9 @@ def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
     config = json.loads((tmp_path / "parted" / "config.json").read_text())
     assert config["model"]["path"] == str(model)
     assert not {"data", "inputs"} & set(parted.files)
+    assert config["data"]["sources"][0]["path"] == str(corpus)
+    assert "upload" not in config["data"] and "inputs" not in config
+    assert "copied" in whole.next_step and "copied" not in parted.next_step
 
 
 def test_a_tool_writes_it_below_the_downloads_and_nowhere_else(

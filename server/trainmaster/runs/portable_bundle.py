@@ -76,8 +76,13 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     if len(listed) < len(data["sources"]):
         found.warnings.append(_left("data", f"is on {planned.spec.host}"))
         return
+    is_sent = data.pop("upload", None) is not None
+    if is_sent and data["prepare"] == "here":
+        data["prepare"] = "box"
     if size > MOST_BYTES:
         found.warnings.append(_left("data", f"has {size / GIB:.1f} GiB"))
+        for entry in data["sources"]:
+            entry["path"] = str(listed[entry["name"]])
         return
     sources: list[Source] = []
     digests: dict[tuple[str, str], str] = {}
@@ -97,8 +102,6 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     data["fingerprint"] = fingerprint(
         sources, tokenizer, data["seq_len"], data.get("form") or SHARDS, digests=digests
     )
-    if data.pop("upload", None) is not None and data["prepare"] == "here":
-        data["prepare"] = "box"
 
 
 def _take_program(code: CodeFacts, found: Portable) -> None:
@@ -125,9 +128,10 @@ def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portabl
     size = sum((folder / name).stat().st_size for name in names)
     if size > MOST_BYTES:
         found.warnings.append(_left(what, f"has {size / GIB:.1f} GiB"))
-        return
-    place = f"inputs/{what}/{folder.name}"  # for LitGPT the folder's name is the model's
-    found.copies |= {f"{place}/{name}": folder / name for name in names}
+        place = str(folder)
+    else:
+        place = f"inputs/{what}/{folder.name}"  # for LitGPT the folder's name is the model's
+        found.copies |= {f"{place}/{name}": folder / name for name in names}
     config = found.config
     used = facts.folder(_CACHE)
     if is_model and "path" in config["model"]:

@@ -59,8 +59,8 @@ async def render_spec(
         files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
         warnings=[*found.warnings, *planned.plan.warnings] or None,
         next_step=f"Read train.py, and training_config.yaml for the reason of each value. "
-        f"`cd {quote(str(folder))} && sh train.sh` trains there, on this machine or where the "
-        "folder is copied to; `trainmaster launch SPEC` starts the same under supervision.",
+        f"`cd {quote(str(folder))} && sh train.sh` trains there{_or_elsewhere(found)}; "
+        "`trainmaster launch SPEC` starts the same under supervision.",
     )
 
 
@@ -89,6 +89,10 @@ def _refuse_full(folder: Path) -> None:
             "Name a new folder: nothing is replaced.",
             field="folder",
         )
+
+
+def _or_elsewhere(found: Portable) -> str:
+    return "" if found.warnings else ", on this machine or where the folder is copied to"
 
 
 def _write(bundle: Bundle, found: Portable, folder: Path) -> None:

@@ -137,3 +137,37 @@ def write_nanogpt(
     }
     torch.save(checkpoint, folder / "ckpt.pt")
     return losses[0], losses[-1]
+
+
+# As LitGPT's command line keeps them beside a checkpoint.
+LITGPT_HYPERPARAMETERS = """\
+model_name: tiny
+precision: bf16-mixed
+data:
+  class_path: litgpt.data.TextFiles
+  init_args:
+    train_data_path: 'a: b'
+    seed: 42
+train:
+  save_interval: 4
+  global_batch_size: 8
+  micro_batch_size: 2
+  lr_warmup_steps: 5
+  max_tokens: 5120
+  max_steps: null
+  max_seq_length: null
+  max_norm: 1.0
+  min_lr: 0.0003
+eval:
+  interval: 4
+  max_iters: 3
+optimizer:
+  class_path: torch.optim.AdamW
+  init_args:
+    lr: 3.0e-03
+    betas:
+      - 0.9
+      - 0.95
+devices: 1
+seed: 7
+"""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.train.output_folders import BLOCK, VOCABULARY
+from support.train.output_folders import BLOCK, LITGPT_HYPERPARAMETERS, VOCABULARY
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -360,45 +360,12 @@ def test_litgpts_checkpoints_are_verified_and_copied_without_its_loader(
     assert (copy / "model_config.yaml").is_file()
 
 
-HYPERPARAMETERS = """\
-model_name: tiny
-precision: bf16-mixed
-data:
-  class_path: litgpt.data.TextFiles
-  init_args:
-    train_data_path: 'a: b'
-    seed: 42
-train:
-  save_interval: 4
-  global_batch_size: 8
-  micro_batch_size: 2
-  lr_warmup_steps: 5
-  max_tokens: 5120
-  max_steps: null
-  max_seq_length: null
-  max_norm: 1.0
-  min_lr: 0.0003
-eval:
-  interval: 4
-  max_iters: 3
-optimizer:
-  class_path: torch.optim.AdamW
-  init_args:
-    lr: 3.0e-03
-    betas:
-      - 0.9
-      - 0.95
-devices: 1
-seed: 7
-"""
-
-
 def test_what_litgpt_was_asked_for_is_read_beside_its_checkpoint(
     of_litgpt: Path, tmp_path: Path
 ) -> None:
     out = Path(shutil.copytree(of_litgpt / "step-00000008", tmp_path / "step-00000008"))
     before = inspected(tmp_path)["described"]
-    (out / "hyperparameters.yaml").write_text(HYPERPARAMETERS)
+    (out / "hyperparameters.yaml").write_text(LITGPT_HYPERPARAMETERS)
     found = inspected(tmp_path)["described"]
     assert {name: found[name] for name in found.keys() - before.keys()} == {
         "data.seq_len": BLOCK,
