@@ -14,6 +14,8 @@ import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.train.preference_data import save_tiny_model
 
+from trainmaster.runs.planning.plan_run import plan_spec
+from trainmaster.runs.portable_bundle import portable
 from trainmaster.runs.render import render_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
@@ -127,6 +129,25 @@ def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
     assert config["data"]["sources"][0]["path"] == str(corpus)
     assert "upload" not in config["data"] and "inputs" not in config
     assert "copied" in whole.next_step and "copied" not in parted.next_step
+
+
+@pytest.mark.parametrize(("most_bytes", "inside"), [(4 << 30, True), (100, False)])
+def test_what_a_launch_would_upload_is_awaited_by_no_rendered_folder(
+    workspace: Workspace,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+    inside: bool,
+) -> None:
+    monkeypatch.setattr("trainmaster.runs.portable_bundle.MOST_BYTES", most_bytes)
+    planned = anyio.run(plan_spec, workspace, _SPEC.format(corpus=corpus), None, [])
+    data = planned.config["data"]
+    (name,) = (source["name"] for source in data["sources"])
+    data["sources"][0]["path"] = f"{planned.facts.cache_folder}/sources/0123/{name}"
+    data |= {"upload": {"sources": {name: str(corpus)}, "size_bytes": 9}, "prepare": "here"}
+    found = portable(planned).config["data"]
+    assert "upload" not in found and found["prepare"] == "box"
+    assert found["sources"][0]["path"] == (f"data/{name}" if inside else str(corpus))
 
 
 def test_a_tool_writes_it_below_the_downloads_and_nowhere_else(
