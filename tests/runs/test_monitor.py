@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from trainmaster.cli.views.monitor import line
 from trainmaster.runs.monitor.record import MonitorRecord
 from trainmaster.runs.monitor.service import Monitor, monitor
 from trainmaster.sync.last_pass import record_pass
+from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.monitor import MonitorEvent
 from trainmaster.words.errors import HostError, UsageError
@@ -83,6 +85,18 @@ def test_each_event_comes_once_under_each_name(workspace: Workspace) -> None:
     new.write(*_COMPLETED)
     assert first.words() == second.words() == ["new completed"]
     assert first.words() == second.words() == []
+
+
+def test_events_of_before_stay_unreported_though_reading_takes_long(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_slowly(workspace: Workspace, run: str) -> RunView:
+        view = load_view(workspace, run)
+        return replace(view, now=view.now - 60.0)
+
+    monkeypatch.setattr("trainmaster.runs.monitor.service.load_view", load_slowly)
+    plant(workspace, "gpt", *_RUNNING, _SPIKE)
+    assert Listener(workspace).words() == []
 
 
 def test_the_next_monitor_reports_what_a_killed_one_did_not(workspace: Workspace) -> None:

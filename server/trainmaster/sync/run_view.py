@@ -37,13 +37,14 @@ _MOST_AHEAD_S = 300.0
 
 @dataclass(frozen=True)  # without slots: `index` is built when it is first asked for
 class RunView:
-    """`now` is by the clock of the run's host, and so is `last_read_t`: when the host was last
-    read, with or without success; None counts as now. `delivered`: whether the newest request has
-    reached the host. `link_error`: code and message of the last failure to reach the host; None
-    after a success. `transfer`: the transfers of an open run. `preparation`: that of an attempt
-    whose trainer has not started yet. `host_is_gone`: the host was a rented instance, and its
-    provider no longer lists it. `kernel`: the sessions of a run at Kaggle. `refused`: what of its
-    host's data was not taken in. `incomplete`: why its records may lack something."""
+    """`now` is by the clock of the run's host, which is `skew_s` ahead of this machine's, and so is
+    `last_read_t`: when the host was last read, with or without success; None counts as now.
+    `delivered`: whether the newest request has reached the host. `link_error`: code and message of
+    the last failure to reach the host; None after a success. `transfer`: the transfers of an open
+    run. `preparation`: that of an attempt whose trainer has not started yet. `host_is_gone`: the
+    host was a rented instance, and its provider no longer lists it. `kernel`: the sessions of a run
+    at Kaggle. `refused`: what of its host's data was not taken in. `incomplete`: why its records
+    may lack something."""
 
     run: Run
     desired: Desired
@@ -59,6 +60,7 @@ class RunView:
     kernel: Standing | None = None
     refused: Refused = NOTHING_REFUSED
     incomplete: str | None = None
+    skew_s: float = 0.0
 
     @property
     def state(self) -> RunState:
@@ -223,6 +225,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         kernel=_kernel(workspace, found),
         refused=refused,
         incomplete=lacking,
+        skew_s=last.skew_s,
     )
 
 

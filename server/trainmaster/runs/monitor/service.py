@@ -151,7 +151,7 @@ class Monitor:
         if view.run.created_t >= self._record.began_t:
             self._record.put_run(run_id, Reported(BEGINNING, ""))
             return
-        began_t = self._record.began_t + view.now - time.time()  # by the host's clock
+        began_t = self._record.began_t + view.skew_s  # by the host's clock
         placement, metrics = view.run.placement, self._workspace.metrics
         after = metrics.seen_by(run_id, placement, began_t)
         # Of a named run its end is reported in any case.
