@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.box.foreign_program import program_spec, write_program
+from support.box.foreign_program import program_spec, with_data, write_program
 from support.kaggle.site import KaggleSite
 from support.runs.running_run import LONGEST_S, CommandLine
 
@@ -18,7 +18,9 @@ def test_a_program_is_sent_to_a_session_and_its_saves_come_back(
     command = CommandLine(home, "kaggle")
     command.environment |= kaggle_site.environment
     program = write_program(tmp_path / "program")
-    run = command("launch", program_spec(program, "--reports", steps=12, host="kaggle"))["run_id"]
+    words = ("--reports", "--data", "{data}")
+    given = with_data(program_spec(program, *words, steps=12, host="kaggle"), tmp_path)
+    run = command("launch", given)["run_id"]
     command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     status = command("status", run)
     assert (status["state"], status["step"]) == ("completed", 12)

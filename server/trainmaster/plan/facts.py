@@ -269,9 +269,22 @@ class TokenizerFacts(FolderFacts):
     of_model: bool = False
 
 
+class ProgramData(FolderFacts):
+    """What a program reads: the source `name`, a folder or a single file of this name in one."""
+
+    name: str
+    file: str | None = None
+
+    def place(self, cache: str) -> str:
+        """Its path on the host; `cache` is the host's cache."""
+        folder = self.folder(cache)
+        return folder if self.file is None or self.sent_as is None else f"{folder}/{self.file}"
+
+
 class CodeFacts(FolderFacts):
     """A program's folder. `in_place`: it is of the host, and run there. `digest`: of names and
-    contents; `commit` and `dirty` are git's, None without. `left`: what stays behind, in words."""
+    contents; `commit` and `dirty` are git's, None without. `left`: what stays behind, in words.
+    `data`: what it reads beside its own files."""
 
     in_place: bool = False
     digest: str = ""
@@ -279,6 +292,7 @@ class CodeFacts(FolderFacts):
     dirty: bool | None = None
     left: tuple[str, ...] = ()
     total_bytes: int = 0
+    data: tuple[ProgramData, ...] = ()
 
 
 class Throughput(Facts):

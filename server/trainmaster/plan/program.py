@@ -11,7 +11,7 @@ from trainmaster.plan.decisions.length import choose_longest_runtime_s
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.trainer_process import choose_variables
-from trainmaster.plan.facts import CodeFacts, HostFacts
+from trainmaster.plan.facts import CodeFacts, FolderFacts, HostFacts
 from trainmaster.plan.result import Estimates, GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.plan.spec.script import ScriptSpec
@@ -36,6 +36,7 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
         raise SpecError("MISSING_FIELD", "`script` is missing.", "Give it.", field="script")
     ledger = Ledger()
     _decide_code(script, code, ledger)
+    _decide_data(code, ledger)
     target = choose_target(spec, facts, ledger)
     ledger.forget("precision")
     check_lease(facts, None, ledger)
@@ -52,8 +53,12 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
     environment = _environment(spec, facts, target, ledger)
     if environment is not None:
         config["environment"] = environment
-    if code.sent_as is not None:
-        config["inputs"] = [_input(code, facts)]
+    inputs = [
+        *([_input("code", code, facts)] if code.sent_as is not None else []),
+        *(_input(f"data {one.name}", one, facts) for one in code.data if one.sent_as is not None),
+    ]
+    if inputs:
+        config["inputs"] = inputs
     reason = "What the program needs is its own affair."
     return Plan(
         config=config,
@@ -108,6 +113,16 @@ def _decide_code(script: ScriptSpec, code: CodeFacts, ledger: Ledger) -> None:
     ledger.decide("script.path", script.path, f"{files}: {what}.{left}")
 
 
+def _decide_data(code: CodeFacts, ledger: Ledger) -> None:
+    for index, one in enumerate(code.data):
+        if one.sent_as is None:
+            reason = "It is on the host: the program reads it in place."
+        else:
+            reason = f"{len(one.files):,} files, {one.size_bytes / _MIB:,.1f} MiB travel."
+        given = one.path if one.file is None or one.sent_as is None else f"{one.path}/{one.file}"
+        ledger.decide(f"data.sources[{index}].path", given, reason)
+
+
 def _decide_resume(script: ScriptSpec, ledger: Ledger) -> None:
     saves = script.checkpoints
     if saves is None:
@@ -143,6 +158,7 @@ def _script(
             None if script.checkpoints is None else script.checkpoints.model_dump(mode="json")
         ),
         "final": script.final,
+        "data": {one.name: one.place(facts.cache_folder) for one in code.data},
         "stop_signal": script.stop_signal,
         "python": python,
         "commit": code.commit,
@@ -185,14 +201,14 @@ def _variables(
     return found
 
 
-def _input(code: CodeFacts, facts: HostFacts) -> dict[str, Any]:
+def _input(what: str, folder: FolderFacts, facts: HostFacts) -> dict[str, Any]:
     return {
-        "what": "code",
-        "folder": code.folder(facts.cache_folder),
-        "from": code.path,
+        "what": what,
+        "folder": folder.folder(facts.cache_folder),
+        "from": folder.path,
         "hub": None,
         "revision": None,
-        "files": [list(file) for file in code.files],
-        "size_bytes": code.size_bytes,
-        "listing": code.listing,
+        "files": [list(file) for file in folder.files],
+        "size_bytes": folder.size_bytes,
+        "listing": folder.listing,
     }

@@ -23,8 +23,9 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.decisions.tokenizer import NONE
-from trainmaster.plan.facts import CodeFacts, FolderFacts
+from trainmaster.plan.facts import CodeFacts, FolderFacts, ProgramData
 from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.planning.program_data import travelling
 
 # What is copied without a question; a larger corpus or model stays where it is.
 MOST_BYTES = 4 << 30
@@ -52,7 +53,7 @@ def portable(planned: Planned) -> Portable:
     """
     found = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
     if planned.code is not None:
-        _take_program(planned.code, found)
+        _take_program(planned, planned.code, found)
         return found
     _take_sources(planned, found)
     for what, facts in (("model", planned.model), ("tokenizer", planned.tokenizer)):
@@ -104,13 +105,31 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     )
 
 
-def _take_program(code: CodeFacts, found: Portable) -> None:
+def _take_program(planned: Planned, code: CodeFacts, found: Portable) -> None:
     if code.in_place:
         found.warnings.append(_left("program", "is a folder of the host"))
         return
     found.copies |= {f"{_PROGRAM}/{name}": Path(str(code.path), name) for name, _ in code.files}
     found.config["script"]["source"] = _PROGRAM
     found.config.pop("inputs", None)
+    for data in code.data:
+        _take_data(planned, data, found)
+
+
+def _take_data(planned: Planned, data: ProgramData, found: Portable) -> None:
+    if not _is_here(planned, str(data.path)):
+        found.warnings.append(_left(f"data {data.name}", f"is on {planned.spec.host}"))
+        return
+    path = Path(str(data.path).removeprefix(ON_BOX), data.file or "")
+    folder, names = travelling(path)
+    size = sum((folder / name).stat().st_size for name in names)
+    place = f"data/{data.name}"
+    if size > MOST_BYTES:
+        found.warnings.append(_left(f"data {data.name}", f"has {size / GIB:.1f} GiB"))
+        place = str(folder)
+    else:
+        found.copies |= {f"{place}/{name}": folder / name for name in names}
+    found.config["script"]["data"][data.name] = f"{place}/{path.name}" if path.is_file() else place
 
 
 def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portable) -> None:

@@ -53,6 +53,8 @@ def test_a_program_needs_neither_model_nor_data_nor_length() -> None:
         ("checkpoint.keep_latest=2", "NOT_YET_SUPPORTED", "checkpoint.keep_latest"),
         ("script.stop_signal=KILL", "INVALID_VALUE", "script.stop_signal"),
         ("script=null", "MISSING_FIELD", "script"),
+        ("script.command=[train, '{data}']", "INVALID_VALUE", "script.command"),
+        ("data.sources=[{path: /a/one}]", "INVALID_VALUE", "data.sources[0]"),
     ],
 )
 def test_what_cannot_work_is_refused_by_its_field(change: str, code: str, field: str) -> None:
@@ -69,6 +71,12 @@ def test_what_cannot_work_is_refused_by_its_field(change: str, code: str, field:
 )
 def test_words_that_name_the_checkpoint_are_taken(change: str) -> None:
     load_spec(_SPEC, [change])
+
+
+def test_data_is_named_by_the_command_alone_or_by_its_name() -> None:
+    named = ["script.command=[train, '--a={data.one}', '{data.b.txt}']"]
+    load_spec(_SPEC, ["data.sources=[{path: /a/one}, {path: /a/b.txt}]", *named])
+    load_spec(_SPEC, ["data.sources=[{path: /a/one}]", "script.command=[train, '{data}']"])
 
 
 def test_one_file_needs_no_placeholder() -> None:

@@ -16,7 +16,10 @@ p.add_argument("--steps", type=int)
 p.add_argument("--stand-at", type=int, default=10**9)
 p.add_argument("--resume")
 p.add_argument("--reports", action="store_true")
+p.add_argument("--data")
 a = p.parse_args()
+if a.data and open(a.data).read() != "tokens":
+    raise SystemExit("other data")
 start = 0
 if a.resume:
     with zipfile.ZipFile(a.resume) as z:
@@ -49,6 +52,12 @@ def write_program(folder: Path) -> Path:
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "loop.pyc").write_bytes(b"old")
     return folder
+
+
+def with_data(spec: str, folder: Path) -> str:
+    """The spec with a file of `folder` that the program reads by `--data`."""
+    (folder / "tokens.txt").write_text("tokens")
+    return f"{spec}data: {{sources: [{{path: {folder}/tokens.txt}}]}}\n"
 
 
 def program_spec(program: Path, *words: str, steps: int = 40, host: str = "local") -> str:

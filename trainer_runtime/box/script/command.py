@@ -14,7 +14,9 @@ from trainer_runtime.box.script.beginning import Beginning
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import ScriptConfig
 
-_PLACEHOLDER = re.compile(r"\{(gpus|processes|run_dir|run_id|seed|checkpoint|step)\}")
+_PLACEHOLDER = re.compile(
+    r"\{(gpus|processes|run_dir|run_id|seed|checkpoint|step|data(?:\.[\w.-]+)?)\}"
+)
 _PYTHON = re.compile(r"python[0-9.]*")
 
 
@@ -33,8 +35,14 @@ def command_of(
         "seed": str(config.seed),
         "checkpoint": str(beginning.checkpoint or ""),
         "step": str(beginning.step),
+        **{f"data.{name}": str(run.root / path) for name, path in script.data.items()},
     }
-    return [_PLACEHOLDER.sub(lambda found: values[found.group(1)], word) for word in words]
+    if len(script.data) == 1:
+        values["data"] = str(run.root / next(iter(script.data.values())))
+    return [
+        _PLACEHOLDER.sub(lambda found: values.get(found.group(1), found.group()), word)
+        for word in words
+    ]
 
 
 def variables_of(

@@ -292,7 +292,13 @@ class _Relay:
         if not source.exists() or os.path.lexists(place):
             return {}
         if source.is_dir():
-            shutil.copytree(source, place, copy_function=_link_or_copy)
+            saves = set() if self._saves is None else set(self._saves.matches())
+            shutil.copytree(
+                source,
+                place,
+                copy_function=_link_or_copy,
+                ignore=lambda parent, names: [one for one in names if Path(parent, one) in saves],
+            )
         else:
             place.mkdir()
             _link_or_copy(str(source), str(place / source.name))

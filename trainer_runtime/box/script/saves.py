@@ -88,7 +88,7 @@ class Saves:
         if now < self._inspect_s and not settled:
             return None
         self._inspect_s = now + _INSPECT_EVERY_S
-        for place in self._newest() if settled else self._matches():
+        for place in self._newest() if settled else self.matches():
             seen = self._inspect(place, now)
             if seen is None or seen.handled:
                 continue
@@ -138,10 +138,10 @@ class Saves:
     def _newest(self) -> list[Path]:
         """Those that a restart may need: a program that saves faster than its saves are read is not
         held up at its end."""
-        return self._matches()[: self._saves.keep_latest or _NEWEST]
+        return self.matches()[: self._saves.keep_latest or _NEWEST]
 
-    def _matches(self) -> list[Path]:
-        """All of them, the newest first."""
+    def matches(self) -> list[Path]:
+        """All checkpoints that the program has now, the newest first."""
         pattern = os.path.join(glob.escape(str(self._base)), self._saves.path)
         found = glob.glob(pattern, recursive=True)[:_MOST_MATCHES]
         return sorted((Path(name) for name in found), key=_modified_ns, reverse=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 
@@ -37,7 +40,8 @@ class ScriptConfig:
     it is run in place. `source`: the folder that `code` is copied from, with the files that
     `code.json` of the run's folder lists. `resume`: words that are appended to continue, empty
     where the program reads the variables; None: it starts over. `python`: an interpreter whose
-    folder comes first on the search path.
+    folder comes first on the search path. `data`: paths of what the program reads, by the names of
+    the sources; relative ones are below the run's folder.
     """
 
     folder: str
@@ -48,6 +52,7 @@ class ScriptConfig:
     final: str | None
     stop_signal: str
     python: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fields: Fields) -> ScriptConfig:
@@ -61,4 +66,5 @@ class ScriptConfig:
             final=fields.find_text("final"),
             stop_signal=fields.text("stop_signal", "TERM"),
             python=fields.find_text("python"),
+            data=fields.text_map("data"),
         )

@@ -16,7 +16,7 @@ from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.framework_checks import framework_problems
 from trainmaster.plan.spec.model import GPT2_PRESETS, ModelSpec
-from trainmaster.plan.spec.script_checks import script_problems
+from trainmaster.plan.spec.script_checks import data_problems, script_problems
 from trainmaster.words.errors import Problem
 from trainmaster.words.secret_names import ACCEPTED, is_operators, name_problem
 
@@ -38,6 +38,8 @@ def problems(spec: TrainingSpec) -> list[Problem]:
     if spec.script is not None and spec.framework == "script":
         return [
             *script_problems(spec.script),
+            *data_problems(spec.script, spec.data.sources),
+            *_place_problems(spec),
             *_variable_problems(spec.env),
             *_secret_problems(spec),
             *_environment_problems(spec),

@@ -13,11 +13,10 @@ from trainmaster.plan.spec.annotations import (
     Width,
     setting,
 )
-from trainmaster.plan.spec.places import lands, only, such
+from trainmaster.plan.spec.places import lands, only
 
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf")
-_PROGRAMS = "the program reads its own data, which the command names"
 _PREFERENCES = "preferences are for trl's dpo, kto and reward"
 
 
@@ -33,15 +32,23 @@ class SourceSpec(Section):
             litgpt="shard names, val_loss/<source>",
             hf="shard names, val_loss/<source>",
             trl="val_loss/<source>",
+            script="{data.NAME} in the command",
         ),
     )
     path: FilePath = setting(
         ...,
         "A file or folder of the machine that launches, which is uploaded to the host, or as "
         "host:/path a file or folder of the host. Relative paths start at the spec's folder. "
-        "Hidden, empty and binary files in a folder are left out.",
+        "Hidden, empty and binary files in a folder are left out; with framework: script all but "
+        "caches and secrets travel as they are.",
         changes="never",
-        lands=lands(nanogpt="prepare", litgpt="prepare", hf="prepare", trl="datasets.load_dataset"),
+        lands=lands(
+            nanogpt="prepare",
+            litgpt="prepare",
+            hf="prepare",
+            trl="datasets.load_dataset",
+            script="{data} in the command",
+        ),
     )
     format: Literal["text", "jsonl", "parquet", "arrow", "hf", "tokens", "preference"] = setting(
         "text",
@@ -87,7 +94,7 @@ class DataSpec(Section):
             litgpt="prepare",
             hf="prepare",
             trl="datasets.load_dataset",
-            script=such("the command", lambda value: not value, "none", lacks=_PROGRAMS),
+            script="{data} in the command",
         ),
     )
     tokenizer: Text = setting(

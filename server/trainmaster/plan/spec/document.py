@@ -142,6 +142,7 @@ class TrainingSpec(Section):
             nanogpt="prepare, sampler",
             litgpt="data",
             hf="train_dataset, eval_dataset",
+            script="{data} in the command",
         ),
     )
     batch: BatchSpec = setting(

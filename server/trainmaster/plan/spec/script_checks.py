@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.plan.spec.script import SavesSpec, ScriptSpec
 from trainmaster.words.errors import Problem
 
 _NAMED = re.compile(r"\{(?:checkpoint|step)\}")
+_DATA = re.compile(r"\{data(?:\.[\w.-]+)?\}")
 _LONGEST_PATTERN = 500
 
 
@@ -24,6 +26,26 @@ def script_problems(script: ScriptSpec) -> Iterator[Problem]:
     yield from _resume_problems(script)
     if script.final is not None:
         yield from _within("final", script.final)
+
+
+def data_problems(script: ScriptSpec, sources: Sequence[SourceSpec]) -> Iterator[Problem]:
+    """Problems between what the command names and what `data` gives."""
+    named = set(_DATA.findall(" ".join([*script.command, *(script.resume or ())])))
+    known = {f"{{data.{source.name}}}": source for source in sources}
+    if len(sources) == 1:
+        known["{data}"] = sources[0]
+    for words in sorted(named - known.keys()):
+        listed = " or ".join(known) or "none: `data.sources` gives nothing"
+        yield _wrong("command", f"names {words}, which is not there.", f"Known is {listed}.")
+    used = [known[words] for words in named & known.keys()]
+    for index, source in enumerate(sources):
+        if source not in used:
+            yield Problem(
+                "INVALID_VALUE",
+                f"data.sources[{index}]",
+                f"`data.sources[{index}]` would travel, but the command does not name it.",
+                f"Put {{data.{source.name}}} where the program takes its path.",
+            )
 
 
 def _path_problems(script: ScriptSpec) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -83,9 +83,7 @@ def read_code(folder: Path, limit_bytes: float) -> CodeFolder:
         raise _missing(folder, "is not a folder" if folder.exists() else "does not exist")
     git = _Git(folder) if _is_in_repository(folder) else None
     try:
-        walked = islice(_walk(folder), _MOST_WALKED) if git is None else git.files()
-        named = sorted(set(walked))
-        found, secrets = _regular(folder, named)
+        found, secrets = regular_files(folder, None if git is None else git.files())
         _refuse_large(folder, found, limit_bytes)
         files = [_read(folder / name, name) for name in found]
     except OSError as error:
@@ -95,6 +93,17 @@ def read_code(folder: Path, limit_bytes: float) -> CodeFolder:
         return CodeFolder(files, None, None, "", left)
     commit, diff = git.commit(), git.diff()
     return CodeFolder(files, commit, git.is_dirty(), diff, left)
+
+
+def regular_files(folder: Path, named: Iterable[str] | None = None) -> tuple[list[str], list[str]]:
+    """The regular files that may travel of those that are `named`, else of all but caches; and
+    those with secrets. Links out of the folder and all else stay.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    names = islice(_walk(folder), _MOST_WALKED) if named is None else named
+    return _regular(folder, sorted(set(names)))
 
 
 class _Git:
@@ -178,7 +187,6 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _regular(folder: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The regular files that may travel, and those with secrets; links and others stay."""
     found, secrets = [], []
     for name in names:
         path = folder / name

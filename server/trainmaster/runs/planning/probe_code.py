@@ -15,31 +15,34 @@ from trainmaster.plan.facts import CodeFacts
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.script import ScriptSpec
 from trainmaster.runs.planning.code_folder import read_code
+from trainmaster.runs.planning.program_data import plain_name, read_data
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_folder import digest_of, files_at
 from trainmaster.words.errors import PlanError
 from trainmaster.words.settings import read_settings
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _FILLED_IN = re.compile(r"\{\w+\}")
 
 
 async def probe_code(
     workspace: Workspace, spec: TrainingSpec, script: ScriptSpec
 ) -> tuple[CodeFacts, Mapping[str, str]]:
-    """The program's folder as it is now, and the texts that travel with the run: `code.json` and
-    `code.diff`.
+    """The program's folder and its data as they are now, and the texts that travel with the run:
+    `code.json` and `code.diff`.
 
     Raises:
-        PlanError: `CODE_MISSING`, `CODE_TOO_LARGE`, `CODE_INCOMPLETE`, `COMMAND_NOT_FOUND`.
+        PlanError: `CODE_MISSING`, `CODE_TOO_LARGE`, `CODE_INCOMPLETE`, `COMMAND_NOT_FOUND`,
+            `DATA_MISSING`.
     """
+    data = await asyncio.to_thread(read_data, spec)
     if script.path.startswith(ON_BOX):
         place = Path(script.path.removeprefix(ON_BOX))
         if spec.host in HERE:
             _refuse_no_command(script, place)
-        return CodeFacts(path=script.path, in_place=True), {}
+        return CodeFacts(path=script.path, in_place=True, data=data), {}
     limit_bytes = read_settings(workspace.home).max_code_mib * 2**20
-    return await asyncio.to_thread(_read, spec, script, Path(script.path), limit_bytes)
+    facts, texts = await asyncio.to_thread(_read, spec, script, Path(script.path), limit_bytes)
+    return facts.model_copy(update={"data": data}), texts
 
 
 def _read(
@@ -59,9 +62,8 @@ def _read(
         total_bytes=found.size_bytes,
     )
     if spec.host not in HERE:
-        plain = _UNSAFE.sub("-", folder.name).strip("-")[:60] or "program"
         placed = {
-            "sent_as": f"code-{plain}-{found.digest[:12]}",
+            "sent_as": f"code-{plain_name(folder.name) or 'program'}-{found.digest[:12]}",
             "listing": digest_of(files_at(folder, names)),
         }
         facts = facts.model_copy(update=placed)

@@ -1,0 +1,86 @@
+"""What a program reads beside its own files: sources of the spec that travel as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.backends import HERE
+from trainmaster.plan.facts import ProgramData
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.plan.spec.data import SourceSpec
+from trainmaster.runs.planning.code_folder import regular_files
+from trainmaster.transfers.upload_folder import digest_of, files_at
+from trainmaster.words.errors import PlanError
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_MOST_FILES = 20_000
+
+
+def read_data(spec: TrainingSpec) -> tuple[ProgramData, ...]:
+    """The sources with the files that travel: none where they are on the host already.
+
+    Raises:
+        PlanError: `DATA_MISSING`, one is not there, has no files or too many of them.
+    """
+    return tuple(
+        _read(source, f"data.sources[{index}].path", is_here=spec.host in HERE)
+        for index, source in enumerate(spec.data.sources)
+    )
+
+
+def travelling(path: Path) -> tuple[Path, list[str]]:
+    """A folder and its files that may travel: of all but caches and secrets, or `path` alone.
+
+    Raises:
+        OSError: it is not there or can't be read.
+    """
+    if path.is_file():
+        return path.parent, regular_files(path.parent, [path.name])[0]
+    if not path.is_dir():
+        raise FileNotFoundError(2, "it does not exist")
+    return path, regular_files(path)[0]
+
+
+def plain_name(name: str) -> str:
+    """The name as a part of a folder's name in the cache."""
+    return _UNSAFE.sub("-", name).strip("-")[:60]
+
+
+def _read(source: SourceSpec, field: str, *, is_here: bool) -> ProgramData:
+    name = source.name or "main"
+    if source.path.startswith(ON_BOX) and not is_here:
+        return ProgramData(name=name, path=source.path)
+    path = Path(source.path.removeprefix(ON_BOX))
+    try:
+        folder, names = travelling(path)
+        files = files_at(folder, names)
+    except OSError as error:
+        raise _missing(field, source.path, error.strerror or "it can't be read") from error
+    if not 0 < len(files) <= _MOST_FILES:
+        what = (
+            f"{len(files):,} files are more than {_MOST_FILES:,}" if files else "nothing may travel"
+        )
+        raise _missing(field, source.path, what)
+    if is_here:
+        return ProgramData(name=name, path=source.path)
+    digest = digest_of(files)
+    return ProgramData(
+        name=name,
+        path=str(folder),
+        file=path.name if folder != path else None,
+        sent_as=f"data-{plain_name(path.name) or 'data'}-{digest[:12]}",
+        files=tuple((file.name, file.size_bytes) for file in files),
+        listing=digest,
+    )
+
+
+def _missing(field: str, path: str, problem: str) -> PlanError:
+    return PlanError(
+        "DATA_MISSING",
+        f"`{field}` is {path!r}: {problem}.",
+        "Give the path of a file, or of a folder with files, that can be read; leave what is "
+        "larger on the host and name it as host:/path.",
+        field=field,
+    )
