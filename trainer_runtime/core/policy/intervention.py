@@ -26,6 +26,7 @@ OUT_OF_MEMORY = frozenset({"cuda_oom", "host_oom"})
 # machines may cure (the network, a disk that others fill).
 DETERMINISTIC = frozenset(
     {
+        "arguments_refused",
         "bitsandbytes_cuda_setup",
         "chat_template_missing",
         "checkpoint_shape_mismatch",

@@ -113,6 +113,9 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Or use fewer loader workers, or "
         "torch.multiprocessing.set_sharing_strategy('file_system').",
     ),
+    "arguments_refused": (
+        "Compare the arguments in the spec with those that the program's `--help` lists.",
+    ),
     "chat_template_missing": (
         "Name a tokenizer with a chat template (data.tokenizer), such as that of the model's "
         "instruct version, or give plain text.",
@@ -126,6 +129,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "package_missing": (
         "Install it on the host, or set `environment: auto`, which builds an environment with it.",
+        "A module of the program itself travels with its folder unless git leaves it out.",
     ),
     "package_mismatch": (
         "Install compatible versions (see the plan's requirements.txt), or set "

@@ -15,6 +15,7 @@ CRASHES = frozenset(
         "disk_quota",
         "io_error",
         "too_many_open_files",
+        "arguments_refused",
         "chat_template_missing",
         "pad_token_missing",
         "data_malformed",

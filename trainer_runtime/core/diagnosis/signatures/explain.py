@@ -51,11 +51,12 @@ EXPLANATIONS: dict[str, str] = {
     "framework_settings": "The framework rejects an incompatible combination of settings.",
     "tracker_no_credentials": "The tracker (wandb, neptune, comet, clearml) did not start: its key "
     "is missing or invalid.",
+    "arguments_refused": "The program does not take the arguments that it was started with.",
     "chat_template_missing": "The tokenizer has no chat template, by which conversations become "
     "text.",
     "pad_token_missing": "The tokenizer has no token that fills batches of unequal length.",
     "data_malformed": "A file of data is not the JSON that it should be.",
-    "package_missing": "A package that the framework needs is not installed.",
+    "package_missing": "A package that the training needs is not installed.",
     "package_mismatch": "Two installed packages are incompatible: one needs another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "
     "scheduler, or a manual cancel.",

@@ -92,6 +92,31 @@ SIGNATURES = (
         confidence=0.9,
     ),
     signature(
+        "package_missing/other",
+        "modulenotfounderror+named",
+        rf"ModuleNotFoundError: No module named '(?!{_PACKAGES}\b|triton\b|flash_attn)[\w.]+'",
+        unless=_WARNED,
+        retryable=True,
+        confidence=0.85,
+    ),
+    signature(
+        "arguments_refused/parser",
+        "error+unrecognized+arguments|error+arguments+required|error+argument+invalid"
+        "|error+argument+expected|error+parser+key|error+key+accepted|arguments+used+hfargumentparser"
+        "|such+option|missing+option|unknown+command+line+flag|could+override|key+struct",
+        r"[\w.\-/]+: error: (?:unrecognized arguments: |the following arguments are required: "
+        r"|argument \S+: (?:invalid|expected|not allowed|ignored))"
+        r"|error: (?:Parser key \"|Key '[^']+' is required|Option '[^']+' is not accepted"
+        r"|Unrecognized arguments: )"
+        r"|Some specified arguments are not used by the HfArgumentParser"
+        r"|Error: (?:No such option: |Missing option ')"
+        r"|FATAL Flags parsing error:|Unknown command line flag '"
+        r"|Could not override '|Key '[^']+' is not in struct",
+        head=Head.WORDS,
+        unless=_WARNED,
+        confidence=0.9,
+    ),
+    signature(
         "package_missing/flash_attn",
         "flash+attn+named|flashattention+toggled|flash+attn+installed|flash+attention+installed",
         r"No module named 'flash_attn'"
