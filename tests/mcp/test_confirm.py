@@ -219,6 +219,19 @@ def test_an_answer_is_not_taken_for_a_price_that_rose_meanwhile(shop: Shop) -> N
     assert shop.sold == ["elicitation"]
 
 
+def test_who_declined_is_not_asked_again_for_another_price(shop: Shop) -> None:
+    shop.prices = [3.0, 4.0]
+
+    async def scenario() -> None:
+        async with shop.client("2026-07-28", saying(ElicitResult(action="decline"))) as client:
+            assert (await error_of(client, "buy")).startswith("CONFIRMATION_DECLINED: ")
+        assert await shop.approve_all() == []
+
+    anyio.run(scenario)
+    assert shop.asked == ["Rent a for 3.00 USD."]
+    assert shop.sold == []
+
+
 def test_an_answer_that_is_sent_again_buys_nothing(shop: Shop) -> None:
     async def scenario() -> None:
         async with shop.client("2026-07-28", saying(_YES)) as client:

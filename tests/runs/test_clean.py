@@ -20,6 +20,12 @@ from trainer_runtime.core.files.durable import is_locked
 from trainmaster.mcp import build_server
 
 
+def wait_until_idle(folder: Path) -> None:
+    """Until nothing is written there any more, by which a quote would become another."""
+    lock = RunFolder(folder).supervisor_lock
+    wait_until(lambda: not is_locked(lock), "the supervisor's end")
+
+
 @pytest.mark.slow
 def test_a_run_is_cleaned_when_its_user_agrees_to_what_goes(
     environment: dict[str, str], tmp_path: Path
@@ -41,6 +47,7 @@ def test_a_run_is_cleaned_when_its_user_agrees_to_what_goes(
             run = (await answer_of(client, "launch", spec=spec))["run_id"]
             folder = Path(environment["TRAINMASTER_HOME"]) / "debug" / "runs" / run
             await wait_for(client, run, "completed")
+            wait_until_idle(folder)
             assert "BAD_ARGUMENT" in await error_of(client, "clean_run", run_id=run, keep="logs")
             assert asked == []
             wanted = {"run_id": run, "keep": ["final"]}
@@ -55,9 +62,9 @@ def test_a_run_is_cleaned_when_its_user_agrees_to_what_goes(
             assert "CONFIRMATION_REQUIRED" in await error_of(client, "clean_run", run_id=run)
             other = (await answer_of(client, "launch", spec=spec))["run_id"]
             await wait_for(client, other, "completed")
-            left = RunFolder(folder.with_name(other))
-            wait_until(lambda: not is_locked(left.supervisor_lock), "the supervisor's end")
-            rmtree(left.root)  # what is left is that it can be resumed
+            left = folder.with_name(other)
+            wait_until_idle(left)
+            rmtree(left)  # what is left is that it can be resumed
             assert "CONFIRMATION_REQUIRED" in await error_of(client, "clean_run", run_id=other)
 
     anyio.run(scenario)

@@ -148,19 +148,25 @@ class _Asking:
     ) -> tuple[str, ElicitationResult[Agreement] | None]:
         """The answer that came with this call and the quote that it is about.
 
-        Raises: _Question, where none came, or the quote is another by now.
+        Raises: _Question, where none came, or what was agreed to is another quote by now. Who
+            declined is not asked again.
         """
         asked = self._context.request_state
         answer = (self._context.input_responses or {}).get(_KEY)
         shown = self._records.find(asked) if asked else None
-        if shown is None or not shown.covers(quote) or not isinstance(answer, ElicitResult):
+        if shown is None or not isinstance(answer, ElicitResult):
             raise _Question(_question(quote, quote_id))
-        return shown.id, _understood(answer)
+        understood = _understood(answer)
+        if not shown.covers(quote):
+            if _agrees(understood):
+                raise _Question(_question(quote, quote_id))
+            self._records.withdraw(quote_id, time.time())
+        return shown.id, understood
 
     def _take(self, quote: Quote, quote_id: str, answer: ElicitationResult[Agreement]) -> str:
         from trainmaster.machines.approvals import confirmation_required
 
-        if not isinstance(answer, AcceptedElicitation) or not answer.data.agree:
+        if not _agrees(answer):
             self._records.withdraw(quote_id, time.time())
             raise _declined(quote)
         taken = self._records.take_answer(quote_id, quote, "elicitation", time.time())
@@ -186,6 +192,10 @@ def _understood(answer: ElicitResult) -> ElicitationResult[Agreement] | None:
         return AcceptedElicitation(data=Agreement.model_validate(answer.content))
     except ValueError:
         return None
+
+
+def _agrees(answer: ElicitationResult[Agreement] | None) -> bool:
+    return isinstance(answer, AcceptedElicitation) and answer.data.agree
 
 
 def _declined(quote: Quote) -> SpendError:
