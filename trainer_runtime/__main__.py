@@ -62,6 +62,18 @@ def _supervised(_options: Options) -> int:
     return _print(supervised(sys.stdin.read()))
 
 
+def _cancel(options: Options) -> int:
+    import signal
+
+    from trainer_runtime.box.files.layout import RunFolder
+    from trainer_runtime.box.supervise.job import cancel_job, signal_job
+
+    run = RunFolder(_folder(options))
+    if options.signal is None:
+        return _print({"found": cancel_job(run)})
+    return _print({"found": signal_job(run, signal.Signals[options.signal])})
+
+
 def _hold(options: Options) -> int:
     from trainer_runtime.box.processes.hold import hold
 
@@ -231,6 +243,14 @@ COMMANDS = {
     "start": Command("make sure that a supervisor runs, detached", _start, (_RUN,)),
     "supervised": Command(
         "which runs that standard input names have a supervisor", _supervised, ()
+    ),
+    "cancel": Command(
+        "end a run's supervisor and all that it keeps running, at once",
+        _cancel,
+        (
+            _argument("--signal", metavar="NAME", help="send this to the supervisor instead"),
+            _argument("run"),
+        ),
     ),
     "hold": Command(
         "run one attempt's trainer (the supervisor calls it)",

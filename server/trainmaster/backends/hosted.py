@@ -111,15 +111,15 @@ class HostedBackend(
         await self._put_json(run_id, ".alerts.json", {"v": 1, **given}, mode=0o600)
 
     async def start(self, run_id: str) -> bool:
-        started = await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
+        started = await self._launcher.submit(self._host, await self.folder(run_id))
         with suppress(HostError):  # else the next command that needs it sends it
             await self._host.place_runtime()
         return started
 
     async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
         by_folder = {await self.folder(run_id): run_id for run_id in run_ids}
-        living = await self._launcher.supervised(self._host, list(by_folder))
-        return frozenset(by_folder[folder] for folder in living)
+        jobs = await self._launcher.jobs(self._host, list(by_folder))
+        return frozenset(by_folder[folder] for folder in jobs)
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:

@@ -14,6 +14,7 @@ from support.kaggle.fake_client import FakeKaggle
 
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.kaggle.client import KernelPush, Pushed
+from trainmaster.backends.launchers import Job, JobState, ProcessLauncher
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.words.errors import HostError
 
@@ -77,23 +78,21 @@ class RecordingHost(LocalHost):
             self._note(" ".join(command))
 
 
-class RecordingLauncher:
+class RecordingLauncher(ProcessLauncher):
     """Notes that a supervisor is to be started, and starts none. `living`: the folders of runs
     that have one."""
-
-    name = "process"
 
     def __init__(self, written: list[str]) -> None:
         self.living: set[str] = set()
         self._written = written
 
-    async def ensure_supervisor(self, host: Host, folder: str) -> bool:
+    async def submit(self, host: Host, folder: str) -> bool:
         self._written.append(f"{host.name}: supervisor {folder}")
         return True
 
-    async def supervised(self, host: Host, folders: Sequence[str]) -> frozenset[str]:
+    async def jobs(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
         self._written.append(f"{host.name}: which of {len(folders)} are supervised")
-        return frozenset(folders) & self.living
+        return {folder: Job(JobState.RUNNING) for folder in folders if folder in self.living}
 
 
 class RecordingKaggle(FakeKaggle):

@@ -98,7 +98,7 @@ def session_members(leader: ProcessIdentity) -> list[ProcessIdentity]:
     if not is_alive(leader):
         return []
     found = []
-    for pid in _pids():
+    for pid in process_ids():
         fields = _stat(pid)
         if fields is None or int(fields[_SESSION_FIELD]) != leader.pid:
             continue
@@ -114,7 +114,7 @@ def descendants(pid: int) -> list[ProcessIdentity]:
     Whose parent has gone is among them only where `pid` adopts orphans.
     """
     children: dict[int, list[int]] = {}
-    for other in _pids():
+    for other in process_ids():
         fields = _stat(other)
         if fields is not None:
             children.setdefault(int(fields[_PARENT_FIELD]), []).append(other)
@@ -140,7 +140,7 @@ def carriers(marker: str) -> list[ProcessIdentity]:
     """The live processes with `marker` (`NAME=value`) in the environment they were started with."""
     wanted = marker.encode()
     found = []
-    for pid in _pids():
+    for pid in process_ids():
         process = identify(pid)
         if process is None:
             continue
@@ -153,7 +153,8 @@ def carriers(marker: str) -> list[ProcessIdentity]:
     return found
 
 
-def _pids() -> Iterator[int]:
+def process_ids() -> Iterator[int]:
+    """The pids of all processes that are seen from here."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 

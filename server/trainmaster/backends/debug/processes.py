@@ -55,6 +55,10 @@ class SimulatedProcesses:
         if attempt in self._trainers:
             self._trainers[attempt].killed.set()
 
+    def kill_all(self) -> None:
+        for trainer in self._trainers.values():
+            trainer.killed.set()
+
     def _lives(self, attempt: int) -> bool:
         if attempt in self._trainers:
             return self._trainers[attempt].is_alive()

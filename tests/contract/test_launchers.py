@@ -1,0 +1,127 @@
+"""One suite for every launcher: jobs are submitted, found, signalled and cancelled alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.box.scripted_processes import CONFIG
+from support.runs.running_run import own_run_id, run_async, wait_until
+
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.processes.hold import marker
+from trainer_runtime.box.processes.identity import carriers
+from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainmaster.backends.debug import InProcessLauncher
+from trainmaster.backends.debug.trainer import thread_name
+from trainmaster.backends.hosts import LocalHost
+from trainmaster.backends.launchers import Job, JobState, Launcher, ProcessLauncher
+from trainmaster.words.assets import find_assets
+from trainmaster.words.errors import HostError
+
+RUN = own_run_id("job")
+ABSENT, RUNNING = Job(JobState.ABSENT), Job(JobState.RUNNING)
+# A preparation that does not end; a simulated trainer whose steps do not.
+SETUP = "exec sleep 3600\n"
+VARIABLES = {"TRAINMASTER_STEP_S": "3600"}
+
+
+def _data(folder: Path) -> dict[str, Any]:
+    """The configuration of data that would be prepared, after the setup script."""
+    corpus = folder.with_name("corpus")
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("some text")
+    source = Source("main", str(corpus), list_files(corpus))
+    return {
+        "sources": [{"name": "main", "path": str(corpus), "format": "text"}],
+        "tokenizer": "byte",
+        "seq_len": 16,
+        "fingerprint": fingerprint([source], "byte", 16),
+        "cache_dir": str(folder.with_name("cache")),
+        "skip": [],
+    }
+
+
+class Submitted:
+    """A run's folder on a host, and the launcher that holds its supervisor."""
+
+    def __init__(self, launcher: Launcher, host: LocalHost, folder: Path) -> None:
+        self.launcher, self.host, self.run = launcher, host, RunFolder(folder)
+        self.folder, self.other = str(folder), str(folder.with_name("never-placed-abc234"))
+        folder.mkdir(parents=True)
+        config = {**CONFIG, "run_id": folder.name, "env": VARIABLES, "data": _data(folder)}
+        config["environment"] = {"mode": "existing", "modules": [], "bound": {}, "setup": True}
+        (folder / "trainer_runtime").symlink_to(find_assets().runtime)
+        self._write("config.json", {**config, "compute": {"device": "cpu", "processes": 1}})
+        self._write("desired.json", {"v": 1, "state": "running", "generation": 1})
+        (folder / "setup.sh").write_text(SETUP)
+
+    def _write(self, name: str, document: dict[str, Any]) -> None:
+        (self.run.root / name).write_text(json.dumps(document))
+
+    @property
+    def left(self) -> list[object]:
+        """What the first attempt keeps running."""
+        threads = [one for one in threading.enumerate() if one.name == thread_name(RUN, 1)]
+        return [*threads, *carriers(marker(RUN, 1))]
+
+    async def submit(self) -> bool:
+        return await self.launcher.submit(self.host, self.folder)
+
+    async def cancel(self) -> bool:
+        return await self.launcher.cancel(self.host, self.folder)
+
+    async def state(self) -> Job:
+        return await self.launcher.state(self.host, self.folder)
+
+
+@pytest.fixture(params=[ProcessLauncher, InProcessLauncher])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Submitted]:
+    host = LocalHost("box", tmp_path)
+    made = Submitted(request.param(), host, tmp_path / "runs" / RUN)
+    yield made
+    asyncio.run(made.cancel())
+
+
+def test_a_job_is_submitted_once_found_among_others_and_cancelled_with_all_it_runs(
+    job: Submitted,
+) -> None:
+    async def work() -> None:
+        assert await job.state() == ABSENT
+        assert await job.cancel() is False
+        assert [await job.submit() for _ in range(3)] == [True, False, False]
+        assert await job.state() == RUNNING
+        found = await job.launcher.jobs(job.host, [job.other, job.folder])
+        assert found == {job.folder: RUNNING}
+        wait_until(lambda: job.left, "the attempt's own process")
+        assert await job.cancel() is True
+        assert await job.state() == ABSENT
+        wait_until(lambda: not job.left, "the end of all that it ran")
+        assert await job.submit() is True
+        assert await job.state() == RUNNING
+
+    run_async(work)
+
+
+def test_a_signal_reaches_the_supervisor_where_jobs_take_signals(job: Submitted) -> None:
+    async def work() -> None:
+        if not job.launcher.abilities.signals:
+            with pytest.raises(HostError) as refused:
+                await job.launcher.signal(job.host, job.folder, signal.SIGKILL)
+            assert refused.value.code == "UNSUPPORTED"
+            return
+        assert await job.launcher.signal(job.host, job.folder, signal.SIGKILL) is False
+        await job.submit()
+        wait_until(lambda: job.left, "the attempt's own process")
+        assert Path(job.launcher.log_path(job.folder)).exists()
+        assert await job.launcher.signal(job.host, job.folder, signal.SIGKILL) is True
+        while await job.state() != ABSENT:
+            await asyncio.sleep(0.01)
+
+    run_async(work)

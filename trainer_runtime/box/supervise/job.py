@@ -1,0 +1,82 @@
+"""A run's job on this machine, from outside: its supervisor, and all that it keeps running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.processes.hold import marker
+from trainer_runtime.box.processes.identity import (
+    ProcessIdentity,
+    carriers,
+    descendants,
+    identify,
+    process_ids,
+    send,
+)
+
+_ENDS_WITHIN_S = 10.0
+_POLL_S = 0.01
+
+
+def signal_job(run: RunFolder, number: signal.Signals) -> bool:
+    """Signal the run's supervisor; False where it has none."""
+    supervisor = find_supervisor(run)
+    return supervisor is not None and send(supervisor, number)
+
+
+def cancel_job(run: RunFolder) -> bool:
+    """Kill the run's supervisor and all that runs for its newest attempt; False where nothing does.
+
+    Repeated until nothing is left: what is killed may just have started another process.
+    """
+    found = False
+    deadline = time.monotonic() + _ENDS_WITHIN_S
+    while (doomed := _processes(run)) and time.monotonic() < deadline:
+        found = True
+        for process in doomed:
+            send(process, signal.SIGKILL)
+        time.sleep(_POLL_S)
+    return found
+
+
+def find_supervisor(run: RunFolder) -> ProcessIdentity | None:
+    """The process that supervises the run on this machine."""
+    root = run.root.resolve()
+    for pid in process_ids():
+        process = identify(pid)
+        if process is not None and _supervised_by(pid) == root:
+            return process
+    return None
+
+
+def _processes(run: RunFolder) -> list[ProcessIdentity]:
+    supervisor = find_supervisor(run)
+    found = [] if supervisor is None else [supervisor, *descendants(supervisor.pid)]
+    for number in _attempts(run)[-1:]:  # an earlier supervisor's is not among the descendants
+        found += carriers(marker(run.run_id, number))
+    return found
+
+
+def _supervised_by(pid: int) -> Path | None:
+    """The folder that a process supervises, by its command line; None for any other process."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        at = words.index(b"supervise")
+        if words[at - 1] != b"trainer_runtime":
+            return None
+        folder = os.fsdecode(words[at + 1]) or "."
+        return Path(os.readlink(f"/proc/{pid}/cwd"), folder).resolve()
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _attempts(run: RunFolder) -> list[int]:
+    try:
+        names = os.listdir(run.root / "attempts")
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())
