@@ -74,6 +74,7 @@ class HostedBackend(
         self._host = host
         self._recorded = recorded
         self._multiplexed = multiplexed
+        self._polled = PolledFollower(host, self.folder)  # holds no connection, so it is kept
         self._launcher = launcher
         self.name = host.name
         self.launcher_name = launcher.name
@@ -123,8 +124,10 @@ class HostedBackend(
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:
-        kind = MultiplexedFollower if self._multiplexed else PolledFollower
-        follower = kind(self._host, self.folder)
+        if not self._multiplexed:
+            yield self._polled
+            return
+        follower = MultiplexedFollower(self._host, self.folder)
         try:
             yield follower
         finally:

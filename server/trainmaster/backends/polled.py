@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from trainer_runtime.core.files.compacted import (
     LARGEST_ARCHIVE_BYTES,
@@ -23,8 +23,10 @@ from trainer_runtime.core.protocol.followed_files import (
     REPLACED_IN_ATTEMPT,
     REPLACED_IN_RUN,
 )
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import Host
+from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.refusals import UnusableDataError
 
 _CHUNK_BYTES = 8 << 20
@@ -37,28 +39,24 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 class PolledFollower:
     """Detects a truncated file by its length, a regrown one by the bytes before the cursor.
 
-    `folder` returns the folder of a run on the host.
+    `folder` returns the folder of a run on the host. Where each copy ends is read once for a
+    `Followed`, whose caller holds the host's lock or knows that no other process had it since.
     """
 
     def __init__(self, host: Host, folder: Callable[[str], Awaitable[str]]) -> None:
         self._host = host
         self._folder = folder
         self._waits_since: dict[str, float] = {}
+        self._known: dict[str, _Known] = {}
 
     async def copy_new(self, placements: Mapping[str, Followed]) -> News:
         news = News()
-        free = asyncio.Semaphore(_RUNS_AT_A_TIME)
-
-        async def copy(run_id: str, followed: Followed) -> None:
-            async with free:
-                try:
-                    await self._copy_run(run_id, followed, news)
-                except OSError:
-                    news.failed.add(run_id)
-                except UnusableDataError as error:
-                    news.refused[run_id] = (error.code, error.reason)
-
-        copies = [asyncio.create_task(copy(*placement)) for placement in placements.items()]
+        self._known = {run_id: one for run_id, one in self._known.items() if run_id in placements}
+        left = iter(placements.items())
+        copies = [
+            asyncio.create_task(self._copy_some(left, news))
+            for _ in range(min(_RUNS_AT_A_TIME, len(placements)))
+        ]
         try:
             await asyncio.gather(*copies)  # the first that fails ends the others
         finally:
@@ -70,9 +68,24 @@ class PolledFollower:
     async def close(self) -> None:
         return
 
-    async def _copy_run(self, run_id: str, followed: Followed, news: News) -> None:
+    async def _copy_some(self, left: Iterator[tuple[str, Followed]], news: News) -> None:
+        """Copy one run after the other, beside others that take from the same ones."""
+        for run_id, followed in left:
+            known = self._known.pop(run_id, None)
+            try:
+                if known is None or known.followed is not followed:
+                    known = _Known(followed, await self._folder(run_id), followed.writer())
+                await self._copy_run(run_id, known, news)
+            except OSError:
+                news.failed.add(run_id)
+            except UnusableDataError as error:
+                news.refused[run_id] = (error.code, error.reason)
+            else:
+                self._known[run_id] = known
+
+    async def _copy_run(self, run_id: str, known: _Known, news: News) -> None:
         """Copy the journal last, up to its size before the other files were read."""
-        copy = _Copy(self._host, await self._folder(run_id), run_id, followed, news)
+        copy, followed = _Copy(self._host, run_id, known, news), known.followed
         journal_end = await self._host.size(f"{copy.folder}/{JOURNAL}")
         names = await self._host.names(f"{copy.folder}/attempts")
         numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
@@ -104,14 +117,21 @@ class PolledFollower:
         return time.monotonic() - since > _LONGEST_WAIT_S
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A run that is followed; `writer` knows where its copies end."""
+
+    followed: Followed
+    folder: str
+    writer: MirrorWriter
+
+
 class _Copy:
     """One pass over one run."""
 
-    def __init__(
-        self, host: Host, folder: str, run_id: str, followed: Followed, news: News
-    ) -> None:
-        self.folder = folder
-        self.writer = followed.writer()
+    def __init__(self, host: Host, run_id: str, known: _Known, news: News) -> None:
+        self.folder = known.folder
+        self.writer = known.writer
         self._host = host
         self._run_id = run_id
         self._news = news
@@ -121,6 +141,9 @@ class _Copy:
         """Copy what follows the mirror's end; whether nothing is left.
 
         A possible beginning of a secret is left to the next pass, except in a `final` file.
+
+        Raises:
+            OSError: it can't be written, or another process has written to the copy.
         """
         size = await self._host.size(f"{self.folder}/{name}") if end is None else end
         if size is None:
@@ -130,6 +153,8 @@ class _Copy:
         begin = self.writer.size(name)
         if size <= begin:
             return True
+        if self.writer.mirror.size(name) != begin:
+            raise OSError(f"the copy of {name} has another length than this process gave it")
         asked = min(_CHUNK_BYTES, size - begin)
         data = await self._beyond(name, begin, asked)
         if data is None:

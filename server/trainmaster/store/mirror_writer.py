@@ -112,6 +112,7 @@ class MirrorWriter:
         masked = data if mask is None else mask.apply(data, final=True)
         self._refuse_beyond_room(len(masked), grows=False)
         self.mirror.replace(name, masked, mtime_ns)
+        self._sizes[name] = len(masked)
 
     def rotate(self, name: str, inode: int | None) -> str | None:
         """Rename the copy of a file whose original was replaced, and begin an empty copy.

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Follower
+from trainmaster.sync.kept_passes import forget_passes
 from trainmaster.sync.last_pass import ask_for_pass, last_pass
 from trainmaster.sync.passes import Passes
 from trainmaster.sync.workspace import Workspace
@@ -103,6 +104,7 @@ class Following:
                 self._ask()
                 await asyncio.sleep(POLL_S)
                 continue
+            forget_passes(lock)
             passes = Passes(self._workspace, self._host, self._awaited)
             self._is_own = True
             try:
@@ -151,7 +153,7 @@ async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S
         lock = try_lock(workspace.home.follower_lock(host))
         if lock is not None:
             try:
-                await _pass_alone(workspace, host, bound_s)
+                await _pass_alone(workspace, host, lock, bound_s)
             finally:
                 os.close(lock)
             return
@@ -189,15 +191,16 @@ async def _wait_for_lock(home: Home, host: str) -> int:
                 retryable=True,
             )
         await asyncio.sleep(0.05)
+    forget_passes(lock)
     return lock
 
 
-async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
+async def _pass_alone(workspace: Workspace, host: str, lock: int, bound_s: float) -> None:
     last = last_pass(workspace.home, host)
     has_just_failed = last.error is not None and time.time() - last.t < _RECENTLY_S
     again_s = _CLIENT_STARTS_S if host == KAGGLE else _CATCH_UP_S
     bound_s = min(bound_s, again_s if has_just_failed else _OWN_PASS_S)
-    passes = Passes(workspace, host)
+    passes = workspace.kept_passes.take(host, lock) or Passes(workspace, host)
     try:
         async with (
             asyncio.timeout(bound_s),
@@ -209,3 +212,5 @@ async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
         passes.timed_out(bound_s)
     except Exception as error:
         passes.survived(error)
+    else:
+        workspace.kept_passes.keep(host, lock, passes)

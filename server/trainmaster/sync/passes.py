@@ -21,6 +21,8 @@ from trainmaster.words.errors import HostError
 _INGEST_EVERY_S = 10.0
 # How often a rebuild that was killed is continued.
 _REBUILD_EVERY_S = 10.0
+# After so long, settings and where each copy ends are read again.
+_GOES_ON_FOR_S = 60.0
 _Placement = tuple[str, int]
 
 
@@ -56,6 +58,21 @@ class Passes:
         self._total = TotalQuota(workspace.home)
         self._rebuild_begun = -math.inf
         self.has_written = False
+        # Whether the newest pass left nothing that these alone know of, and the database after it.
+        self.is_whole = False
+        self._written = self._version()
+        self._since = time.monotonic()
+
+    def may_go_on(self) -> bool:
+        """Whether another call may go on with these, which then answer for it: the newest pass left
+        nothing, and what they know of the database is all that is in it."""
+        self._started, self._passes = None, 0
+        is_recent = time.monotonic() - self._since < _GOES_ON_FOR_S
+        return self.is_whole and is_recent and self._version() == self._written
+
+    def _version(self) -> tuple[object, ...]:
+        metrics = self._workspace.metrics
+        return metrics, metrics.replay_due, *metrics.version()
 
     async def make(self, follower: Follower) -> bool:
         """Copy what is new of all open runs, and ingest it; True if there is more right now.
@@ -66,6 +83,7 @@ class Passes:
             HostError: the host can't be reached; what came before that is ingested.
         """
         self._started = time.time() if self._started is None else self._started
+        self.is_whole = False
         takes_all = self._takes_all()
         self._read_open_runs()
         try:
@@ -87,6 +105,8 @@ class Passes:
                 record_pass(home, self._host, t=self._started, skew_s=self._skew_s)
                 self._ingested_t = self._started
             self._started = None
+            self.is_whole = not (self._copied or news.failed or news.refused)
+            self._written = self._version()
         return news.more or ended
 
     def failed(self, error: HostError) -> None:

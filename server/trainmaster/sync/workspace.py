@@ -14,6 +14,7 @@ from trainmaster.store.host_record import HostRecord
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.private_home import open_home
+from trainmaster.sync.kept_passes import KeptPasses
 from trainmaster.words.paths import Home
 from trainmaster.words.policy import UNBOUND, Policy
 
@@ -29,6 +30,7 @@ class Workspace:
         self.policy_now: Callable[[], Policy] = lambda: UNBOUND
         self.control = Control(home.control_db)
         self.mirror = Mirror(home.mirror)
+        self.kept_passes = KeptPasses()
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
 

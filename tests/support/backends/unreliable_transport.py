@@ -50,9 +50,12 @@ class PartingHost(LocalHost):
         return self.interpreter
 
     async def root(self) -> str:
-        if self.away:
-            raise HostError("HOST_UNREACHABLE", "It does not answer.", "Wait.", retryable=True)
+        self._check()
         return await super().root()
+
+    async def size(self, path: str) -> int | None:
+        self._check()
+        return await super().size(path)
 
     def stream(self, command: Sequence[str], *, folder: str) -> AbstractAsyncContextManager[Stream]:
         if self.command is not None:
@@ -63,11 +66,14 @@ class PartingHost(LocalHost):
 
     @asynccontextmanager
     async def _parting(self, running: AbstractAsyncContextManager[Stream]) -> AsyncIterator[Stream]:
-        if self.away:
-            raise HostError("HOST_UNREACHABLE", "It does not answer.", "Wait.", retryable=True)
+        self._check()
         self.streams += 1
         async with running as stream:
             yield _PartingStream(self, stream)
+
+    def _check(self) -> None:
+        if self.away:
+            raise HostError("HOST_UNREACHABLE", "It does not answer.", "Wait.", retryable=True)
 
 
 class _PartingStream:
