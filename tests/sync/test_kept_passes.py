@@ -124,6 +124,6 @@ def test_a_call_without_news_reads_no_copy_again(
 ) -> None:
     ours, _ = workspaces
     refresh(ours)
-    run.mirror.path(EVENTS).unlink()  # a pass that began anew would see it, and copy it again
+    run.mirror.path(EVENTS).unlink()  # a new pass would see it, and copy it again
     refresh(ours)
     assert run.mirrored(EVENTS) == b""

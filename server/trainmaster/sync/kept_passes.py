@@ -15,7 +15,7 @@ class KeptPasses:
     """The passes of this process, by host.
 
     They count as long as no other process has held the host's follower lock: the lock's file holds
-    the mark of the process that keeps passes, and whoever takes the lock without them removes it.
+    the mark of the process that keeps passes, and one that takes the lock without them removes it.
     """
 
     def __init__(self) -> None:
@@ -23,13 +23,13 @@ class KeptPasses:
         self._kept: dict[str, Passes] = {}
 
     def take(self, host: str, lock: int) -> Passes | None:
-        """Those of a host, for the holder of its lock; None where it has to begin anew.
+        """Those of a host, for the holder of its lock; None where it has to make new ones.
 
         Raises:
             OSError: the lock's file can't be used.
         """
         passes = self._kept.pop(host, None)
-        if passes is not None and self._is_marked(lock) and passes.may_go_on():
+        if passes is not None and self._is_marked(lock) and passes.may_continue():
             return passes
         forget_passes(lock)
         return None
@@ -38,7 +38,7 @@ class KeptPasses:
         """Keep what left nothing to do, while the lock is still held."""
         if not passes.is_whole:
             return
-        with suppress(OSError):  # a full disk: the next call begins anew
+        with suppress(OSError):  # a full disk: the next call starts from the beginning
             if not self._is_marked(lock):
                 os.pwrite(lock, self._mark, 0)
             self._kept[host] = passes
@@ -48,7 +48,7 @@ class KeptPasses:
 
 
 def forget_passes(lock: int) -> None:
-    """Note in a follower lock that its holder begins anew: no kept passes count any more.
+    """Note in a follower lock that its holder makes new passes: none that are kept count any more.
 
     Raises:
         OSError: the lock's file can't be used.

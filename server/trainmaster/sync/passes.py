@@ -22,7 +22,7 @@ _INGEST_EVERY_S = 10.0
 # How often a rebuild that was killed is continued.
 _REBUILD_EVERY_S = 10.0
 # After so long, settings and where each copy ends are read again.
-_GOES_ON_FOR_S = 60.0
+_KEPT_FOR_S = 60.0
 _Placement = tuple[str, int]
 
 
@@ -63,11 +63,11 @@ class Passes:
         self._written = self._version()
         self._since = time.monotonic()
 
-    def may_go_on(self) -> bool:
-        """Whether another call may go on with these, which then answer for it: the newest pass left
-        nothing, and what they know of the database is all that is in it."""
+    def may_continue(self) -> bool:
+        """Whether another call may continue with these, which then answer for it: the newest pass
+        left nothing, and what they know of the database is all that is in it."""
         self._started, self._passes = None, 0
-        is_recent = time.monotonic() - self._since < _GOES_ON_FOR_S
+        is_recent = time.monotonic() - self._since < _KEPT_FOR_S
         return self.is_whole and is_recent and self._version() == self._written
 
     def _version(self) -> tuple[object, ...]:
