@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
 import shutil
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
-from support.backends.ssh_hosts import Sshd
-from support.box.foreign_program import program_spec, with_data, write_program
-from support.runs.running_run import LONGEST_S, CommandLine, wait_until
-from support.train.preference_data import save_tiny_model
-
-from trainer_runtime.box.processes.open_files import pids
+from support.box.foreign_program import (
+    TRAINER,
+    committed,
+    kill_program,
+    program_spec,
+    saved_at,
+    standing,
+    started,
+    trainer_spec,
+    with_data,
+    write_program,
+)
+from support.runs.running_run import LONGEST_S, CommandLine
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def here(home: Path) -> CommandLine:
-    """`trainmaster` with this machine as its host."""
-    return CommandLine(home, "local", home / "local")
-
-
-@pytest.fixture
-def remote(home: Path) -> Iterator[CommandLine]:
-    """`trainmaster` with a host over SSH, which it knows as `gpu1`."""
-    with Sshd(user=who_may_run(sys.executable)) as host:
-        record = host.record()
-        command = CommandLine(home, "gpu1", host.home / "trainmaster")
-        address = f"{record.user}@{record.address}:{record.port}"
-        command("hosts", "add", "gpu1", address, "--key", str(record.key), "--root", record.root)
-        yield command
 
 
 def test_a_program_travels_to_a_host_by_its_commit(remote: CommandLine, tmp_path: Path) -> None:
@@ -96,6 +79,30 @@ def test_a_program_is_resumed_from_its_own_checkpoint_however_it_ends(
     assert [path.read_text() for path in fetched.rglob("model.txt")] == ["trained"]
 
 
+def test_a_folder_that_was_torn_is_passed_over_for_the_one_before(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    """In the shape of Hugging Face Trainer: its newest folder loses a byte while it is killed."""
+    program = tmp_path / "trainer"
+    program.mkdir()
+    (program / "train.py").write_text(TRAINER)
+    run = here("launch", trainer_spec(program))["run_id"]
+    folder = Path(here("status", run, "--detail")["folder"])
+    saved_at(here, run, 1, step=20)
+    newest = folder / "code" / "out" / "checkpoint-20" / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    kill_program(folder)
+    begun = started(here, folder, 2)
+    assert begun["resumed_from"] == 10
+    assert "85 bytes instead of 86" in begun["skipped"][0]["reason"]
+    (folder / "code" / "go").touch()
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert [one["step"] for one in here("checkpoints", run)["checkpoints"]] == [10, 20, 30, 40]
+    fetched = tmp_path / "fetched"
+    here("fetch", run, "final", str(fetched))
+    assert [path.name for path in fetched.rglob("*") if path.is_file()] == ["model.safetensors"]
+
+
 def test_a_rendered_program_is_run_by_hand_from_another_place(
     here: CommandLine, tmp_path: Path
 ) -> None:
@@ -126,192 +133,11 @@ def test_an_end_before_the_last_step_is_not_complete(here: CommandLine, tmp_path
     assert (status["state"], status["step"], status["target_step"]) == ("failed", 40, 400)
 
 
-@pytest.mark.skipif("TRAINMASTER_NANOGPT" not in os.environ, reason="needs a checkout of nanoGPT")
-def test_nanogpt_itself_is_resumed_from_its_own_checkpoint_over_ssh(
-    remote: CommandLine, tmp_path: Path
-) -> None:
-    """Unchanged, with its data beside it: killed twice, stopped once, its checkpoint torn once."""
-    program, here = nanogpt(tmp_path / "nanoGPT"), remote
-    run = here("launch", nanogpt_spec(program) + "host: gpu1\n")["run_id"]
-    folder = Path(here("status", run, "--detail")["folder"])
-    for attempt in (2, 3):
-        saved_at(here, run, attempt - 1)
-        kill_program(folder)
-        assert started(here, folder, attempt)["resumed_from"] > 0
-    saved_at(here, run, 3)
-    here("stop", run)
-    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    before = [one["step"] for one in here("checkpoints", run)["checkpoints"]]
-    saved = folder / "code" / "out" / "ckpt.pt"
-    saved.write_bytes(saved.read_bytes()[:-3000])
-    here("resume", run)
-    begun = started(here, folder, 4)
-    assert begun["resumed_from"] in before
-    assert begun["skipped"]
-    here("stop", run)
-
-
-@pytest.mark.skipif("TRAINMASTER_PROGRAMS" not in os.environ, reason="takes a minute")
-def test_the_command_line_of_trl_is_resumed_from_its_own_folders(
-    here: CommandLine, tmp_path: Path
-) -> None:
-    program = tmp_path / "sft"
-    save_tiny_model(program / "model")
-    (program / "data").mkdir()
-    rows = [json.dumps({"text": f"{n} plus {n} is {2 * n}. " * 3}) for n in range(200)]
-    (program / "data" / "train.jsonl").write_text("\n".join(rows) + "\n")
-    run = here("launch", trl_spec(program))["run_id"]
-    folder = Path(here("status", run, "--detail")["folder"])
-    saved_at(here, run, 1)
-    kill_program(folder)
-    assert started(here, folder, 2)["resumed_from"] % 50 == 0
-    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-    loss = here("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
-    assert loss["steps"] == list(range(1, 601))
-    listed = here("checkpoints", run)["checkpoints"]
-    assert [one["step"] for one in listed][-1] == 600
-    assert here("fetch", run, "final", str(tmp_path / "fetched"))["files"] > 0
-
-
-@pytest.mark.skipif("TRAINMASTER_PROGRAMS" not in os.environ, reason="starts PyTorch three times")
-def test_two_ranks_of_torchrun_are_one_program(here: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "ranks").mkdir()
-    (tmp_path / "ranks" / "train.py").write_text(_RANKS)
-    torchrun = str(Path(sys.executable).with_name("torchrun"))
-    command = [torchrun, "--standalone", "--nproc_per_node={processes}", "train.py"]
-    spec = f"""\
-name: ranks
-framework: script
-script:
-  path: {tmp_path}/ranks
-  command: {json.dumps(command)}
-  checkpoints: {{path: "ckpt_*.pt"}}
-steps: 30
-compute: {{gpus: 0, processes: 2}}
-"""
+def test_a_command_that_the_host_lacks_is_named(here: CommandLine, tmp_path: Path) -> None:
+    spec = program_spec(write_program(tmp_path / "program")).replace(
+        "'python3'", "'{run_dir}/python'"
+    )
     run = here("launch", spec)["run_id"]
-    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-    assert here("checkpoints", run)["resume_from"] == 30
-
-
-_RANKS = """\
-import time
-import torch
-import torch.distributed as ranks
-ranks.init_process_group("gloo")
-for step in range(1, 31):
-    total = torch.ones(1)
-    ranks.all_reduce(total)
-    if ranks.get_rank() == 0:
-        print(f"step {step}/30 loss {total.item() * 2 - 0.01 * step:.3f}", flush=True)
-    time.sleep(0.02)
-if ranks.get_rank() == 0:
-    torch.save({"step": 30, "model": {"w": total}}, "ckpt_30.pt")
-ranks.destroy_process_group()
-"""
-
-
-def trl_spec(program: Path) -> str:
-    given = {"model_name_or_path": "model", "dataset_name": "data", "output_dir": "out"}
-    numbers = {"max_steps": 600, "save_steps": 50, "logging_steps": 1, "max_length": 32}
-    more = {"per_device_train_batch_size": 2, "report_to": "none"}
-    options = (given | numbers | more).items()
-    words = [word for name, value in options for word in (f"--{name}", str(value))]
-    command = [str(Path(sys.executable).with_name("trl")), "sft", "--use_cpu", *words]
-    return f"""\
-name: sft
-framework: script
-script:
-  path: {program}
-  command: {json.dumps(command)}
-  resume: [--resume_from_checkpoint, "{{checkpoint}}"]
-  checkpoints: {{path: "out/checkpoint-*", keep_latest: 3}}
-  final: out
-env: {{HF_HUB_OFFLINE: "1"}}
-steps: 600
-compute: {{gpus: 0}}
-"""
-
-
-def nanogpt(target: Path) -> Path:
-    """The checkout's files, with tokens beside them."""
-    source = Path(os.environ["TRAINMASTER_NANOGPT"])
-    data = target / "data" / "shakespeare_char"
-    (target / "config").mkdir(parents=True)
-    data.mkdir(parents=True)
-    for name in ("train.py", "model.py", "configurator.py", "config/train_shakespeare_char.py"):
-        (target / name).write_bytes((source / name).read_bytes())
-    for name, tokens in (("train", 100_000), ("val", 20_000)):
-        (data / f"{name}.bin").write_bytes(b"".join(bytes((n % 65, 0)) for n in range(tokens)))
-    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 65, "itos": {}, "stoi": {}}))
-    return target
-
-
-def nanogpt_spec(program: Path) -> str:
-    sizes = {"block_size": 32, "batch_size": 4, "n_layer": 2, "n_head": 2, "n_embd": 32}
-    more = {"device": "cpu", "compile": False, "eval_iters": 1, "log_interval": 1, "out_dir": "out"}
-    often = {"max_iters": 100_000, "eval_interval": 50, "always_save_checkpoint": True}
-    words = [f"--{name}={value}" for name, value in (sizes | more | often).items()]
-    command = [sys.executable, "train.py", "config/train_shakespeare_char.py", *words]
-    return f"""\
-name: nano
-framework: script
-script:
-  path: {program}
-  command: {json.dumps(command)}
-  resume: [--init_from=resume]
-  checkpoints: {{path: out/ckpt.pt}}
-steps: 100000
-compute: {{gpus: 0}}
-"""
-
-
-def committed(folder: Path) -> str:
-    """A repository of all that is not ignored; its commit."""
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", "-C", str(folder), *who, *words], check=True)
-    asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def who_may_run(program: str) -> Literal["root", "trainer"]:
-    """An ordinary user, unless this checkout lies where only root may read."""
-    ways = Path(program).resolve().parents
-    return "trainer" if all(way.stat().st_mode & 0o001 for way in ways) else "root"
-
-
-def saved_at(command: CommandLine, run: str, attempt: int) -> None:
-    """Waits for a verified checkpoint of an attempt."""
-
-    def is_saved() -> bool:
-        folder = Path(command("status", run, "--detail")["folder"])
-        return any(one["action"] == "verified" for one in events(folder, attempt, "checkpoint"))
-
-    wait_until(is_saved, "a checkpoint", LONGEST_S)
-
-
-def standing(command: CommandLine, run: str, step: int) -> None:
-    wait_until(lambda: command("status", run)["step"] == step, f"step {step}", LONGEST_S)
-
-
-def started(command: CommandLine, folder: Path, attempt: int) -> dict[str, Any]:
-    wait_until(lambda: events(folder, attempt, "started"), f"attempt {attempt}", LONGEST_S)
-    return events(folder, attempt, "started")[0]
-
-
-def events(folder: Path, attempt: int, kind: str) -> list[dict[str, Any]]:
-    path = folder / "attempts" / str(attempt) / "events.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [event for line in lines if (event := json.loads(line))["kind"] == kind]
-
-
-def kill_program(folder: Path) -> None:
-    """Kills the processes that run in the program's folder."""
-    for pid in pids():
-        try:
-            place = os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            continue
-        if place == str(folder / "code"):
-            os.kill(pid, signal.SIGKILL)
+    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    assert here("status", run)["reason"] == "unusable"
+    assert "/python' is not there" in " ".join(here("diagnose", run)["evidence"])

@@ -6,7 +6,16 @@ It replaces one file, as nanoGPT does; a checkpoint is an archive with a CRC-32 
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 from pathlib import Path
+from typing import Any
+
+from support.runs.running_run import LONGEST_S, CommandLine, wait_until
+
+from trainer_runtime.box.processes.open_files import pids
 
 LOOP = """
 import argparse, json, os, pathlib, time, zipfile
@@ -40,6 +49,29 @@ for step in range(start + 1, a.steps + 1):
     time.sleep(0.01)
 pathlib.Path("out/final").mkdir(exist_ok=True)
 pathlib.Path("out/final/model.txt").write_text("trained")
+"""
+# In the shape of Hugging Face Trainer: a folder for each checkpoint, a line of JSON-like metrics.
+TRAINER = """
+import json, pathlib, struct, sys, time, zipfile
+out = pathlib.Path("out")
+start = 0
+if len(sys.argv) > 1:
+    start = json.loads(pathlib.Path(sys.argv[1], "trainer_state.json").read_text())["global_step"]
+for step in range(start + 1, 41):
+    values = {"loss": round(4 - 0.01 * step, 4), "learning_rate": 1e-4, "epoch": step / 20}
+    print(values, flush=True)
+    if step % 10 == 0:
+        folder = out / f"checkpoint-{step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+        head = struct.pack("<Q", len(header)) + header
+        (folder / "model.safetensors").write_bytes(head + bytes(16))
+        with zipfile.ZipFile(folder / "optimizer.pt", "w") as z:
+            z.writestr("data.pkl", b"moments")
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    while step == 25 and not pathlib.Path("go").exists():
+        time.sleep(0.02)
+(out / "model.safetensors").write_bytes(head + bytes(16))
 """
 REPORT = Path(__file__).resolve().parents[3] / "templates" / "script" / "report.py"
 
@@ -76,3 +108,63 @@ script:
 steps: {steps}
 compute: {{gpus: 0}}
 """
+
+
+def trainer_spec(program: Path) -> str:
+    return f"""\
+name: trainer
+framework: script
+script:
+  path: {program}
+  command: [python3, train.py]
+  resume: ["{{checkpoint}}"]
+  checkpoints: {{path: "out/checkpoint-*"}}
+  final: out
+compute: {{gpus: 0}}
+"""
+
+
+def committed(folder: Path) -> str:
+    """A repository of all that is not ignored; its commit."""
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", str(folder), *who, *words], check=True)
+    asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def saved_at(command: CommandLine, run: str, attempt: int, step: int = 0) -> None:
+    """Waits for a verified checkpoint of an attempt, of that step or a later one."""
+    folder = Path(command("status", run, "--detail")["folder"])
+
+    def is_saved() -> bool:
+        saved = events(folder, attempt, "checkpoint")
+        return any(one["action"] == "verified" and one["step"] >= step for one in saved)
+
+    wait_until(is_saved, "a checkpoint", LONGEST_S)
+
+
+def standing(command: CommandLine, run: str, step: int) -> None:
+    wait_until(lambda: command("status", run)["step"] == step, f"step {step}", LONGEST_S)
+
+
+def started(command: CommandLine, folder: Path, attempt: int) -> dict[str, Any]:
+    wait_until(lambda: events(folder, attempt, "started"), f"attempt {attempt}", LONGEST_S)
+    return events(folder, attempt, "started")[0]
+
+
+def events(folder: Path, attempt: int, kind: str) -> list[dict[str, Any]]:
+    path = folder / "attempts" / str(attempt) / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+
+
+def kill_program(folder: Path) -> None:
+    """Kills the processes that run in the program's folder."""
+    for pid in pids():
+        try:
+            place = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            continue
+        if place == str(folder / "code"):
+            os.kill(pid, signal.SIGKILL)

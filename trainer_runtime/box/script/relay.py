@@ -103,11 +103,10 @@ class _Relay:
         python = self._python
         events = self._folder / "reported.jsonl"
         variables = variables_of(self._run, Beginning(), events, self._stop_file, python)
-        program = program_of(self._script.command, self._base, variables)
+        words = command_of(self._run, self._config, self._script, Beginning())
+        program = program_of(words, self._base, variables)
         if program is None:
-            raise FileNotFoundError(
-                f"the command {self._script.command[0]!r} is not there or can't be run"
-            )
+            raise FileNotFoundError(f"the command {words[0]!r} is not there or can't be run")
         if self._script.saves is not None:
             self._saves = Saves(
                 self._run,
