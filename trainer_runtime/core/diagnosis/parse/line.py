@@ -29,6 +29,8 @@ NEEDLES = (
     b" hella ",
     b"grad_norm=",
     b"throughput/",
+    b"CrossEntropy",
+    b"[batch=",
     b"OVERFLOW",
     b"Training ",
     b'"kind"',

@@ -21,7 +21,7 @@ IGNORED = _words(
 )
 _CANONICAL = {
     "loss": "loss train_loss training_loss train/loss loss/train lm_loss total_loss trl "
-    "reduced_train_loss",
+    "reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
     "val_loss": "val_loss eval_loss validation_loss valid_loss test_loss eval/loss val/loss "
     "valid/loss validation/loss loss/val dev_loss lm_loss_validation tel",
     "perplexity": "ppl perplexity train_ppl train_perplexity",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.parse.dialects import (
     build_nanogpt,
+    composer,
     deepspeed,
     epoch_steps,
     huggingface,
     json_lines,
     key_value,
+    leading_step,
     litgpt,
     megatron,
     minimind,
@@ -42,6 +44,8 @@ HEADED: tuple[Dialect, ...] = (
     build_nanogpt.DIALECT,
     olmo.DIALECT,
     verl.DIALECT,
+    composer.DIALECT,
+    leading_step.DIALECT,
 )
 # Reads lines in which no other dialect begins.
 FALLBACK: Dialect = key_value.DIALECT

@@ -16,6 +16,8 @@ _LINE = re.compile(rb"(?:on_(?:log|evaluate|train_end) (\d+) )?(\{.*?\})")
 _PAIR = re.compile(
     rb"""['"]([^'"\\]{1,80})['"]: (?:(['"])(""" + NUMBER + rb""")\2|(""" + NUMBER + rb"))(?=[,}])"
 )
+# ms-swift's.
+_NAMED_STEP = re.compile(rb"'global_step/max_steps': '(\d+)/(\d+)'")
 _FACT = re.compile(
     rb"(Num update steps per epoch|Total optimization steps|Num examples"
     rb"|Total train batch size \([^)]*\)) = ([\d,]+)"
@@ -54,9 +56,14 @@ def read(text: bytes) -> Reading | None:
     values, rounded = _values(match[2])
     if not values:
         return None
-    step = step_number(match[1]) if match[1] else None
+    named = _NAMED_STEP.search(match[2])
+    counted = match[1] or (named[1] if named is not None else None)
+    step = step_number(counted) if counted else None
     source = StepFrom.LOG if step is None else StepFrom.LINE
-    return Reading(_CLOCK, values, step=step, source=source, rounded=rounded)
+    reading = Reading(_CLOCK, values, step=step, source=source, rounded=rounded)
+    if named is not None:
+        reading.facts["total_steps"] = float(named[2])
+    return reading
 
 
 def _values(text: bytes) -> tuple[list[tuple[str, float]], bool]:
