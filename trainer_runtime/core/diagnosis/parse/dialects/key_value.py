@@ -15,7 +15,8 @@ from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading, StepFro
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
 
 _PAIR = re.compile(
-    rb"(?<![\w./@-])([A-Za-z_][\w./@-]*(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl|perplexity))?)"
+    rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
+    rb"(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl|perplexity))?)"
     rb"\]?['\"]?"
     rb"(?: ?[:=] ?['\"]?| +)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
