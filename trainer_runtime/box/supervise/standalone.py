@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -28,6 +29,7 @@ from trainer_runtime.core.protocol.lines import ExitCode, ProtocolError, decode
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 
+_PASSED_ON = (signal.SIGTERM, signal.SIGUSR2)
 _EVENTS = Path("events.jsonl")
 _READ_EVERY_S = 2.0
 # Of a signal that ends a process, as shells report it.
@@ -57,12 +59,11 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
         os.environ.setdefault(name, value)
     python, environment = _python(config, this_python=this_python)
     # It inherits the lock: as long as it lives, nobody starts another one in this folder.
-    trainer = subprocess.Popen(
+    trainer = _started(
         command(config, python, str(config_path)),
         env={**environment, **config.env},
         pass_fds=(lock,),
     )
-    _pass_signals_on(trainer)
     code = _Watch(run, config).until_end(trainer)
     sys.exit(code if code >= 0 else _SIGNALLED - code)
 
@@ -130,10 +131,20 @@ class _Watch:
             record.reason, record.detail = attempt.reason, attempt.detail
 
 
-def _pass_signals_on(trainer: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGUSR2):
+def _started(
+    words: Sequence[str], *, env: Mapping[str, str], pass_fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """The trainer, to which signals are passed on, also those that come while it is started."""
+    early: list[int] = []
+    for number in _PASSED_ON:
+        signal.signal(number, lambda received, _: early.append(received))
+    trainer = subprocess.Popen(words, env=env, pass_fds=pass_fds)
+    for number in _PASSED_ON:
         signal.signal(number, lambda received, _: trainer.send_signal(received))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the trainer, too
+    for received in early:
+        trainer.send_signal(received)
+    return trainer
 
 
 def _python(config: RunConfig, *, this_python: bool) -> tuple[str, dict[str, str]]:
