@@ -49,6 +49,10 @@ _IN_PROSE = {
     r"\bbox's\b|\bboxes\b": "host's, instances",
 }
 _SENTENCES = {pattern: re.compile(pattern, re.IGNORECASE) for pattern in _IN_PROSE}
+# Most files have none of them, which one search shows.
+_ANY = re.compile(
+    rf"(?<![A-Za-z])(?:{'|'.join(_WORDS)})(?![A-Za-z])|{'|'.join(_IN_PROSE)}", re.IGNORECASE
+)
 
 
 def files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -62,8 +66,10 @@ def files(paths: Iterable[Path]) -> Iterator[Path]:
 
 def hits(file: Path) -> Iterator[str]:
     """`path:line: word (say: …)` for each word of the dialect in a file."""
-    name = file.relative_to(_ROOT).as_posix()
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    name, text = file.relative_to(_ROOT).as_posix(), file.read_text()
+    if _ANY.search(text) is None:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
         for pattern, expression in _ANYWHERE.items():
             for match in expression.finditer(line):
                 yield f"{name}:{number}: {match[0]} (say: {_WORDS[pattern]})"
