@@ -1,4 +1,8 @@
-"""One suite for every backend: real trainers here and over SSH, simulated ones on `debug`."""
+"""One suite for every backend: real trainers here and over SSH, simulated ones on `debug`.
+
+What the host's own program decides alone, it decides alike on this machine and over SSH: that is
+tested on `local` and on `debug`. tests/e2e/test_faults_over_ssh.py kills trainers over SSH.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,8 @@ while "train.py" in sys.orig_argv and not Path("GO").exists():
     time.sleep(0.05)
 """
 
-pytestmark = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
+everywhere = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
+decided_by_the_host = pytest.mark.parametrize("host", ["local", "debug"])
 
 
 class Place:
@@ -109,6 +114,7 @@ def place(workspace: Workspace, host: str, tmp_path: Path) -> Iterator[Place]:
         yield Place(workspace, host, tmp_path)
 
 
+@everywhere
 def test_a_run_that_is_started_often_completes_once_and_leaves_its_record(
     place: Place, tmp_path: Path
 ) -> None:
@@ -150,6 +156,7 @@ async def _clean_keeps_the_record(place: Place, run: str) -> None:
         await resume(place.workspace, run, start="scratch")
 
 
+@decided_by_the_host
 def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
     async def work() -> None:
         changes = {"steps": "240", "checkpoint": "{every: 50}"}
@@ -170,6 +177,7 @@ def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
     run_async(work)
 
 
+@decided_by_the_host
 def test_sigterm_from_outside_saves_and_continues_from_there(place: Place) -> None:
     async def work() -> None:
         run = await place.launch(faults="preempt@53", first=standing_after(100, 1), steps="160")
@@ -183,6 +191,7 @@ def test_sigterm_from_outside_saves_and_continues_from_there(place: Place) -> No
     run_async(work)
 
 
+@everywhere
 def test_stop_saves_and_resume_continues_from_there(place: Place) -> None:
     async def work() -> None:
         stands = standing_after(200, 1)
@@ -205,6 +214,7 @@ def test_stop_saves_and_resume_continues_from_there(place: Place) -> None:
     run_async(work)
 
 
+@everywhere
 def test_a_stop_right_after_the_launch_leaves_nothing_running(place: Place) -> None:
     async def work() -> None:
         run = await place.launch(steps="2000")
@@ -217,6 +227,7 @@ def test_a_stop_right_after_the_launch_leaves_nothing_running(place: Place) -> N
     run_async(work)
 
 
+@decided_by_the_host
 def test_what_is_damaged_is_passed_over_and_what_follows_a_resume_superseded(place: Place) -> None:
     async def work() -> None:
         run = await place.launch()
@@ -248,6 +259,7 @@ def test_what_is_damaged_is_passed_over_and_what_follows_a_resume_superseded(pla
     run_async(work)
 
 
+@decided_by_the_host
 def test_a_configuration_that_fails_at_once_is_not_tried_again(place: Place) -> None:
     async def work() -> None:
         if place.host != "debug":
@@ -263,6 +275,7 @@ def test_a_configuration_that_fails_at_once_is_not_tried_again(place: Place) -> 
     run_async(work)
 
 
+@decided_by_the_host
 def test_restarts_without_progress_are_bounded(place: Place) -> None:
     async def work() -> None:
         run = await place.launch(
@@ -282,6 +295,7 @@ def test_restarts_without_progress_are_bounded(place: Place) -> None:
     run_async(work)
 
 
+@decided_by_the_host
 def test_the_time_limit_saves_and_stops(place: Place) -> None:
     async def work() -> None:
         # A real trainer is prepared within that time, and begins.
