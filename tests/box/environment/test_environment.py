@@ -27,8 +27,25 @@ UNUSABLE = 77
 FAKE_TORCH = {"torch/__init__.py": "raise ImportError('libfake.so.12: cannot open')\n"}
 
 
-def own_torch() -> str:
-    return output_of(sys.executable, "import torch; print(torch.__version__, torch.__file__)")
+def torch_of(python: str) -> str:
+    """Version and place of an interpreter's PyTorch, without its import."""
+    code = "from importlib import metadata, util; "
+    code += "print(metadata.version('torch'), util.find_spec('torch').origin)"
+    return output_of(python, code)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Box:
+    """A host that has built an environment with version 1.0 of a package of its own."""
+    box = make_box(tmp_path_factory.mktemp("built") / "runs" / "built-abc234", shared_cache)
+    make_wheel(own_wheels(box), "tinypack", requires=["torch>=2"])
+    (box.folder / "requirements-extra.txt").write_text("tinypack>=1  # a comment\n")
+    assert box.prepare(requirements=True, wheels=str(own_wheels(box))) == 0, box.log
+    return box
+
+
+def own_wheels(box: Box) -> Path:
+    return box.folder.parent / "wheels"
 
 
 def test_an_interpreter_that_has_everything_is_taken_as_it_is(box: Box, tmp_path: Path) -> None:
@@ -46,19 +63,13 @@ def test_the_cache_learns_which_root_uses_it(box: Box, tmp_path: Path) -> None:
     assert registered(box.cache) == [box.folder.parent]
 
 
-def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(box: Box, tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    make_wheel(wheels, "tinypack", "1.5", requires=["torch>=2"])
-    (box.folder / "requirements-extra.txt").write_text("tinypack>=1  # a comment\n")
-    assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
-    python = box.settled["python"]
-    assert box.settled["how"] == f"on top of {sys.executable}"
-    assert python == f"{box.cache}/venvs/{box.settled['hash']}/bin/python"
-    assert output_of(python, "import tinypack; print(tinypack.VERSION)") == "1.5"
-    assert (
-        output_of(python, "import torch; print(torch.__version__, torch.__file__)") == own_torch()
-    )
-    assert "pip: Successfully installed tinypack-1.5" in box.log
+def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(built: Box) -> None:
+    python = built.settled["python"]
+    assert built.settled["how"] == f"on top of {sys.executable}"
+    assert python == f"{built.cache}/venvs/{built.settled['hash']}/bin/python"
+    assert output_of(python, "import tinypack; print(tinypack.VERSION)") == "1.0"
+    assert torch_of(python) == torch_of(sys.executable)
+    assert "pip: Successfully installed tinypack-1.0" in built.log
 
 
 def test_two_runs_at_once_build_one_environment(
@@ -76,17 +87,16 @@ def test_two_runs_at_once_build_one_environment(
     assert (box.log + other.log).count("environment: building") == 1
 
 
-def test_another_set_of_wheels_makes_another_environment(box: Box, tmp_path: Path) -> None:
+def test_another_set_of_wheels_makes_another_environment(
+    built: Box, box: Box, tmp_path: Path
+) -> None:
     wheels = tmp_path / "wheels"
-    hashes = []
     for version in ("1.0", "1.1"):
-        make_wheel(wheels, "growing", version)
-        (box.folder / "requirements-extra.txt").write_text("growing\n")
-        (box.attempt / "environment.json").unlink(missing_ok=True)
-        assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
-        hashes.append(box.settled["hash"])
-        assert output_of(box.settled["python"], "import growing; print(growing.VERSION)") == version
-    assert hashes[0] != hashes[1]
+        make_wheel(wheels, "tinypack", version, requires=["torch>=2"])
+    (box.folder / "requirements-extra.txt").write_text("tinypack>=1  # a comment\n")
+    assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
+    assert output_of(box.settled["python"], "import tinypack; print(tinypack.VERSION)") == "1.1"
+    assert box.settled["hash"] != built.settled["hash"]
 
 
 def test_a_preparation_killed_at_any_moment_is_resumed(box: Box, tmp_path: Path) -> None:
@@ -103,19 +113,16 @@ def test_a_preparation_killed_at_any_moment_is_resumed(box: Box, tmp_path: Path)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=60)
     assert box.start().wait(timeout=240) == 0, box.log
-    assert output_of(box.settled["python"], "import survivor, torch; print('both')") == "both"
+    assert output_of(box.settled["python"], "import survivor; print(survivor.VERSION)") == "1.0"
+    assert torch_of(box.settled["python"]) == torch_of(sys.executable)
 
 
-def test_an_environment_without_its_mark_is_built_again(box: Box, tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    make_wheel(wheels, "unmarked")
-    (box.folder / "requirements-extra.txt").write_text("unmarked\n")
-    assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
-    entry = Path(box.settled["python"]).parents[1]
+def test_an_environment_without_its_mark_is_built_again(built: Box) -> None:
+    entry = Path(built.settled["python"]).parents[1]
     (entry / ".complete").unlink()
     (entry / "leftover").touch()
-    (box.attempt / "environment.json").unlink()
-    assert box.start().wait(timeout=240) == 0, box.log
+    (built.attempt / "environment.json").unlink()
+    assert built.start().wait(timeout=240) == 0, built.log
     assert (entry / ".complete").exists()
     assert not (entry / "leftover").exists()
 

@@ -7,6 +7,7 @@ import os
 import sys
 import tarfile
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -98,10 +99,9 @@ def test_an_interpreter_that_has_everything_goes_before_one_to_build_on(
     litgpt = make_wheel(tmp_path / "fake", "litgpt", "9.5")
     whole = make_environment(tmp_path / "whole", [litgpt])
     packages = next((tmp_path / "whole" / "lib").glob("python3*/site-packages"))
-    beneath = output_of(
-        sys.executable, "import torch, os; print(os.path.dirname(torch.__path__[0]))"
-    )
-    (packages / "beneath.pth").write_text(f"{beneath}\n")
+    torch = find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    (packages / "beneath.pth").write_text(f"{Path(torch.origin).parents[1]}\n")
     box.variables["PATH"] = f"{whole.parent}:/usr/bin:/bin"
     needs(box, "litgpt==9.5")
     assert box.prepare() == 0, box.log
