@@ -1,9 +1,13 @@
-"""HF's trainer installed from the package index, on top of a PyTorch that is there."""
+"""HF's trainer installed from the package index, on top of a PyTorch that is there.
+
+By uv: pip, which takes half a minute for it, installs PyTorch in `test_environment_built.py`.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
+import sys
 from pathlib import Path
 
 from support.box.fake_packages import make_environment
@@ -16,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 def with_torch_alone(folder: Path) -> Path:
     """An interpreter that has the tests' PyTorch, what that needs, and nothing else."""
-    python = make_environment(folder)
+    python = make_environment(folder, bare=True)
     packages = next((folder / "lib").glob("python3*/site-packages"))
     wanted, seen = ["torch"], set[str]()
     while wanted:
@@ -42,7 +46,11 @@ def test_the_framework_is_installed_in_its_versions_and_the_torch_stays(tmp_path
     lines = ("torch==2.13.0", *requirements("hf"))
     (box.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
     (box.folder / "requirements-extra.txt").write_text("six\n")
-    box.variables |= {"PATH": "/usr/bin:/bin", "PIP_COMPILE": "0"}  # all of it takes a minute
+    uv = Path(sys.executable).with_name("uv")
+    assert uv.exists(), "uv is not installed beside the tests' interpreter: run `make setup`"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/uv").symlink_to(uv)
+    box.variables |= {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "UV_CACHE_DIR": str(tmp_path / "uv")}
 
     assert box.prepare(mode="given", python=str(base), requirements=True) == 0, box.log
 
