@@ -32,15 +32,15 @@ def test_a_killed_run_recovers_completes_and_answers_alike(
     assert status["metrics"].keys() == STATUS_METRICS
     assert (status["state"], status["attempt"], status["step"]) == ("completed", 2, STEPS)
     resumed_from = started(command, run, 2)["resumed_from"]
-    assert resumed_from >= 20
+    assert resumed_from >= 10
     keys = [argument for key in sorted(METRICS) for argument in ("--key", key)]
     metrics = command("metrics", run, *keys, "--all")["runs"][run]
     assert metrics.keys() == METRICS
     assert metrics["loss"]["steps"] == list(range(1, STEPS + 1))
     assert metrics["loss"]["last"] < metrics["loss"]["first"] - 1.0
-    assert metrics["val_loss"]["steps"] == [100, 200, 300]
+    assert metrics["val_loss"]["steps"] == [40, 80, 120]
     reported = command("checkpoints", run, "--verify")
-    assert [entry["step"] for entry in reported["checkpoints"]] == [260, 280, 300]
+    assert [entry["step"] for entry in reported["checkpoints"]] == [100, 110, 120]
     assert all(entry.keys() == CHECKPOINT for entry in reported["checkpoints"])
     assert all(entry["verified"] for entry in reported["checkpoints"])
     assert reported["resume_from"] == STEPS

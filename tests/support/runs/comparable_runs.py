@@ -17,8 +17,8 @@ from support.runs.running_run import (
 
 from trainer_runtime.core.protocol.lines import decode
 
-STEPS = 300
-PASSES = 200  # of one to eight a step
+STEPS = 120
+PASSES = 100  # of one to eight a step
 # The fields that every framework's run answers with, beside others.
 METRICS = {
     "loss", "lr", "grad_norm", "clip_fraction", "tokens", "tokens_per_s", "step_time_s",
@@ -35,7 +35,7 @@ CHECKPOINT = {"step", "time", "path", "size_bytes", "metrics", "tags", "verified
 def one_spec(folder: Path, framework: str) -> str:
     """The same text for every framework, but for its name; LitGPT's models have no dropout.
 
-    Its first attempt stands still between step 20 and the last, for the kill to find it.
+    Its first attempt stands still between step 10 and the last, for the kill to find it.
     """
     dropout = 0.0 if framework == "litgpt" else 0.1
     return small_spec(
@@ -44,8 +44,8 @@ def one_spec(folder: Path, framework: str) -> str:
         framework=framework,
         model=f"{{n_layer: 2, n_head: 2, d_model: 32, dropout: {dropout}}}",
         steps=str(STEPS),
-        eval="{every_steps: 100, batches: 2}",
-        checkpoint="{every: 20, keep_latest: 3}",
+        eval="{every_steps: 40, batches: 2}",
+        checkpoint="{every: 10, keep_latest: 3}",
         env=begin_with(folder / "standing", standing_after(PASSES, 1)),
     )
 
