@@ -129,8 +129,9 @@ def test_what_a_failed_trainer_said_last_is_masked_wherever_it_is_reported(
     ],
 )
 def test_a_secret_that_can_not_be_given_stops_plan_and_launch_before_anything(
-    command: CommandLine, tmp_path: Path, settings: str, secrets: str, code: str
+    home: Path, tmp_path: Path, settings: str, secrets: str, code: str
 ) -> None:
+    command = CommandLine(home)
     command.home.mkdir(parents=True)
     (command.home / "settings.yaml").write_text(settings)
     path = command.home / "secrets.env"
