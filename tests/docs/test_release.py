@@ -113,7 +113,7 @@ def tools_of(wheel: Path, folder: Path) -> set[str]:
         answers = (json.loads(line) for line in served.stdout)
         listed = next(answer["result"] for answer in answers if answer.get("id") == 2)
         served.stdin.close()
-        assert served.wait(30) == 0
+        assert served.wait(120) == 0
     finally:
         limit.cancel()
         served.kill()

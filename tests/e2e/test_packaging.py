@@ -20,7 +20,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the source distribution, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("built")
     done = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(folder), str(PROJECT)],
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(PROJECT)],
         capture_output=True,
         text=True,
     )
