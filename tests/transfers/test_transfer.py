@@ -192,7 +192,7 @@ def test_data_of_the_boxs_own_is_read_where_it_lies(
 def test_files_that_change_before_they_are_sent_fail_the_run_and_say_so(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
-    corpus = large_corpus(tmp_path / "large")
+    corpus = large_corpus(tmp_path / "large", 1 << 20)
     with held_up(sshd, corpus):
         run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
         wait_until(lambda: transferring(run), "the transfer")
@@ -296,9 +296,9 @@ def test_a_cache_with_too_little_room_is_reported_before_anything_is_sent(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
     cache = sshd.home / "small"
-    sshd.mount_small_disk(cache, 24 << 20)
+    sshd.mount_small_disk(cache, 8 << 20)
     workspace.control.put_host(sshd.record("box", cache=str(cache)), time.time())
-    spec = spec_of(tmp_path, large_corpus(tmp_path / "large"))
+    spec = spec_of(tmp_path, large_corpus(tmp_path / "large", 32 << 20))
     error = remote("launch", spec, code=1)["error"]
     assert (error["code"], error["field"]) == ("DISK_TOO_SMALL", "host")
     assert str(cache) in error["message"]
