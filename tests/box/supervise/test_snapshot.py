@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -86,6 +87,20 @@ def test_it_reads_only_what_came_later(box: Box) -> None:
     box.emit(1, metric(161))
     (progress,) = history_of(box.run).events.progress.values()
     assert (progress.step, progress.steps_done, progress.verified_step) == (161, 160, 120)
+
+
+def test_it_is_written_of_values_that_are_not_finite(box: Box) -> None:
+    forget_snapshots(box.run)
+    values = {"val_loss": math.inf, "loss": math.nan}
+    box.emit(1, ("eval", {"step": 160, "values": values}))
+    history = open_history(box.run, lambda: 2_000.0, 1)
+    history.recall(lambda: None)
+    history.keep()
+    history.close()
+    assert read_snapshot(box.run) is not None
+    continued = history_of(box.run)
+    forget_snapshots(box.run)
+    assert repr(known(continued)) == repr(known(history_of(box.run)))
 
 
 def test_the_one_before_is_read_where_the_newest_is_torn(box: Box) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import trainer_runtime
 from trainer_runtime.box.files.compacted import read_at
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_value
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
@@ -44,19 +44,18 @@ def read_snapshot(run: RunFolder) -> Snapshot | None:
 
 
 def write_snapshot(run: RunFolder, snapshot: Snapshot) -> None:
-    """Replace the snapshot and keep the one before; both stay where the state has no JSON.
+    """Replace the snapshot and keep the one before.
 
-    Not fsynced: where a power cut tears the newest, the one before has long been on the disk.
+    Numbers that are not finite are written by name, as Python reads them: a validation loss that is
+    infinite may stay the newest for days. Not fsynced: where a power cut tears the newest, the one
+    before has long been on the disk.
 
     Raises:
         OSError: it can't be written.
     """
     files = {name: [at, _tail(run.root / name, at)] for name, at in snapshot.offsets.items()}
     body = {"format": _FORMAT, "files": files, "parts": snapshot.parts}
-    try:
-        text = json.dumps(body, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # a metric that is infinite: it will change
-        return
+    text = json.dumps(body, separators=(",", ":"))
     temporary = run.snapshot.with_name(f".{run.snapshot.name}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -69,13 +68,13 @@ def write_snapshot(run: RunFolder, snapshot: Snapshot) -> None:
 def _read(run: RunFolder, path: Path) -> Snapshot | None:
     try:
         data = read_regular(path, MAX_DOCUMENT_BYTES)
-        body = decode_value(data, path.name, max_bytes=MAX_DOCUMENT_BYTES)
+        body = json.loads(data)
         if not isinstance(body, dict) or body.get("format") != _FORMAT:
             return None
         ends = body["files"]
         if all(_tail(run.root / name, offset) == tail for name, (offset, tail) in ends.items()):
             return Snapshot(body["parts"], {name: offset for name, (offset, _) in ends.items()})
-    except (OSError, *ODD_FIELDS):
+    except (OSError, RecursionError, *ODD_FIELDS):
         pass
     return None
 
