@@ -25,8 +25,6 @@ from trainmaster.words.own_program import command_line
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
-# A short command creates less than it could collect; what stays running collects a few MB later.
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
 # Set by a shell that asks for completions; what was typed is in others then.
 _COMPLETING = "_TRAINMASTER_COMPLETE"
 # The command without a word, and the options that don't make it another.
@@ -38,7 +36,7 @@ _INTERRUPTED = "Interrupted; the training continues. See `trainmaster runs`."
 def main() -> None:
     """The `trainmaster` command; all that it creates in the home is its user's alone."""
     make_private()
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.freeze()  # what is imported stays
     try:
         code = run(sys.argv[1:])
     finally:

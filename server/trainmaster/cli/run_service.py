@@ -24,6 +24,7 @@ def ask(
     replays: bool = True,
     whole: bool = False,
     ends: bool = False,
+    only_reads: bool = False,
 ) -> Answered:
     """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
 
@@ -32,22 +33,19 @@ def ask(
     the call acts by it or, `whole`, waits for what it reports; else for a moment, then in the
     background. `ends`: it is to be done on a full disk too, and may be done twice. Where the
     metrics database turns out to be damaged, what only reads, or `ends`, is called again: by then
-    it is set aside.
+    it is set aside. `only_reads`: where it needs an event loop, it awaits `loop_needed` first.
 
     Raises: TrainmasterError, whatever the service raises.
     """
 
-    import asyncio
-    import logging
-
     from trainmaster.store.action_log import is_acting, record_answer
-
-    # It warns of each write to a broken connection; the consequence is raised as an error.
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    from trainmaster.sync.event_loop import loop_needed, run_with_loop
 
     async def within() -> Answered:
         from trainmaster.sync.workspace import open_workspace
 
+        if not only_reads:
+            await loop_needed()
         if ends:
             from trainmaster.store.reserve import give_up_reserve
             from trainmaster.words.paths import find_home
@@ -63,11 +61,11 @@ def ask(
 
     with nullcontext() if shows_progress else spinner():
         try:
-            answer = asyncio.run(within())
+            answer = run_with_loop(within())
         except StorageError as error:
             if error.code != "DATABASE_DAMAGED" or (is_acting() and not ends):
                 raise
-            answer = asyncio.run(within())
+            answer = run_with_loop(within())
     record_answer(answer)
     return answer
 

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Follower
+from trainmaster.sync.event_loop import loop_needed
 from trainmaster.sync.kept_passes import forget_passes
 from trainmaster.sync.last_pass import ask_for_pass, last_pass
 from trainmaster.sync.passes import Passes
@@ -148,6 +149,7 @@ async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S
     Raises:
         StorageError, sqlite3.Error: the home can't be used.
     """
+    await loop_needed()
     asked, deadline = time.time(), time.monotonic() + _CATCH_UP_S
     while time.monotonic() < deadline:
         lock = try_lock(workspace.home.follower_lock(host))
