@@ -98,12 +98,15 @@ def unsettled(home: Home, arguments: list[str]) -> Sample:
 
 def answered(home: Path, tool: str, arguments: dict[str, str]) -> Sample:
     """The median milliseconds of a call to a server of its own."""
-    return lambda: 1e3 * asyncio.run(call_s(home, tool, arguments))
+    return lambda: 1e3 * asyncio.run(call_s([*_TRAINMASTER, "mcp"], of(home), tool, arguments))
 
 
-async def call_s(home: Path, tool: str, arguments: dict[str, str]) -> float:
+async def call_s(
+    command: list[str], environment: dict[str, str], tool: str, arguments: dict[str, str]
+) -> float:
+    """The median seconds of a call to the server that the command starts."""
     server = StdioServerParameters(
-        command=_TRAINMASTER[0], args=[*_TRAINMASTER[1:], "mcp"], env={**os.environ, **of(home)}
+        command=command[0], args=command[1:], env={**os.environ, **environment}
     )
     taken = []
     async with Client(stdio_client(server)) as client:

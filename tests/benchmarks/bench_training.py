@@ -79,8 +79,11 @@ def compare(bench: Benchmark, size: TrainingSize, folder: Path) -> None:
 
 
 def losses(peer: Training, ours: Training) -> str:
-    """The mean losses over the same steps: the newest quarter that both have done. Each draws its own
-    batches: a mean of 10 steps of the large model differs by 1.5 % between seeds of one program."""
+    """The mean losses over the same steps: the newest quarter that both have done.
+
+    Each draws its own batches: a mean of 10 steps of the large model differs by 1.5 % between seeds
+    of one program.
+    """
     both = [peer.steps(), ours.steps()]
     last = min(steps[-1].number for steps in both)
     first = last - max(20, last // 4)

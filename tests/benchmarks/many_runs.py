@@ -80,7 +80,7 @@ def home_of(root: Path, closed: int, opened: int) -> Iterator[Home]:
         home = workspace.home
         folders = _add_open(workspace, sample, opened)
     _add_closed(home, sample.run_id, closed - 1)
-    with _supervising(folders):
+    with supervising(folders):
         yield home
 
 
@@ -182,7 +182,8 @@ def _write_journal(folder: Path, now: float) -> None:
 
 
 @contextmanager
-def _supervising(folders: list[str]) -> Iterator[None]:
+def supervising(folders: list[str]) -> Iterator[None]:
+    """Inside, one process holds the locks of the supervisors of these folders, and beats."""
     if not folders:
         yield
         return
