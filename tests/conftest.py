@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.backends.kept_runtimes import kept_runtimes
 from support.box.box_fixtures import box, shared_cache  # noqa: F401 - fixtures
 from support.box.torch_check_cache import torch_checks
 from support.kaggle.site import KaggleSite, serving_kaggle
@@ -93,13 +94,15 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def keeping_torch_checks(
+def keeping_what_hosts_make(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> None:
-    """One folder for all workers: each saves the others some checks."""
+    """One folder for all workers: each saves the others some checks and copies."""
     own = tmp_path_factory.getbasetemp()
-    torch_checks.folder = (own.parent if _is_worker(pytestconfig) else own) / "torch_checks"
+    folder = own.parent if _is_worker(pytestconfig) else own
+    torch_checks.folder, kept_runtimes.folder = folder / "torch_checks", folder / "kept_runtimes"
     torch_checks.folder.mkdir(exist_ok=True)
+    kept_runtimes.folder.mkdir(exist_ok=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -127,6 +130,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def workspace(home: Path) -> Iterator[Workspace]:
     with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
+        kept_runtimes.lend(opened.home.local_root, opened.home.debug_root)
         yield opened
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.backends.network_namespaces import Network
 from support.backends.ssh_hosts import Sshd
-from support.runs.running_run import LONGEST_S, run_async, small_spec
+from support.runs.running_run import LONGEST_S, pace, run_async, small_spec
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
@@ -41,6 +41,7 @@ async def begin(workspace: Workspace, host: str, folder: Path, faults: str = "")
     changes = {"steps": "200000", "checkpoint": "{every: 100000}", "eval": "{every_steps: 100000}"}
     if host == "gpu1":
         changes["environment"] = f"{{python: {sys.executable}}}"
+    changes["env"] = pace(folder)
     if host == "debug":
         changes["env"] = f'{{TRAINMASTER_FAULTS: "{faults}", TRAINMASTER_STEP_S: "0.02"}}'
     run = (await launch(workspace, small_spec(folder, host=host, **changes))).run_id

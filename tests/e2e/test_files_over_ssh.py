@@ -19,6 +19,7 @@ from support.runs.running_run import (
     bytes_below,
     holding,
     let_it_run,
+    paced,
     small_spec,
     wait_until,
 )
@@ -73,7 +74,7 @@ def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(
 ) -> None:
     site = tmp_path / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE)
+    (site / "sitecustomize.py").write_text(SITE + paced())
     changes = {"env": f"{{PYTHONPATH: {site}}}", "secrets": "[HF_TOKEN]", "steps": "4000"}
     run = remote("launch", spec_of(tmp_path, **changes))["run_id"]
     remote("wait", run, "--until", "step:20,end", "--timeout", str(LONGEST_S))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.machines.rental_home import Renter, renting
 from support.providers.runpod_site import RunPodSite
-from support.runs.running_run import small_spec, wait_until
+from support.runs.running_run import pace, small_spec, wait_until
 
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.metrics.run_series import run_points
@@ -85,7 +85,8 @@ def start_training(renter: Renter, folder: Path, host: str) -> str:
     changes = {
         "steps": "100000",
         # A copy has to come faster than its checkpoint is pruned, also on a busy machine.
-        "checkpoint": "{every: 500, keep_latest: 8, mirror: operator}",
+        "checkpoint": "{every: 25, keep_latest: 40, mirror: operator}",
+        "env": pace(folder),
         "environment": f"{{python: {sys.executable}}}",
     }
     spec = folder / "spec.yaml"

@@ -123,8 +123,7 @@ def test_planning_starts_and_records_nothing(workspace: Workspace, spec: str) ->
 def test_a_key_whose_launch_was_refused_by_the_host_is_free_again(
     workspace: Workspace, spec: str, home: Path
 ) -> None:
-    blocking = home / "debug"
-    blocking.touch()
+    blocking = blocked_by_a_file(home / "debug")
     error = refused(workspace, spec, idempotency_key="key")
     assert error.code == "ROOT_NOT_WRITABLE"
     assert workspace.control.runs() == []
@@ -136,12 +135,19 @@ def test_a_key_whose_launch_was_refused_by_the_host_is_free_again(
 def test_a_root_that_cannot_be_written_is_reported_and_nothing_recorded(
     workspace: Workspace, home: Path, tmp_path: Path, blocked: str
 ) -> None:
-    (home / blocked).parent.mkdir(parents=True, exist_ok=True)
-    (home / blocked).touch()
+    blocked_by_a_file(home / blocked)
     error = refused(workspace, small_spec(tmp_path))
     assert error.code == "ROOT_NOT_WRITABLE"
     assert str(home / "local") in error.message
     assert workspace.control.runs() == []
+
+
+def blocked_by_a_file(folder: Path) -> Path:
+    """A file where a host's folder would be, in place of what the test's host was lent."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.touch()
+    return folder
 
 
 def together(command: CommandLine, *arguments: str, times: int) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.alerts.webhook_receiver import Receiver, receiving
+from support.backends.kept_runtimes import kept_runtimes
 from support.backends.ssh_hosts import Sshd
 from support.runs.operator import Operator
 from support.runs.running_run import CommandLine
@@ -121,6 +122,7 @@ def operator(workspace: Workspace, tmp_path: Path) -> Operator:
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Of a server with a home of its own, whose working folder is the test's."""
     monkeypatch.chdir(tmp_path)
+    kept_runtimes.lend(tmp_path / "home/debug")
     return {"TRAINMASTER_HOME": str(tmp_path / "home")}
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
+from support.backends.kept_runtimes import kept_runtimes
 from support.box.torch_check_cache import torch_checks
 
 from trainer_runtime.box.files.files import read_json
@@ -101,7 +102,12 @@ def small_spec(folder: Path, **changes: str) -> str:
 def pace(folder: Path, step_s: float = 0.02) -> str:
     """A spec's `env` for a training that only runs meanwhile: each of its steps lasts for so long
     and more, most of which it leaves to others."""
-    return begin_with(folder / "paced", _PACED.replace("STEP_S", str(step_s)))
+    return begin_with(folder / "paced", paced(step_s))
+
+
+def paced(step_s: float = 0.02) -> str:
+    """The code by which each step of a training lasts for so long and more."""
+    return _PACED.replace("STEP_S", str(step_s))
 
 
 def begin_with(folder: Path, code: str) -> str:
@@ -205,7 +211,7 @@ class CommandLine:
         }
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        self._lend_torch_checks(arguments)
+        self._lend(arguments)
         return subprocess.Popen(
             [sys.executable, "-c", "from trainmaster.cli import main; main()", *arguments],
             env=self.environment,
@@ -229,7 +235,7 @@ class CommandLine:
         return process.returncode, output, errors
 
     def _here(self, *arguments: str) -> tuple[int, str, str]:
-        self._lend_torch_checks(arguments)
+        self._lend(arguments)
         output, errors = io.StringIO(), io.StringIO()
         with (
             mock.patch.dict(os.environ, self.environment, clear=True),
@@ -242,9 +248,11 @@ class CommandLine:
             returned = run_command_line(arguments)
         return returned, output.getvalue(), errors.getvalue()
 
-    def _lend_torch_checks(self, arguments: Sequence[str]) -> None:
-        if self.host == "local" and arguments[0] == "launch":
-            torch_checks.lend(self.root)
+    def _lend(self, arguments: Sequence[str]) -> None:
+        if arguments[0] == "launch":
+            kept_runtimes.lend(self.home / "local", self.home / "debug")
+            if self.host == "local":
+                torch_checks.lend(self.root)
 
     def folder(self, run_id: str) -> RunFolder:
         """The run's folder on the host that this command line is for."""
