@@ -45,7 +45,7 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 # What ends by itself after the last test, such as a supervisor whose training is over.
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 _file_seconds = FileSeconds()
 # Thousands of tests are collected, which stay: walking them again and again takes a third of it.
 gc.disable()

@@ -169,7 +169,7 @@ def test_catching_up_is_bounded_where_a_follower_hangs(
     hosted.step()
     begun = time.monotonic()
     run_async(lambda: catch_up(workspace, "debug"))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60  # the follower hangs for good
     followers[first].send_signal(signal.SIGCONT)
 
 

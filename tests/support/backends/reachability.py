@@ -88,7 +88,7 @@ class User:
             yield
 
 
-def finish(work: Coroutine[Any, Any, Answered], bound_s: float = 60.0) -> Answered:
+def finish(work: Coroutine[Any, Any, Answered], bound_s: float = 120.0) -> Answered:
     """Do asynchronous work to its end; fails where that takes longer than the bound."""
 
     async def bounded() -> Answered:

@@ -29,7 +29,7 @@ _OPTIONS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-_BOUND_S = 60.0
+_BOUND_S = 120.0
 _PAUSE_S = 0.05
 # With pipes a browser reads commands from 3 and writes answers to 4.
 _PLACED = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainmaster.board.serve import Board, Listening
 from trainmaster.sync.workspace import open_workspace
 
-_BOUND_S = 60.0
+_BOUND_S = 120.0
 
 
 @contextmanager

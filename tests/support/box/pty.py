@@ -51,7 +51,7 @@ class Terminal:
         self._process.wait()
         os.close(self._master)
 
-    def wait_for(self, text: str, bound_s: float = 60.0) -> None:
+    def wait_for(self, text: str, bound_s: float = 120.0) -> None:
         deadline = time.monotonic() + bound_s
         while text not in self.shown:
             assert self._read() and time.monotonic() < deadline, (text, self.shown)
@@ -59,7 +59,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def end(self, bound_s: float = 60.0) -> int:
+    def end(self, bound_s: float = 120.0) -> int:
         """The exit code, once all is shown."""
         deadline = time.monotonic() + bound_s
         while self._read():

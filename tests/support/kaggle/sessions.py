@@ -68,7 +68,7 @@ class Session:
     def output(self) -> Path | None:
         return self.working if self.state == "COMPLETE" else None
 
-    def join(self, timeout_s: float = 60.0) -> None:
+    def join(self, timeout_s: float = 120.0) -> None:
         """Wait until it is over."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the session did not end"
@@ -82,7 +82,7 @@ class Session:
         """End it and whatever it started."""
         self._closing.set()
         self._gate.set()
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 120.0
         while self._thread.is_alive() and time.monotonic() < deadline:
             end_carriers(str(self.folder))  # it may just be starting one
             self._thread.join(0.1)
@@ -193,7 +193,7 @@ class Kernel:
 def end_carriers(marker: str) -> None:
     """Kill every process that a session has started, wherever it went."""
     wanted = f"{_MARKER}={marker}".encode()
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 120.0
     while time.monotonic() < deadline:
         found = [pid for pid in _pids() if wanted in _environ(pid).split(b"\0")]
         if not found:

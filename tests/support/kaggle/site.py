@@ -110,7 +110,7 @@ class KaggleSite:
         """The newest of a kernel, by its slug without the owner."""
         return self.kernels[f"{OWNER}/{slug}"].newest
 
-    def wait_for_event(self, slug: str, text: str, bound_s: float = 60.0) -> None:
+    def wait_for_event(self, slug: str, text: str, bound_s: float = 120.0) -> None:
         """Wait until the newest session has printed something."""
         session = self.session(slug)
         found = until(

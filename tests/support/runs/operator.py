@@ -50,12 +50,12 @@ class Operator:
 
     async def ended(self, run: str) -> str:
         async with maintaining(self.workspace, run):
-            ended = await wait_for_event(self.workspace, run, until=["end"], timeout_s=60)
+            ended = await wait_for_event(self.workspace, run, until=["end"], timeout_s=120)
         return ended.state
 
     async def until(self, met: Callable[[], Any], run: str) -> None:
         """Maintain a run until something is so."""
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 120.0
         while not met():
             assert time.monotonic() < deadline
             await maintain(self.workspace, [self.workspace.control.run(run)])

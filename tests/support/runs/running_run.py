@@ -134,7 +134,7 @@ def run_async(work: Callable[[], Coroutine[Any, Any, Answered]]) -> Answered:
     return asyncio.run(work())
 
 
-def wait_until(met: Callable[[], Any], what: str, bound_s: float = 60.0) -> Any:
+def wait_until(met: Callable[[], Any], what: str, bound_s: float = 120.0) -> Any:
     """What `met` gives once that is true; fails when it isn't within the bound.
 
     What takes long to evaluate is evaluated less often: it keeps others from working.

@@ -16,7 +16,7 @@ from trainmaster.backends.debug.trainer import SimulatedTrainer
 
 # In the environment of the session's workers and of whatever they start.
 SESSION_VARIABLE = "TRAINMASTER_TEST_SESSION"
-_BOUND_S = 20.0
+_BOUND_S = 120.0
 
 
 def end_processes_of(folder: Path) -> None:

@@ -12,6 +12,8 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.last_pass import last_pass
 
+_BOUND_S = 120.0
+
 
 def refresh(workspace: FollowedWorkspace) -> None:
     run_async(lambda: catch_up(workspace, HOST))
@@ -19,9 +21,9 @@ def refresh(workspace: FollowedWorkspace) -> None:
 
 async def seen(met: Callable[[], bool]) -> None:
     """Wait for what following brings, within a bound."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _BOUND_S
     while not met():
-        assert time.monotonic() < deadline, "not within 60 s"
+        assert time.monotonic() < deadline, f"not within {_BOUND_S:.0f} s"
         await asyncio.sleep(0.02)
 
 

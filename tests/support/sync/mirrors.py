@@ -11,7 +11,7 @@ from support.runs.running_run import CommandLine
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.lines import decode
 
-_LEAVING_S = 60.0
+_LEAVING_S = 120.0
 
 
 def assert_mirror_equals_the_host(command: CommandLine, run: str) -> None:
