@@ -113,7 +113,9 @@ def _facts(options: Options) -> int:
 def _source(options: Options) -> int:
     from trainer_runtime.box.attach.examine_source import examine_source
 
-    return _print(examine_source(options.kind, options.target, options.begin, options.root))
+    return _print(
+        examine_source(options.kind, options.target, options.begin, options.root, options.pattern)
+    )
 
 
 def _output(options: Options) -> int:
@@ -294,6 +296,7 @@ COMMANDS = {
         (
             _argument("--begin", choices=("start", "end"), default="start"),
             _argument("--root", help="the folder of this host's runs"),
+            _argument("--pattern", help="the shape of the log's lines"),
             _argument("kind", choices=("log", "tmux", "screen", "pid")),
             _argument("target"),
         ),

@@ -63,7 +63,9 @@ def test_a_log_is_summarised_without_any_run(metrics: Metrics) -> None:
     assert answer["series"]["loss"]["values"] == [3.0, 2.0, 2.5]
     assert (answer["series"]["loss"]["min"], answer["series"]["loss"]["min_step"]) == (2.0, 1)
     assert answer["series"]["mfu"]["values"] == [0.01] * 3
-    assert list(answer["coverage"].values()) == [{"read_share": 1.0}]
+    (understood,) = answer["coverage"].values()
+    assert (understood["read_share"], understood["form"]) == (1.0, "nanogpt")
+    assert (understood["first_step"], understood["last_step"]) == (0, 2)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

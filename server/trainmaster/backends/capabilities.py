@@ -198,7 +198,9 @@ class SourceExaminer(Capability):
     instead = "Attach on a host with a shell."
 
     @abstractmethod
-    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+    async def examine_source(
+        self, kind: str, target: str, begin: str, pattern: str | None = None
+    ) -> Mapping[str, Any]:
         """A log, pane, session or process as the source in a run's config; see
         `box.attach.examine_source`.
 

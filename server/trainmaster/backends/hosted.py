@@ -219,8 +219,10 @@ class HostedBackend(
         call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
         return await runtime_call(self._host, call, InspectionReport.from_fields)
 
-    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
-        return await foreign.examine_source(self._host, kind, target, begin)
+    async def examine_source(
+        self, kind: str, target: str, begin: str, pattern: str | None = None
+    ) -> Mapping[str, Any]:
+        return await foreign.examine_source(self._host, kind, target, begin, pattern)
 
     async def read_output(self, python: str | None, folder: str) -> FoundOutput:
         return await foreign.read_output(self._host, python, folder)

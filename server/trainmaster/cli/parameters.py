@@ -36,7 +36,21 @@ Toolsets = Annotated[
         "operator, renter); all by default.",
     ),
 ]
+Pattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pattern",
+        metavar="LINE",
+        help="Teach the log's lines: one of them with names for its numbers, as "
+        "'it {step}/{target} L={loss} lr {lr}', or an expression with named groups. Repeatable.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as one line of JSON.")]
+
+
+def pattern_text(patterns: list[str] | None) -> str | None:
+    """The patterns of an option as services take them."""
+    return "\n".join(patterns) if patterns else None
 
 
 def split_commas(text: str) -> list[str]:

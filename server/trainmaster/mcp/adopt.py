@@ -28,7 +28,7 @@ async def adopt(
 ) -> AdoptAnswer | InputRequiredResult:
     """Continue as a new run from the output folder of nanoGPT, LitGPT or HF, with `data` or a
     `spec`; without both it only verifies the checkpoints and answers with a starting spec. The
-    folder is not changed. A training that still runs: attach; runs of ours: resume.
+    folder is not changed.
     """
     from trainmaster.runs import adopt as adopting
 

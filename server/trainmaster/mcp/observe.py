@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
-from trainmaster.mcp.parameters import Cursor, RunId, RunOrLog, Words
+from trainmaster.mcp.parameters import Cursor, Pattern, RunId, RunOrLog, Words
 from trainmaster.mcp.plot import PLOT
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer
@@ -131,14 +131,14 @@ async def query_metrics(
     label: Annotated[str, Field(description="As host, framework: rank only these")] = "",
     host: str = "",
     framework: str = "",
+    pattern: Pattern = "",
 ) -> MetricsAnswer:
     """Summaries and downsampled series of metrics, columnar, of one run or several to compare; of
     many series a table of last values, with `points` the series. Without run_id: which runs are
     best, by method and data.
 
-    Where a point stands for several steps, `values` are means, `lows` and `highs` extremes;
-    evaluations are never averaged. Telemetry (gpu_util, ...) stands at milliseconds. For a picture:
-    plot_metrics.
+    Of several steps `values` are means, `lows` and `highs` extremes; evaluations are never
+    averaged. Telemetry (gpu_util, ...) is by milliseconds. Picture: plot_metrics.
     """
     from trainmaster.metrics.rank import Among
     from trainmaster.metrics.selection import selection
@@ -161,6 +161,7 @@ async def query_metrics(
         part=part,
         among=Among(label or None, host or None, framework or None),
         within_s=_LONGEST_READ_S / max(1, len(run_id)),
+        pattern=pattern or None,
     )
 
 
@@ -208,6 +209,7 @@ async def diagnose(
     run_id: RunOrLog,
     everything: Annotated[bool, Field(description="Also what is over")] = False,
     cursor: str = "",
+    pattern: str = "",
 ) -> DiagnosisAnswer:
     """What is wrong with a run, or in any training's log, the first cause first: evidence
     (untrusted data), explanation, advice, and patches, which resume(apply="FINDING:PATCH") applies.
@@ -216,7 +218,11 @@ async def diagnose(
     from trainmaster.runs.diagnosis import service
 
     return await service.diagnose(
-        workspace_of(context), run_id, everything=everything, cursor=cursor or None
+        workspace_of(context),
+        run_id,
+        everything=everything,
+        cursor=cursor or None,
+        pattern=pattern or None,
     )
 
 

@@ -75,10 +75,11 @@ async def attach(
         str, Field(description="How long a log may be silent; 15m if left out")
     ] = "",
     name: str = "",
+    pattern: str = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
     """Follow a training that somebody else started, by one of log, tmux, screen, pid. It is watched
-    like any run, and can't be stopped or resumed. To read a log once: diagnose, query_metrics.
+    like any run, and can't be stopped or resumed.
     """
     from trainmaster.runs import attach as attaching
 
@@ -90,6 +91,7 @@ async def attach(
         start=start,
         name=name or None,
         ends_after=ends_after or None,
+        pattern=pattern or None,
     )
     return await confirmed(
         context,
@@ -108,7 +110,7 @@ async def render(
     set: Sets = (),
 ) -> RenderAnswer:
     """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
-    a folder here, to be read; starts nothing. For decisions and estimates alone: plan_run.
+    a folder here, to be read; starts nothing.
     """
     from trainmaster.runs import render as service
 
@@ -146,7 +148,7 @@ async def resume(
 ) -> LaunchAnswer | InputRequiredResult:
     """Start a run that has ended again, as a new attempt from a verified checkpoint
     (list_checkpoints shows which). `set` changes the last attempt's configuration, e.g. `steps=400`
-    to train on. An earlier `start` asks the user. For a new run: launch.
+    to train on. An earlier `start` asks the user.
     """
     from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service

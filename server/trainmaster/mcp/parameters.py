@@ -23,5 +23,9 @@ RunOrLog = Annotated[str, Field(description="Run, or a log file's path")]
 Spec = Annotated[str, Field(description="Path, or YAML text")]
 Host = Annotated[str, Field(description="Instead of the spec's")]
 Sets = Annotated[Words, Field(description="Changes, as `optimizer.lr=0.0003`")]
+Pattern = Annotated[
+    str,
+    Field(description="A line of the log, numbers named: `it {step} L={loss}`; or a regex"),
+]
 Cursor = Annotated[str, Field(description="Of an earlier answer")]
 IdempotencyKey = Annotated[str, Field(description="The same one again finds the first result")]

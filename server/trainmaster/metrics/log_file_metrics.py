@@ -17,7 +17,9 @@ from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES, MAX_KEYS
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_aggregates import LogAggregates
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
+from trainmaster.metrics.log_pattern import refuse_without_match, taught_patterns
 from trainmaster.metrics.thinned_series import ThinnedSeries, most_points
+from trainmaster.metrics.understood import Understood
 from trainmaster.store.buckets import Row
 
 _FARTHEST_STEP = 2**53
@@ -32,23 +34,30 @@ class Wanted:
 
     `keys`: the series; None: all. `first` to `last`, both included: the steps that are also kept
     apart, so that a part of a long series stays exact. `times`: whether lines are searched for
-    their time.
+    their time. `pattern`: the shape of its lines, where it was taught.
     """
 
     keys: Collection[str] | None = None
     first: int | None = None
     last: int | None = None
     times: bool = True
+    pattern: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values, for `from_dict`."""
         keys = None if self.keys is None else sorted(self.keys)
-        return {"keys": keys, "first": self.first, "last": self.last, "times": self.times}
+        return {
+            "keys": keys,
+            "first": self.first,
+            "last": self.last,
+            "times": self.times,
+            "pattern": self.pattern,
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Wanted:
         keys = None if data["keys"] is None else frozenset(data["keys"])
-        return cls(keys, data["first"], data["last"], data["times"])
+        return cls(keys, data["first"], data["last"], data["times"], data["pattern"])
 
     @property
     def has_range(self) -> bool:
@@ -88,6 +97,7 @@ class FileMetrics:
     wanted: Wanted
     oldest_t: float | None
     newest_t: float | None
+    understood: Understood
     _keys: set[str]
     _kept: dict[str, _Kept]
 
@@ -100,6 +110,7 @@ class FileMetrics:
             "size_bytes": self.size_bytes,
             "wanted": self.wanted.to_dict(),
             "times": [self.oldest_t, self.newest_t],
+            "understood": self.understood.to_dict(),
             "keys": self.keys(),
             "kept": {
                 key: [kept.whole.to_dict(), kept.part.to_dict()] for key, kept in self._kept.items()
@@ -121,6 +132,7 @@ class FileMetrics:
             Wanted.from_dict(data["wanted"]),
             oldest_t,
             newest_t,
+            Understood(**data["understood"]),
             set(data["keys"]),
             kept,
         )
@@ -152,10 +164,12 @@ def read_metrics(
     """Read a log in chunks, up to its size at the time of opening. Points between junk are found.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`, also for a binary file without points.
+        UsageError: `LOG_NOT_READABLE`, also for a binary file without points;
+            `PATTERN_INVALID`, `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`.
     """
     reader, size = _Reader(wanted), 0
-    parser = LogParser(wanted.keys and {*wanted.keys, *reader.aggregates.bases})
+    patterns = taught_patterns(wanted.pattern)
+    parser = LogParser(wanted.keys and {*wanted.keys, *reader.aggregates.bases}, patterns)
     begin = b""
     for chunk in read_chunks(path):
         begin = begin or chunk.lstrip(b"\0")
@@ -166,13 +180,18 @@ def read_metrics(
             on_progress(size)
     reader.take(parser.close())
     reader.finish()
+    if patterns:
+        refuse_without_match(str(path), parser.coverage)
     if not reader.ranks:
         refuse_binary(path, begin)
         parser.coverage.samples = frequent_lines(begin)
+    reader.understood.finish(parser)
     rank, others = min(reader.ranks, default=None), max(0, len(reader.ranks) - 1)
     times = reader.oldest_t, reader.newest_t
     keys, kept = reader.keys | reader.of_ranks.keys(), reader.kept | reader.of_ranks
-    return FileMetrics(parser.coverage, rank, others, size, wanted, *times, keys, kept)
+    return FileMetrics(
+        parser.coverage, rank, others, size, wanted, *times, reader.understood, keys, kept
+    )
 
 
 @dataclass(slots=True)
@@ -187,6 +206,7 @@ class _Reader:
     aggregates: LogAggregates = field(init=False)
     oldest_t: float | None = None
     newest_t: float | None = None
+    understood: Understood = field(default_factory=Understood)
 
     def __post_init__(self) -> None:
         self.aggregates = LogAggregates(self.wanted.keys or ())
@@ -198,6 +218,7 @@ class _Reader:
     def take(self, parsed: Parsed) -> None:
         """Add the points of some lines. Batches come by shape, lines of several shapes alternate
         within a block."""
+        self.understood.take(parsed)
         for _, found in groupby(parsed.batches, key=_block):
             batches = list(found)
             self._take_block(batches)

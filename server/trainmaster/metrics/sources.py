@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from trainmaster.metrics.directions import PRIMARY_KEYS
+from trainmaster.metrics.log_pattern import TEACH, share_in_words
 from trainmaster.metrics.ranged_series import RangedSeries
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.selection import Selection, bad_argument
@@ -27,7 +28,7 @@ EXPECTED = frozenset(
     host_mem_gib disk_free_gib net_mib_s
     """.split()  # noqa: SIM905
 )
-_MOST_NAMED, _SAMPLES = 40, 3
+_MOST_NAMED = 40
 
 
 class Source(Protocol):
@@ -119,7 +120,10 @@ class FileSource:
     def notes(self, keys: Sequence[str]) -> list[str]:
         if not self._found.size_bytes:
             return [f"{self.name} is empty: no metrics were found in it."]
-        notes = [] if self.keys() else [f"{self.name}: no metrics were found in it."]
+        teach = f" {TEACH}" if self._found.coverage.lines_with_numbers else ""
+        notes = [] if self.keys() else [f"{self.name}: no metrics were found in it.{teach}"]
+        if self._found.wanted.pattern is not None:
+            notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
         back = max((self._found.restarts(key) for key in keys), default=0)
         if back:
             notes.append(
@@ -141,16 +145,10 @@ class FileSource:
     def coverage(self) -> LogCoverage | None:
         if not self._found.size_bytes:
             return None
-        coverage = self._found.coverage
-        return LogCoverage(
-            read_share=round(coverage.share, 4),
-            too_long=coverage.too_long or None,
-            other_ranks=self._found.other_ranks or None,
-            untrusted_samples=None if self.keys() else coverage.samples[:_SAMPLES] or None,
-        )
+        return self._found.understood.answer(self._found.coverage, self._found.other_ranks)
 
 
-def wanted_of_file(keys: Sequence[str], selection: Selection) -> Wanted:
+def wanted_of_file(keys: Sequence[str], selection: Selection, pattern: str | None = None) -> Wanted:
     """What has to be kept of a log to answer about these keys."""
     from trainmaster.metrics.log_file_metrics import Wanted
 
@@ -164,6 +162,7 @@ def wanted_of_file(keys: Sequence[str], selection: Selection) -> Wanted:
         first,
         last,
         by_time or selection.rate == "second",
+        pattern,
     )
 
 

@@ -161,6 +161,7 @@ def _script(
         "data": {one.name: one.place(facts.cache_folder) for one in code.data},
         "stop_signal": script.stop_signal,
         "python": python,
+        "pattern": script.pattern,
         "commit": code.commit,
         "dirty": code.dirty,
         "digest": code.digest or None,

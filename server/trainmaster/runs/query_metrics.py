@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
+from trainmaster.metrics.log_pattern import refuse_for_runs, taught_patterns
 from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
@@ -28,6 +29,7 @@ async def query_metrics(
     part: Selection = EVERYTHING,
     within_s: float | None = None,
     among: Among = ALL_RUNS,
+    pattern: str | None = None,
 ) -> MetricsAnswer:
     """Series of one or several runs, one value per step, the newest attempt's; or of log files,
     every point in order. Without any: the runs with the best values, of those in `among`, by
@@ -36,11 +38,13 @@ async def query_metrics(
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
     `everything` gives every step's own. At most `within_s` seconds are waited for each long file.
+    `pattern`: the shape of the files' lines, where it is to be taught.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
         UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, or an invalid range;
-            `LOG_NOT_READABLE` for a file.
+            `LOG_NOT_READABLE`, `PATTERN_INVALID`, `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`
+            for a file.
         StateError: `LOG_BEING_READ` for a long file.
     """
     lacking = incomplete(workspace)
@@ -50,16 +54,18 @@ async def query_metrics(
         return ranked.model_copy(update={"incomplete": lacking})
     if among != ALL_RUNS:
         raise bad_argument("label", "Filters are for ranking runs.", "Leave them or the runs out.")
+    taught_patterns(pattern)
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
         file = log_file(workspace, name)
         if file is not None:
             from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
-            wanted = wanted_of_file(keys, part)
+            wanted = wanted_of_file(keys, part, pattern)
             found = await read_file(workspace.home, file, wanted, within_s=within_s)
             sources.append(FileSource(name, found, part))
         else:
+            refuse_for_runs(pattern)
             sources.append(RunSource(workspace, await refresh(workspace, name), name))
     answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
     is_of_runs = any(isinstance(source, RunSource) for source in sources)

@@ -48,7 +48,7 @@ def test_a_program_needs_neither_model_nor_data_nor_length() -> None:
         ("script.checkpoints.step=ckpt_(", "INVALID_VALUE", "script.checkpoints.step"),
         ("script.checkpoints.step=ckpt_", "INVALID_VALUE", "script.checkpoints.step"),
         ("script.final=/model", "INVALID_VALUE", "script.final"),
-        ("script.pattern=it {step}", "NOT_YET_SUPPORTED", "script.pattern"),
+        ("script.pattern=it {stop}", "PATTERN_INVALID", "script.pattern"),
         ("optimizer.lr=0.1", "NOT_YET_SUPPORTED", "optimizer"),
         ("checkpoint.keep_latest=2", "NOT_YET_SUPPORTED", "checkpoint.keep_latest"),
         ("script.stop_signal=KILL", "INVALID_VALUE", "script.stop_signal"),

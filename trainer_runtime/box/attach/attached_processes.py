@@ -139,7 +139,7 @@ class _Watched:
         self._clock = clock
         self._capture = capture
         self._setup_log = folder.setup_log
-        self._events = LogEvents(folder, clock)
+        self._events = LogEvents(folder, clock, pattern=source.pattern)
         if capture is not None:
             parts, successors = [capture.history, capture.spool], capture.running
         else:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.attach.first_reading import first_reading
 from trainer_runtime.box.attach.terminals import (
     Pane,
     foreground,
@@ -32,6 +33,7 @@ from trainer_runtime.box.processes.open_files import (
     variables_of,
     writers,
 )
+from trainer_runtime.core.diagnosis.parse.pattern import EXAMPLE
 from trainer_runtime.core.files.protected import is_protected
 from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, why_no_text
 
@@ -51,11 +53,14 @@ class RefusedError(Exception):
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def examine_source(kind: str, target: str, begin: str, root: str | None = None) -> dict[str, Any]:
+def examine_source(
+    kind: str, target: str, begin: str, root: str | None = None, pattern: str | None = None
+) -> dict[str, Any]:
     """`{"source": …}` for a `kind` (log, tmux, screen, pid), or `{"refused": …}` with an error.
 
     `begin`: `start` for everything written so far, `end` for new lines only. `root`: the folder of
-    this host's runs, whose secrets are not shown under any name.
+    this host's runs, whose secrets are not shown under any name. `pattern`: the shape of its lines,
+    which is tried on those that it has; `reading` of the source says what is understood of them.
     """
     try:
         found = _EXAMINERS[kind](target)
@@ -65,7 +70,20 @@ def examine_source(kind: str, target: str, begin: str, root: str | None = None) 
     source = {"kind": kind, "target": target, "from": begin, "begin": 0, **found}
     if begin == "end" and source.get("path"):
         source["begin"] = _last_line(Path(source["path"]))
+    source["reading"] = reading = first_reading(source.get("path"), pattern)
+    if pattern is not None and reading["lines"] and not reading["matched"]:
+        return {"refused": _unmatched(target, reading["lines"]).refusal}
     return {"source": source}
+
+
+def _unmatched(target: str, lines: int) -> RefusedError:
+    return RefusedError(
+        "PATTERN_MATCHES_NOTHING",
+        f"The pattern matches none of the last {lines:,} lines with numbers of {target} on "
+        f"{_here()}.",
+        "Take a line of the log and replace its numbers by their names, as in "
+        f"`{EXAMPLE}`; leave out what differs from line to line, or write {{any}} for it.",
+    )
 
 
 def _refuse_secrets(path: str | None, root: str | None) -> None:

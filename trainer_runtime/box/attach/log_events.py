@@ -16,6 +16,7 @@ from typing import Any
 from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.box.files.layout import AttemptFolder
 from trainer_runtime.core.diagnosis.parse import LogParser, Parsed, Point
+from trainer_runtime.core.diagnosis.parse.pattern import taught
 from trainer_runtime.core.diagnosis.parse.points import LogEvent
 from trainer_runtime.core.diagnosis.rank_aggregates import (
     RankAggregate,
@@ -42,14 +43,20 @@ class LogEvents:
     """
 
     def __init__(
-        self, attempt: AttemptFolder, clock: Callable[[], float], *, launched: bool = False
+        self,
+        attempt: AttemptFolder,
+        clock: Callable[[], float],
+        *,
+        launched: bool = False,
+        pattern: str | None = None,
     ) -> None:
         """`launched`: of a program that this host has started, whose start, target, checkpoints and
-        end are known from elsewhere and are reported by the caller."""
+        end are known from elsewhere and are reported by the caller. `pattern`: the shape of its
+        lines, where it was taught."""
         self._path = attempt.train_log
         self._launched = launched
         self._clock = clock
-        self._parser = LogParser()
+        self._parser = LogParser(patterns=taught(pattern))
         self._offset = 0
         self._state = _EventState(attempt)
         self._log = AppendedLog(attempt.events, self._state.last_seq + 1)

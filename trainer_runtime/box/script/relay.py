@@ -84,7 +84,9 @@ class _Relay:
         reported = folder / "reported.jsonl"
         reported.touch()
         self._reports = Reports(reported)
-        self._events = LogEvents(AttemptFolder(folder), time.time, launched=True)
+        self._events = LogEvents(
+            AttemptFolder(folder), time.time, launched=True, pattern=script.pattern
+        )
         settled = (read_json(folder / "environment.json") or {}).get("python")
         self._python = str(settled) if settled is not None else script.python
         self._reporting = False

@@ -48,7 +48,8 @@ class AttachedConfig:
     """A training that is only watched: by its log at `path`, or by a `pane`.
 
     It is read from byte `begin` on, or as `origin` says (`start`, `end`), and has ended when none
-    of `processes` lives and nothing was written for `ends_after_s` seconds.
+    of `processes` lives and nothing was written for `ends_after_s` seconds. `pattern`: the shape
+    of its lines, where it was taught.
     """
 
     path: str | None
@@ -57,6 +58,7 @@ class AttachedConfig:
     begin: int
     processes: tuple[Mapping[str, object], ...]
     ends_after_s: float
+    pattern: str | None
 
     @classmethod
     def of(cls, fields: Fields) -> AttachedConfig:
@@ -67,4 +69,5 @@ class AttachedConfig:
             begin=fields.integer("begin", 0),
             processes=tuple(one.values for one in fields.sections("processes")),
             ends_after_s=fields.number("ends_after_s", 0.0),
+            pattern=fields.find_text("pattern"),
         )

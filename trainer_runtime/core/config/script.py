@@ -41,7 +41,8 @@ class ScriptConfig:
     `code.json` of the run's folder lists. `resume`: words that are appended to continue, empty
     where the program reads the variables; None: it starts over. `python`: an interpreter whose
     folder comes first on the search path. `data`: paths of what the program reads, by the names of
-    the sources; relative ones are below the run's folder.
+    the sources; relative ones are below the run's folder. `pattern`: the shape of the log's lines,
+    where it was taught.
     """
 
     folder: str
@@ -53,6 +54,7 @@ class ScriptConfig:
     stop_signal: str
     python: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+    pattern: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> ScriptConfig:
@@ -67,4 +69,5 @@ class ScriptConfig:
             stop_signal=fields.text("stop_signal", "TERM"),
             python=fields.find_text("python"),
             data=fields.text_map("data"),
+            pattern=fields.find_text("pattern"),
         )

@@ -17,13 +17,16 @@ _SOURCE_TIMEOUT_S = 30.0
 _OUTPUT_TIMEOUT_S = 3600.0
 
 
-async def examine_source(host: Host, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+async def examine_source(
+    host: Host, kind: str, target: str, begin: str, pattern: str | None = None
+) -> Mapping[str, Any]:
     """What a log, pane, session or process is; see `box.attach.examine_source`.
 
     Raises:
         HostError: it can't be watched, or no usable answer.
     """
-    arguments = ["--begin", begin, "--root", await host.root(), "--", kind, target]
+    taught = [] if pattern is None else ["--pattern", pattern]
+    arguments = ["--begin", begin, "--root", await host.root(), *taught, "--", kind, target]
     call = RuntimeCall("source", arguments, _unread(host, target), _SOURCE_TIMEOUT_S)
     return await runtime_call(host, call, lambda answer: _section(answer, "source").values)
 

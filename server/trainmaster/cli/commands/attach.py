@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.output import emit
-from trainmaster.cli.parameters import AsJson, IdempotencyKey
+from trainmaster.cli.parameters import AsJson, IdempotencyKey, Pattern, pattern_text
 from trainmaster.cli.run_service import ask
 
 
@@ -46,6 +46,7 @@ def attach(
             help="How long a log may be silent that nobody is seen to write.",
         ),
     ] = None,
+    pattern: Pattern = None,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,6 +63,7 @@ def attach(
         name=name,
         labels=labels or (),
         ends_after=ends_after,
+        pattern=pattern_text(pattern),
     )
     emit(
         ask(lambda workspace: service(workspace, host, options, idempotency_key=idempotency_key)),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.output import emit
-from trainmaster.cli.parameters import AsJson, Cursor
+from trainmaster.cli.parameters import AsJson, Cursor, Pattern, pattern_text
 from trainmaster.cli.run_service import ask
 
 
@@ -17,6 +17,7 @@ def diagnose(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what is over, and earlier attempts.")
     ] = False,
+    pattern: Pattern = None,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,7 +27,11 @@ def diagnose(
 
     answer = ask(
         lambda workspace: service.diagnose(
-            workspace, run_or_file, everything=everything, cursor=cursor
+            workspace,
+            run_or_file,
+            everything=everything,
+            cursor=cursor,
+            pattern=pattern_text(pattern),
         )
     )
     emit(answer, as_json)

@@ -8,7 +8,7 @@ import typer
 
 from trainmaster.cli.completions import run_names
 from trainmaster.cli.output import emit, emit_lines
-from trainmaster.cli.parameters import AsJson, Cursor, Run, split_commas
+from trainmaster.cli.parameters import AsJson, Cursor, Pattern, Run, pattern_text, split_commas
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def metrics(
     framework: Annotated[
         str | None, typer.Option("--framework", help="Rank only runs of this framework.")
     ] = None,
+    pattern: Pattern = None,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="The points as lines of run,metric,step,value.")
     ] = False,
@@ -153,6 +154,7 @@ def metrics(
             everything=everything,
             part=part,
             among=Among(label, host, framework),
+            pattern=pattern_text(pattern),
         )
     )
     if as_csv and not as_json:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable
 
 from trainmaster.cli.format import size, value
+from trainmaster.cli.views.metrics import drafted_words, understood
 from trainmaster.cli.views.views import Block, view
+from trainmaster.metrics.log_pattern import TEACH
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer, PatchAnswer
 
 
@@ -28,14 +30,24 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     if answer.omitted is not None:
         blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")
     if answer.read_bytes is not None:
-        share = answer.read_share
-        part = "" if share is None else f", {share:.0%} of the lines with numbers"
-        blocks.append(f"Read {size(answer.read_bytes)}{part}.")
+        blocks += _read(answer, answer.read_bytes)
     if answer.series_until_step is not None:
         blocks.append(f"Its series were read up to step {value(answer.series_until_step)}.")
     if answer.next_step is not None:
         blocks.append(f"Next: {answer.next_step}")
     return blocks
+
+
+def _read(answer: DiagnosisAnswer, read_bytes: int) -> Iterable[Block]:
+    """How much of a file was read, and what was understood of it."""
+    share, found = answer.read_share, answer.understood
+    part = "" if share is None else f", {share:.0%} of the lines with numbers"
+    yield f"Read {size(read_bytes)}{part}{'' if found is None else understood(found)}."
+    if found is not None and found.untrusted_samples:
+        yield "Not understood, for example:"
+        yield from (f"  > {line}" for line in found.untrusted_samples)
+        yield TEACH
+        yield from drafted_words(found)
 
 
 def _nothing_found(answer: DiagnosisAnswer) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 from trainmaster.cli.format import value
-from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.answers.metrics import LogCoverage, MetricsAnswer
 
 
 def ranked_runs(answer: MetricsAnswer) -> list[str]:
@@ -19,10 +21,22 @@ def ranked_runs(answer: MetricsAnswer) -> list[str]:
     return best
 
 
+def understood(coverage: LogCoverage) -> str:
+    """What was understood of a log, in words."""
+    form = "" if coverage.form is None else f" ({coverage.form})"
+    if coverage.last_step is None:
+        return form
+    target = "" if coverage.target_step is None else f" of {value(coverage.target_step)}"
+    ended = {True: ", ended", False: ", not ended", None: ""}[coverage.ended]
+    steps = f"steps {value(coverage.first_step)} to {value(coverage.last_step)}"
+    return f"{form}: {steps}{target}{ended}"
+
+
 def remarks(answer: MetricsAnswer) -> list[str]:
     """How much of a log was read, and the notes."""
     read = [
         f"Read {coverage.read_share:.0%} of the lines with numbers in {name}"
+        + understood(coverage)
         + ("" if coverage.too_long is None else f", passed over {coverage.too_long} too long ones")
         + ("" if coverage.other_ranks is None else f"; {coverage.other_ranks} more ranks are there")
         for name, coverage in (answer.coverage or {}).items()
@@ -34,4 +48,13 @@ def remarks(answer: MetricsAnswer) -> list[str]:
     ]
     if samples:
         samples.insert(0, "Not understood, for example:")
-    return [*read, *(answer.notes or []), *samples]
+    drafts = [
+        words for coverage in (answer.coverage or {}).values() for words in drafted_words(coverage)
+    ]
+    return [*read, *(answer.notes or []), *samples, *drafts]
+
+
+def drafted_words(coverage: LogCoverage) -> list[str]:
+    """The option that would teach such a line."""
+    pattern = coverage.untrusted_pattern
+    return [] if pattern is None else [f"For example: --pattern {shlex.quote(pattern)}"]

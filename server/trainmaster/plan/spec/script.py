@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from trainmaster.plan.spec.annotations import Count, FilePath, Section, Text, setting
-from trainmaster.plan.spec.places import Lands, Place, lands, not_built, nowhere
+from trainmaster.plan.spec.places import Lands, Place, lands, nowhere
 
 _NO = "only framework: script runs a program as it is"
 
@@ -85,9 +85,11 @@ class ScriptSpec(Section):
     )
     pattern: Text | None = setting(
         None,
-        "An example line or expression, where the log's shape is its own.",
-        changes="never",
-        lands=not_built(),
+        "The shape of the log's lines where no known one is theirs: a line with placeholders for "
+        "its numbers, `it {step}/{target} L={loss} lr {lr}`, or a regular expression with named "
+        "groups; several on lines of their own.",
+        changes="resume",
+        lands=of_script("the relay"),
     )
     stop_signal: Literal["TERM", "INT", "USR1", "USR2", "HUP"] = setting(
         "TERM",

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from trainer_runtime.core.diagnosis.parse.pattern import PatternError, patterns_of
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.plan.spec.script import SavesSpec, ScriptSpec
@@ -26,6 +27,17 @@ def script_problems(script: ScriptSpec) -> Iterator[Problem]:
     yield from _resume_problems(script)
     if script.final is not None:
         yield from _within("final", script.final)
+    if script.pattern is not None:
+        yield from _pattern_problems(script.pattern)
+
+
+def _pattern_problems(pattern: str) -> Iterator[Problem]:
+    try:
+        patterns_of(pattern)
+    except PatternError as error:
+        code = "PATTERN_TOO_SLOW" if error.is_slow else "PATTERN_INVALID"
+        fix = error.fix if error.fix.endswith(".") else f"{error.fix}."
+        yield Problem(code, "script.pattern", f"`script.pattern` {error}.", fix)
 
 
 def data_problems(script: ScriptSpec, sources: Sequence[SourceSpec]) -> Iterator[Problem]:

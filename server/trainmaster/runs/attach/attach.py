@@ -17,6 +17,7 @@ from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, SourceExaminer
+from trainmaster.metrics.log_pattern import TEACH, taught_patterns
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.advance import advance
 from trainmaster.runs.attach.policy import allow_log, allow_watching
@@ -35,6 +36,7 @@ SILENCE_S = 900.0
 _KINDS = ("log", "tmux", "screen", "pid")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
+_PLAIN_KEY = re.compile(r"[\w./-]{1,40}")
 _PLAIN_LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 
@@ -44,7 +46,8 @@ class AttachOptions:
 
     `start`: from the `start` of its output so far, or only new output (`end`).
     `ends_after`: how long a log without a known writer may be silent before it counts as
-    ended, as a duration; 15 minutes by default.
+    ended, as a duration; 15 minutes by default. `pattern`: the shape of its lines, where it is to
+    be taught.
     """
 
     log: str | None = None
@@ -55,6 +58,7 @@ class AttachOptions:
     name: str | None = None
     labels: Sequence[str] = ()
     ends_after: str | None = None
+    pattern: str | None = None
 
 
 async def attach(
@@ -69,9 +73,11 @@ async def attach(
     `confirm`: who allows a log or a host beyond the caller's policy.
 
     Raises:
-        UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`, `IDEMPOTENCY_CONFLICT`.
+        UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`, `IDEMPOTENCY_CONFLICT`, `PATTERN_INVALID`,
+            `PATTERN_TOO_SLOW`.
         HostError: `LOG_NOT_READABLE`, `NOT_OWNER`, `NO_SUCH_PROCESS`, `TMUX_NOT_FOUND`,
-            `SCREEN_NOT_FOUND`, `PANE_TAKEN`; what keeps the host from being reached.
+            `SCREEN_NOT_FOUND`, `PANE_TAKEN`, `PATTERN_MATCHES_NOTHING`; what keeps the host from
+            being reached.
         PolicyError: `POLICY_FILE`, `POLICY_HOST`.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
@@ -79,9 +85,7 @@ async def attach(
     _refuse_bad(host, options)
     if kind == "log" and host == LOCAL:
         target = os.path.abspath(os.path.expanduser(target))
-    asked = hashlib.sha256(
-        json.dumps([host, kind, target, options.start, options.name, list(options.labels)]).encode()
-    ).hexdigest()
+    asked = _digest(host, kind, target, options)
     key = IdempotencyKey(idempotency_key, "attach", asked) if idempotency_key else None
     known = None if key is None else workspace.control.keys.result(key)
     if known is not None:
@@ -90,13 +94,14 @@ async def attach(
     log = target if kind == "log" else None
     was_asked = await allow_watching(workspace, host, log, asked, confirm)
     examiner = SourceExaminer.of(workspace.backend(host))
-    source = await examiner.examine_source(kind, target, options.start)
+    source = await examiner.examine_source(kind, target, options.start, options.pattern)
     if kind == "pid":  # its log is known only now; a call asks once
         left = None if was_asked else confirm
         await allow_log(workspace, host, source.get("path"), asked, left)
     _refuse_watched(workspace, host, source)
-    note = _watched_already(workspace, host, source)
-    source = {**source, "ends_after_s": _silence_s(options.ends_after)}
+    note = _noted(_understood(source, options.pattern), _watched_already(workspace, host, source))
+    source = {name: value for name, value in source.items() if name != "reading"}
+    source = {**source, "pattern": options.pattern, "ends_after_s": _silence_s(options.ends_after)}
     desired = Desired(DesiredState.RUNNING, generation=1, why=ATTACHED)
     run = await record_run(
         workspace,
@@ -131,6 +136,42 @@ def _chosen(options: AttachOptions) -> tuple[str, str]:
     return given[0][0], str(given[0][1])
 
 
+def _digest(host: str, kind: str, target: str, options: AttachOptions) -> str:
+    """What is asked for, so that a key of one request is not used for another."""
+    asked = [host, kind, target, options.start, options.name, list(options.labels)]
+    if options.pattern is not None:
+        asked.append(options.pattern)
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def _understood(source: ConfigDocument, pattern: str | None) -> str | None:
+    """What the host understands of the lines that the log has already."""
+    try:
+        return _reading_in_words(source.get("reading") or {}, pattern)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None  # not as a host of ours answers
+
+
+def _reading_in_words(found: Mapping[str, Any], pattern: str | None) -> str | None:
+    lines = int(found["lines"]) if found else 0
+    if not lines:
+        return None if pattern is None else "The pattern is tried as the lines come."
+    if "key" not in found:
+        return f"Of its {lines:,} lines with numbers so far, none holds metrics. {TEACH}"
+    matched = int(found["read" if pattern is None else "matched"])
+    who = "Trainmaster reads" if pattern is None else "The pattern matches"
+    key = found["key"] if _PLAIN_KEY.fullmatch(found["key"]) else "a metric"
+    ends = [
+        f"{float(value):.6g} at step {int(step):,}"
+        for step, value in (found["first"], found["last"])
+    ]
+    return f"{who} {matched:,} of {lines:,} lines with numbers: {key} {ends[0]} to {ends[1]}."
+
+
+def _noted(*notes: str | None) -> str | None:
+    return " ".join(note for note in notes if note) or None
+
+
 def _count(given: Sequence[tuple[str, str]]) -> str:
     if len(given) > 1:
         return f"{' and '.join(kind for kind, _ in given)} were given"
@@ -153,6 +194,7 @@ def _refuse_bad(host: str, options: AttachOptions) -> None:
             f"Use {NAME_ACCEPTED}.",
             field="name",
         )
+    taught_patterns(options.pattern)
     _labels(options.labels)
     _silence_s(options.ends_after)
     if host == DEBUG:

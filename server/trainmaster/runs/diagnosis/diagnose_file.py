@@ -6,36 +6,46 @@ import time
 from pathlib import Path
 
 from trainer_runtime.core.diagnosis.merge_findings import merge_findings
+from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
 from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
 from trainer_runtime.core.diagnosis.signatures.explain import explain
 from trainer_runtime.core.protocol.finding import Finding, finding_id
 from trainmaster.metrics.log_file import read_text
+from trainmaster.metrics.log_pattern import taught_patterns
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
+from trainmaster.words.answers.metrics import LogCoverage
 
 _VANISHED = "vanished"
 _STILL_WRITTEN_S = 300.0
 
 
-def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswer:
+def diagnose_file(
+    path: Path, *, most_steps: int = MOST_STEPS, pattern: str | None = None
+) -> DiagnosisAnswer:
     """The findings of the text and the series of the whole log, read once.
 
     The log may be of any size; lines added meanwhile are left out. The detectors read its series
-    for the first `most_steps` steps.
+    for the first `most_steps` steps. `pattern`: the shape of its lines, where it is to be taught.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`, it can't be read, or is not text.
+        UsageError: `LOG_NOT_READABLE`, it can't be read, or is not text; `PATTERN_INVALID`,
+            `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`.
     """
-    scan, series, size = SignatureScan(), LogSeries(most_steps), 0
+    patterns = taught_patterns(pattern)
+    scan, series, size, begin = SignatureScan(), LogSeries(most_steps, patterns), 0, b""
     for chunk in read_text(path):
         scan.feed(chunk)
         series.feed(chunk)
         size += len(chunk)
+        begin = begin or chunk
     scan.finish()
     of_series, over = series.findings()
+    if patterns:
+        series.refuse_without_match(str(path))
     of_log = find(scan.result())
     if not any(one.severity == "critical" for one in (*of_log, *of_series)):
         of_log += _vanished(path, series)
@@ -45,7 +55,13 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         read_bytes=size,
         read_share=series.read_share(),
         series_until_step=series.until_step,
+        understood=_understood(series, begin) if size else None,
     )
+
+
+def _understood(series: LogSeries, begin: bytes) -> LogCoverage:
+    """What was understood; of nothing the most frequent lines with numbers."""
+    return series.understood(frequent_lines(begin))
 
 
 def _vanished(path: Path, series: LogSeries) -> list[Finding]:

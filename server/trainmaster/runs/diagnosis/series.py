@@ -9,6 +9,7 @@ from itertools import groupby
 from trainer_runtime.core.diagnosis.detectors import Detectors
 from trainer_runtime.core.diagnosis.parse import Batch, LogEvent, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES
+from trainer_runtime.core.diagnosis.parse.pattern import Pattern
 from trainer_runtime.core.diagnosis.rank_aggregates import (
     FEWEST_RANKS,
     PACE_KEYS,
@@ -18,6 +19,9 @@ from trainer_runtime.core.diagnosis.rank_aggregates import (
 )
 from trainer_runtime.core.protocol.finding import Finding
 from trainmaster.metrics.log_aggregates import aggregated
+from trainmaster.metrics.log_pattern import refuse_without_match
+from trainmaster.metrics.understood import Understood
+from trainmaster.words.answers.metrics import LogCoverage
 
 _Columns = list[tuple[str, Sequence[float]]]
 # More than almost any training has; each costs some 8 microseconds.
@@ -31,8 +35,8 @@ class LogSeries:
     Bounded: after `most_steps` rows nothing more is read, and `until_step` says where that was.
     """
 
-    def __init__(self, most_steps: int = MOST_STEPS) -> None:
-        self._parser = LogParser()
+    def __init__(self, most_steps: int = MOST_STEPS, patterns: Sequence[Pattern] = ()) -> None:
+        self._parser = LogParser(patterns=patterns)
         self._detectors = Detectors(placement=0, attempt=0)
         self._rank_of: dict[str, int] = {}
         self._ranks: set[int] = set()
@@ -41,6 +45,7 @@ class LogSeries:
         self.until_step: int | None = None
         self.last_step: int | None = None
         self._has_completed = False
+        self._understood = Understood()
         self._interval = 0  # between the last two steps that were printed
 
     def feed(self, data: bytes) -> None:
@@ -54,6 +59,19 @@ class LogSeries:
         """The parsed share of the lines with numbers, 0 to 1; None where there are none."""
         coverage = self._parser.coverage
         return round(coverage.share, 4) if coverage.lines_with_numbers else None
+
+    def refuse_without_match(self, name: str) -> None:
+        """Raises:
+        UsageError: `PATTERN_MATCHES_NOTHING`.
+        """
+        refuse_without_match(name, self._parser.coverage)
+
+    def understood(self, frequent: Sequence[str]) -> LogCoverage:
+        """What was understood of the log, once it was read; of nothing the lines `frequent`."""
+        self._understood.finish(self._parser)
+        if not self._understood.keys:
+            self._parser.coverage.samples = list(frequent)
+        return self._understood.answer(self._parser.coverage, max(0, len(self._ranks) - 1))
 
     @property
     def steps_left(self) -> tuple[int, int] | None:
@@ -76,6 +94,7 @@ class LogSeries:
         return found, {one.id for one in found} - {one.id for one in self._detectors.findings()}
 
     def _take(self, parsed: Parsed) -> None:
+        self._understood.take(parsed)
         batches = [
             (batch, columns) for batch in parsed.batches if (columns := self._watched(batch))
         ]

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from trainer_runtime.core.protocol.states import RunState
 from trainmaster.metrics.log_file import log_file
+from trainmaster.metrics.log_pattern import refuse_for_runs
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.next_step import next_step
@@ -25,22 +26,30 @@ MOST_OF_EVERYTHING = 100
 
 
 async def diagnose(
-    workspace: Workspace, run_or_file: str, *, everything: bool = False, cursor: str | None = None
+    workspace: Workspace,
+    run_or_file: str,
+    *,
+    everything: bool = False,
+    cursor: str | None = None,
+    pattern: str | None = None,
 ) -> DiagnosisAnswer:
     """The findings, the first cause first, with evidence and patches.
 
     Of a run: its host's findings for the newest attempt, and damaged checkpoints; `everything`
     adds those that are over and earlier attempts'. Of a file: all findings of its text and series.
-    `cursor`, from an earlier answer: only the findings after its last one.
+    `pattern`: the shape of the file's lines, where it is to be taught. `cursor`, from an earlier
+    answer: only the findings after its last one.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
-        UsageError: `LOG_NOT_READABLE`, `CURSOR_INVALID`.
+        UsageError: `LOG_NOT_READABLE`, `CURSOR_INVALID`; `PATTERN_INVALID`, `PATTERN_TOO_SLOW`,
+            `PATTERN_MATCHES_NOTHING`; `BAD_ARGUMENT`, a pattern is given for a run.
     """
     file = log_file(workspace, run_or_file)
     if file is not None:
-        whole = await asyncio.to_thread(diagnose_file, file)
+        whole = await asyncio.to_thread(diagnose_file, file, pattern=pattern)
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
+    refuse_for_runs(pattern)
     view = await refresh(workspace, run_or_file)
     return diagnosis_of(view, everything=everything, cursor=cursor)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from trainmaster.words.answers.base import Answer, RecordedAnswer
+from trainmaster.words.answers.metrics import LogCoverage
 from trainmaster.words.fitting import Cap, Fields
 
 
@@ -69,6 +70,7 @@ class DiagnosisAnswer(RecordedAnswer):
         default=None, description="of a file: parsed share of the lines with numbers, 0 to 1"
     )
     series_until_step: int | None = None
+    understood: LogCoverage | None = Field(default=None, description="of a file")
     cursor: str | None = Field(default=None, description="continues with the omitted findings")
     next_step: str | None = None
 

@@ -63,11 +63,20 @@ class LastValues(Answer):
 
 
 class LogCoverage(Answer):
-    """How much of a log file was parsed."""
+    """What was understood of a log file, and how much of it."""
 
     read_share: float = Field(description="parsed share of the lines with numbers, 0 to 1")
+    form: str | None = Field(default=None, description="of its lines, as a framework writes them")
+    keys: list[str] | None = Field(default=None, description="its metrics, the first 12")
+    first_step: int | None = None
+    last_step: int | None = None
+    target_step: int | None = None
+    ended: bool | None = Field(default=None, description="by closing lines or its last step")
     too_long: int | None = Field(default=None, description="lines that were skipped")
     other_ranks: int | None = Field(default=None, description="number of omitted ranks")
+    untrusted_pattern: str | None = Field(
+        default=None, description="drafted from such a line, for `pattern`"
+    )
     untrusted_samples: list[str] | None = Field(
         default=None, description="lines with numbers, where none was understood"
     )

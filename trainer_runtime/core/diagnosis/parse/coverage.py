@@ -26,6 +26,7 @@ _WITHOUT_DIGITS = dict.fromkeys(range(48, 58))
 class Coverage:
     """`lines_with_numbers`, and how many of them were read as metrics, events or progress.
 
+    `lines_taught` are those that patterns of the user read, `forms` the lines of each form of log.
     `samples` are lines that mention a loss, step or epoch and were not parsed: untrusted text of
     the log, sanitized. `keys_left_out` counts points of keys beyond the maximum, `too_long` lines
     beyond the maximum length.
@@ -33,9 +34,11 @@ class Coverage:
 
     lines_with_numbers: int = 0
     lines_read: int = 0
+    lines_taught: int = 0
     too_long: int = 0
     keys_left_out: int = 0
     samples: list[str] = field(default_factory=list)
+    forms: dict[str, int] = field(default_factory=dict)
     _shapes: set[bytes] = field(default_factory=set, repr=False, compare=False)  # tried already
 
     @property
@@ -44,6 +47,11 @@ class Coverage:
         if not self.lines_with_numbers:
             return 1.0
         return min(1.0, self.lines_read / self.lines_with_numbers)
+
+    def count(self, form: str, lines: int, *, is_taught: bool) -> None:
+        """Note that lines of a form were read."""
+        self.forms[form] = self.forms.get(form, 0) + lines
+        self.lines_taught += lines if is_taught else 0
 
     def sample(self, line: bytes) -> None:
         """Keep a line that was not parsed, if it differs in kind from those kept."""
@@ -63,9 +71,11 @@ class Coverage:
         return {
             "lines_with_numbers": self.lines_with_numbers,
             "lines_read": self.lines_read,
+            "lines_taught": self.lines_taught,
             "too_long": self.too_long,
             "keys_left_out": self.keys_left_out,
             "samples": list(self.samples),
+            "forms": dict(self.forms),
         }
 
     @classmethod

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from trainer_runtime.core.diagnosis.parse.dialects import FALLBACK, HEADED, json_lines
+from trainer_runtime.core.diagnosis.parse.pattern import Pattern
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 
 LONGEST_LINE = 1 << 16
@@ -45,6 +46,40 @@ _RANK_BEGINS = re.compile(rb"\[(?:rank|default)\d{1,5}\]:|\[Rank \d{1,5}\] \(aft
 _RANK_INSIDE = re.compile(rb"\[Rank (\d{1,5})\] ")
 _SIGNS = tuple(dialect.signs for dialect in HEADED)
 _heads: dict[tuple[int, ...], re.Pattern[bytes]] = {}
+
+
+class LineReader:
+    """Reads lines by the patterns that were taught, and all others by the known dialects."""
+
+    def __init__(self, patterns: Sequence[Pattern] = ()) -> None:
+        self._patterns = patterns
+        self._literals = tuple(pattern.literal for pattern in patterns)
+        self.needles = (*NEEDLES, *self._literals)
+
+    def read(self, line: bytes) -> list[Reading]:
+        """The readings of a line without line ends; none unless it is a metric line."""
+        if self._patterns and len(line) <= LONGEST_LINE:
+            reading = self._taught(line)
+            if reading is not None:
+                return [reading]
+        return read_line(line)
+
+    def may_be_metrics(self, line: bytes) -> bool:
+        """Whether the line is worth reading."""
+        for literal in self._literals:
+            if literal in line:
+                return True
+        return may_be_metrics(line)
+
+    def _taught(self, line: bytes) -> Reading | None:
+        text = _ANSI.sub(b"", line) if b"\x1b" in line else line
+        for pattern in self._patterns:
+            reading = pattern.read(text)
+            if reading is not None:
+                if reading.rank is None:
+                    reading.rank = _without_rank(text)[0]
+                return reading
+        return None
 
 
 def read_line(line: bytes) -> list[Reading]:

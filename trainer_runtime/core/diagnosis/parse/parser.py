@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.bars import BAR, Bars
 from trainer_runtime.core.diagnosis.parse.block_tokens import tokens_of
 from trainer_runtime.core.diagnosis.parse.clock import Clock
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage, with_numbers
-from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE
+from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
+from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
 from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, rows_of_reading, rows_of_template
 from trainer_runtime.core.diagnosis.parse.shapes import Shapes
@@ -32,8 +33,12 @@ class LogParser:
     steps, epochs and known keys affect how later lines are read.
     """
 
-    def __init__(self, keys: Collection[str] | None = None) -> None:
-        """`keys`: the metrics that will be read; None: all. Others cost less until they are."""
+    def __init__(
+        self, keys: Collection[str] | None = None, patterns: Sequence[Pattern] = ()
+    ) -> None:
+        """`keys`: the metrics that will be read; None: all. Others cost less until they are.
+        `patterns`: shapes of lines that were taught; they come before the known ones."""
+        self._patterns = tuple(patterns)
         self._wanted = keys
         self._tail = b""
         self._offset = 0  # of the tail's first byte
@@ -41,7 +46,7 @@ class LogParser:
         self._keys: set[str] = set()
         self._clock = Clock()
         self._bars = Bars()
-        self._shapes = Shapes()
+        self._shapes = Shapes(LineReader(self._patterns))
         self.coverage = Coverage()
 
     @property
@@ -73,6 +78,7 @@ class LogParser:
             "offset": self._offset,
             "skipping": self._skipping,
             "keys": sorted(self._keys),
+            "patterns": [pattern.text for pattern in self._patterns],
             "clock": self._clock.to_dict(),
             "bars": self._bars.to_dict(),
             "coverage": self.coverage.to_dict(),
@@ -87,7 +93,8 @@ class LogParser:
         """
         if data.get("format") != _FORMAT:
             raise ValueError(f"parser state of format {data.get('format')!r} is not supported")
-        parser = cls()
+        taught = "\n".join(data.get("patterns", ()))
+        parser = cls(patterns=patterns_of(taught) if taught else ())
         parser._tail = base64.b64decode(data["tail"])
         parser._offset = data["offset"]
         parser._skipping = data["skipping"]
@@ -153,6 +160,10 @@ class LogParser:
         self._offset += len(block.data)
         self.coverage.lines_with_numbers += _with_numbers(block, sorted_lines)
         self.coverage.lines_read += _lines_read(all_rows) + len(bar_lines)
+        for rows in all_rows:
+            like = rows.like
+            if rows.keys or like.taught:
+                self.coverage.count(like.clock, len(rows.index), is_taught=like.taught)
         self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows))
         self._bars.advance(block)
         self._yield(block, all_rows, parsed)

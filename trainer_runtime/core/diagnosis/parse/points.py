@@ -63,7 +63,8 @@ class Reading:
     `values` are metric keys with their values; `clock` names the counter that its steps belong to.
     Where steps restart in every epoch, `laps` epochs of `lap_steps` steps came before; with
     `counts_epochs`, `laps` is the epoch's own number, and its log's first epoch decides whether
-    they are counted from 0 or 1. `rounded`: the framework printed few digits. `facts` concern the
+    they are counted from 0 or 1. `rounded`: the framework printed few digits; `taught`: a pattern
+    of the user read it. `facts` concern the
     run, not a step (`total_steps`, `steps_per_epoch`, …). `rank` is None where the line does not
     contain it.
     """
@@ -77,6 +78,7 @@ class Reading:
     lap_steps: float | None = None
     rank: int | None = None
     rounded: bool = False
+    taught: bool = False
     counts_epochs: bool = False
     events: list[tuple[str, str]] = field(default_factory=list)
     facts: dict[str, float] = field(default_factory=dict)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
-from trainer_runtime.core.diagnosis.parse.line import NEEDLES, may_be_metrics, read_line
+from trainer_runtime.core.diagnosis.parse.line import LineReader
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block
@@ -43,8 +43,6 @@ _MAX_SHAPE_BYTES = 8 << 20
 # Hexadecimal digits make each line of noise different. Removing them from a line and from a needle
 # keeps the needle in the line.
 _HEX = b"0123456789abcdef"
-_NEEDLES_WITHOUT = tuple({needle.translate(None, _HEX) for needle in (*NEEDLES, BAR)})
-_HAS_NEEDLE = re.compile(b"|".join(map(re.escape, _NEEDLES_WITHOUT))).search
 
 # Characters that may differ between lines of one template.
 _FORM = b"0123456789.,+-eE #" + bytes(range(0x80, 0xC0)) + b"\xe2"
@@ -74,7 +72,9 @@ class _Outline:
 class Shapes:
     """How each shape of line is handled. Only a shortcut: it may be forgotten at any time."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: LineReader) -> None:
+        self._reader = reader
+        self._has_needle = _search_of((*reader.needles, BAR))
         self._by_shape: dict[bytes, Handling] = {}
         self._by_shape_bytes = 0
         self._templates: dict[bytes, list[Template]] = {}  # by outline
@@ -92,7 +92,7 @@ class Shapes:
     def sort(self, block: Block) -> Sorted:
         """The lines of a block by how they are handled."""
         if self._dense is None:
-            self._dense = _seems_dense(block)
+            self._dense = self._seems_dense(block)
         if not self._dense:
             candidates = self._candidates(block)
             self._dense = len(candidates) * 4 > block.count
@@ -173,7 +173,7 @@ class Shapes:
         """The readings of a single line. If the template of its shape failed, learn another."""
         if line in self._events:
             return self._events[line]
-        readings = read_line(line)
+        readings = self._reader.read(line)
         if len(readings) == 1 and readings[0].events and len(self._events) < _MAX_EVENTS:
             self._events[line] = readings
         self._credit = min(_MAX_CREDIT, self._credit + _CREDIT_PER_LINE)
@@ -200,7 +200,7 @@ class Shapes:
         for i, text in [(i, text) for i, text in enumerate(reduced) if text not in noise]:
             if text in noise:
                 continue
-            if _HAS_NEEDLE(text) or text.startswith(b'{"'):
+            if self._has_needle(text) or text.startswith(b'{"'):
                 found.append(i)
                 continue
             if len(noise) >= _MAX_SHAPES:
@@ -223,7 +223,7 @@ class Shapes:
         known = self._by_shape.get(shape)
         if known is not None:
             return known
-        if BAR not in line and not may_be_metrics(line):
+        if BAR not in line and not self._reader.may_be_metrics(line):
             return self._keep(shape, NOISE)
         if len(line) > _LONGEST_SHAPED:
             return SINGLY
@@ -240,7 +240,7 @@ class Shapes:
                 return self._keep_noise(shape, line)
             return OBJECT if line.startswith(b'{"') else SINGLY
         seen.due = seen.count * _RARER
-        readings = read_line(line)
+        readings = self._reader.read(line)
         if len(readings) == 1:
             return self._keep(shape, self._learn(line, readings[0], seen) or SINGLY)
         if readings:
@@ -273,11 +273,11 @@ class Shapes:
     def _is_noise(self, line: bytes) -> bool:
         """Whether nothing is found in any line of exactly this shape."""
         self._credit -= _COST_OF_SHAPE
-        return is_noise(line, read_line)
+        return is_noise(line, self._reader.read)
 
     def _learn(self, line: bytes, reading: Reading, seen: _Outline) -> Template | None:
         self._credit -= 1
-        template = learn(line, reading, read_line)
+        template = learn(line, reading, self._reader.read)
         if template is not None:
             seen.due = seen.count * _ANOTHER
             templates = self._templates.setdefault(line.translate(None, _FORM), [])
@@ -294,7 +294,7 @@ class Shapes:
 
     def _learn_noise(self, line: bytes, outline: bytes) -> None:
         self._credit -= _COST_OF_NOISE
-        pattern = learn_noise(line, read_line)
+        pattern = learn_noise(line, self._reader.read)
         if pattern is not None:
             if len(self._noise_shapes) >= _MAX_TEMPLATES:
                 self._noise_shapes.clear()
@@ -310,10 +310,16 @@ class Shapes:
         self._by_shape[shape] = handling
         return handling
 
+    def _seems_dense(self, block: Block) -> bool:
+        sample = block.lines[:: len(block.lines) // _SAMPLE + 1]
+        worth = self._reader.may_be_metrics
+        return sum(BAR in line or worth(line) for line in sample) * 4 > len(sample)
 
-def _seems_dense(block: Block) -> bool:
-    sample = block.lines[:: len(block.lines) // _SAMPLE + 1]
-    return sum(BAR in line or may_be_metrics(line) for line in sample) * 4 > len(sample)
+
+def _search_of(needles: Iterable[bytes]) -> Callable[[bytes], object]:
+    """A search for any of the needles in a line without hexadecimal digits."""
+    reduced = {needle.translate(None, _HEX) for needle in needles}
+    return re.compile(b"|".join(map(re.escape, sorted(reduced)))).search
 
 
 def _are_objects(block: Block) -> bool:

@@ -1,0 +1,71 @@
+"""Drafts a pattern from lines of a log that no known form reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trainer_runtime.core.diagnosis.parse.names import CANONICAL, MEASURED, STEP_NAMES
+from trainer_runtime.core.diagnosis.parse.pattern import PatternError, patterns_of
+from trainer_runtime.core.diagnosis.parse.quantities import NUMBER
+
+_LONGEST_LINE = 400
+_NUMBER = re.compile(NUMBER.decode())
+_WORD_BEFORE = re.compile(r"([A-Za-z][A-Za-z_/.-]*)[\W_]{0,3}$")
+_UNIT_BEHIND = re.compile(r"[kKMBG]?\s?([A-Za-z]+/[A-Za-z]+)")
+_THOUSANDS = re.compile(r"[kKMBG](?=\s?[A-Za-z]+/[A-Za-z])")
+_WITHIN_WORD = re.compile(r"[\w.]$")
+# Short words of home-made loops, which mean something only beside a step and a loss.
+_SHORT = {
+    **dict.fromkeys(("it", "i", "s", "b", "batch", "upd", *STEP_NAMES), "step"),
+    **dict.fromkeys(("ep", "epoch", "e"), "epoch"),
+    **dict.fromkeys(("l", "ce", "xent", "nll"), "loss"),
+}
+
+
+def drafted(lines: Sequence[str]) -> str | None:
+    """A pattern for the first of these lines that has a step and a loss by its words; None where
+    none has, or where it would not read the line itself. Text of the log, untrusted."""
+    return next(filter(None, map(_draft, lines)), None)
+
+
+def _draft(line: str) -> str | None:
+    parts: list[str] = []
+    found: set[str] = set()
+    at = known = first = 0
+    for number in _NUMBER.finditer(line[:_LONGEST_LINE]):
+        before = line[at : number.start()]
+        if number.start() and _WITHIN_WORD.search(line[: number.start()]):
+            continue  # a digit of a name
+        name = _name(line, number, before, found)
+        parts += [before, f"{{{name}}}"]
+        at = number.end()
+        if name != "any":
+            first = first if found else len(parts) - 2
+            found.add(name)
+            thousands = _THOUSANDS.match(line, at)
+            parts += [thousands[0]] if thousands and name != "step" else []
+            at = thousands.end() if thousands and name != "step" else at
+            known = len(parts)
+    if "loss" not in found or not found & {"step", "epoch"}:
+        return None
+    text = "".join(parts[first:known]).strip()
+    try:
+        patterns = patterns_of(text)
+    except PatternError:
+        return None
+    return text if patterns[0].read(line.encode()) is not None else None
+
+
+def _name(line: str, number: re.Match[str], before: str, found: set[str]) -> str:
+    """What a number is, by the word before it or the unit behind it."""
+    if before.strip() == "/" and "step" in found and "target" not in found:
+        return "target"
+    word = _WORD_BEFORE.search(line[: number.start()])
+    named = "" if word is None else word[1].lower()
+    name = _SHORT.get(named) or CANONICAL.get(named)
+    unit = _UNIT_BEHIND.match(line, number.end())
+    if name is None and unit is not None:
+        name = CANONICAL.get(unit[1].lower())
+    is_known = name in MEASURED or name in ("lr", "epoch", "step")
+    return name if name and is_known and name not in found else "any"
