@@ -178,11 +178,12 @@ def renamed_value(value: object, names: Mapping[str, str]) -> object:
 
 def write_log(path: Path, size_mb: float) -> None:
     """nanoGPT's log, of so many MB."""
-    drawn, step = random.Random(7), 0
+    drawn, step, written = random.Random(7), 0, 0
     with path.open("w") as file:
-        while file.tell() < size_mb * 1e6:
+        while written < size_mb * 1e6:
             loss, ms, mfu = drawn.uniform(2, 4), drawn.uniform(20, 40), drawn.uniform(30, 40)
-            file.write(f"iter {step}: loss {loss:.4f}, time {ms:.2f}ms, mfu {mfu:.2f}%\n")
+            line = f"iter {step}: loss {loss:.4f}, time {ms:.2f}ms, mfu {mfu:.2f}%\n"
+            written += file.write(line)
             step += 1
 
 
