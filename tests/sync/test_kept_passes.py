@@ -127,3 +127,18 @@ def test_a_call_without_news_reads_no_copy_again(
     run.mirror.path(EVENTS).unlink()  # a new pass would see it, and copy it again
     refresh(ours)
     assert run.mirrored(EVENTS) == b""
+
+
+@only_polled
+def test_a_file_that_is_copied_whole_is_written_only_where_it_differs(
+    workspaces: list[FollowedWorkspace], run: FakeRun
+) -> None:
+    ours, _ = workspaces
+    inodes = []
+    for step, text in enumerate((b"one", b"one", b"two"), start=1):
+        run.path("state.json").write_bytes(text)
+        run.emit(EVENTS, [metric(step)], first_t=FIRST_T + step)
+        refresh(ours)
+        assert run.mirrored("state.json") == text
+        inodes.append(run.mirror.path("state.json").stat().st_ino)
+    assert inodes[0] == inodes[1]

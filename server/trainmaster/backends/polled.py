@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import field
 
 from trainer_runtime.core.files.compacted import (
     LARGEST_ARCHIVE_BYTES,
@@ -119,11 +120,13 @@ class PolledFollower:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A run that is followed; `writer` knows where its copies end."""
+    """A run that is followed; `writer` knows where its copies end, `replaced` holds a hash of each
+    file that was copied as a whole."""
 
     followed: Followed
     folder: str
     writer: MirrorWriter
+    replaced: dict[str, int] = field(default_factory=dict)
 
 
 class _Copy:
@@ -132,6 +135,7 @@ class _Copy:
     def __init__(self, host: Host, run_id: str, known: _Known, news: News) -> None:
         self.folder = known.folder
         self.writer = known.writer
+        self._replaced = known.replaced
         self._host = host
         self._run_id = run_id
         self._news = news
@@ -169,8 +173,9 @@ class _Copy:
 
     async def whole(self, name: str) -> None:
         data = await self._host.read(f"{self.folder}/{name}", 0, LARGEST_WHOLE_BYTES)
-        if data:
+        if data and self._replaced.get(name) != hash(data):
             self.writer.replace(name, data)
+            self._replaced[name] = hash(data)
 
     async def _beyond(self, name: str, begin: int, length: int) -> bytes | None:
         """The original from `begin` on; None where it no longer holds the copied bytes."""
