@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from trainer_runtime.core.diagnosis.parse.dialects import FALLBACK, HEADED, json_lines
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
+from trainer_runtime.core.diagnosis.parse.tables import Table
 
 LONGEST_LINE = 1 << 16
 # A line with none of these is noise.
@@ -49,9 +50,10 @@ _heads: dict[tuple[int, ...], re.Pattern[bytes]] = {}
 
 
 class LineReader:
-    """Reads lines by the patterns that were taught, and all others by the known dialects."""
+    """Reads lines by the patterns that were taught and the tables that were found, and all others
+    by the known dialects."""
 
-    def __init__(self, patterns: Sequence[Pattern] = ()) -> None:
+    def __init__(self, patterns: Sequence[Pattern | Table] = ()) -> None:
         self._patterns = patterns
         self._literals = tuple(pattern.literal for pattern in patterns)
         self.needles = (*NEEDLES, *self._literals)

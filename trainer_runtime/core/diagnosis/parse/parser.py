@@ -17,6 +17,13 @@ from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, rows_of_reading, rows_of_template
 from trainer_runtime.core.diagnosis.parse.shapes import Shapes
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
+from trainer_runtime.core.diagnosis.parse.tables import (
+    HEADER_WITHIN_BYTES,
+    MOST_TABLES,
+    Table,
+    headers_in,
+    table_of,
+)
 
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
@@ -46,6 +53,7 @@ class LogParser:
         self._keys: set[str] = set()
         self._clock = Clock()
         self._bars = Bars()
+        self._tables: list[Table] = []
         self._shapes = Shapes(LineReader(self._patterns))
         self.coverage = Coverage()
 
@@ -79,6 +87,7 @@ class LogParser:
             "skipping": self._skipping,
             "keys": sorted(self._keys),
             "patterns": [pattern.text for pattern in self._patterns],
+            "tables": [table.header.decode() for table in self._tables],
             "clock": self._clock.to_dict(),
             "bars": self._bars.to_dict(),
             "coverage": self.coverage.to_dict(),
@@ -99,6 +108,9 @@ class LogParser:
         parser._offset = data["offset"]
         parser._skipping = data["skipping"]
         parser._keys = set(data["keys"])
+        for text in data.get("tables", ()):
+            if (table := table_of(text.encode())) is not None:
+                parser._take_table(table)
         parser._clock = Clock.from_dict(data["clock"])
         parser._bars = Bars.from_dict(data["bars"])
         parser.coverage = Coverage.from_dict(data["coverage"])
@@ -145,6 +157,16 @@ class LogParser:
         """Read whole lines. Lines that wait for a bar below them return to the tail."""
         if not data:
             return
+        found = self._new_table(data)
+        if found is None:
+            self._read_block(data, parsed, last=last)
+            return
+        begin, table = found
+        self._read_block(data[:begin], parsed, last=True)
+        self._take_table(table)
+        self._read(data[begin:], parsed, last=last)
+
+    def _read_block(self, data: bytes, parsed: Parsed, *, last: bool) -> None:
         block = Block(data, self._offset)
         sorted_lines = self._shapes.sort(block)
         all_rows, bar_lines = self._rows(block, sorted_lines)
@@ -168,6 +190,19 @@ class LogParser:
         self._bars.advance(block)
         self._yield(block, all_rows, parsed)
         block.forget_lines()
+
+    def _new_table(self, data: bytes) -> tuple[int, Table] | None:
+        """A table whose header stands in these lines, and where its rows begin."""
+        if self._offset >= HEADER_WITHIN_BYTES or len(self._tables) >= MOST_TABLES:
+            return None
+        known = {table.header for table in self._tables}
+        found = headers_in(data, HEADER_WITHIN_BYTES - self._offset)
+        return next((one for one in found if one[1].header not in known), None)
+
+    def _take_table(self, table: Table) -> None:
+        """Read the rows of this table, too, from here on."""
+        self._tables.append(table)
+        self._shapes = Shapes(LineReader((*self._patterns, *self._tables)))
 
     def _rows(self, block: Block, sorted_lines: Sorted) -> tuple[list[Rows], list[int]]:
         """The rows of the lines, not yet in order, and the lines that are bars without metrics."""
