@@ -146,6 +146,7 @@ def test_what_is_accepted_takes_a_bounded_time_on_any_line() -> None:
         ),
         ("12:30:01 GPU0 upd 30 -- nll 2.5 | x 4", "GPU0 upd {step} -- nll {loss}"),
         ("loaded 5 files in 3 s", None),
+        ("100/100 - 5s 50ms/step - loss: 7.28 - val_loss: 7.48", None),
     ],
 )
 def test_a_draft_reads_the_line_that_it_is_made_of(line: str, draft: str | None) -> None:

@@ -67,5 +67,7 @@ def _name(line: str, number: re.Match[str], before: str, found: set[str]) -> str
     unit = _UNIT_BEHIND.match(line, number.end())
     if name is None and unit is not None:
         name = CANONICAL.get(unit[1].lower())
+    if name in ("step", "epoch") and line[number.end() : number.end() + 1].isalpha():
+        return "any"  # a time: 50ms
     is_known = name in MEASURED or name in ("lr", "epoch", "step")
     return name if name and is_known and name not in found else "any"

@@ -13,7 +13,7 @@ from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading
 from trainer_runtime.core.diagnosis.parse.quantities import number, step_number
 from trainer_runtime.core.records import dataclass
 
-# Later in a log a header is not looked for: most logs have none.
+# Later in a log no header is searched for: most logs have none.
 HEADER_WITHIN_BYTES = 1 << 20
 MOST_TABLES = 4
 _SEPARATORS = (b"\t", b",", b";")
