@@ -74,7 +74,7 @@ def headers_in(data: bytes, within: int) -> Iterator[tuple[int, Table]]:
 
 
 def table_of(line: bytes) -> Table | None:
-    """The table that a line heads; None if it is no header, or of a table without a metric."""
+    """The table that a line heads; None for any other line, and for a table without a metric."""
     separator = next((one for one in _SEPARATORS if one in line), None)
     if separator is None:
         return None
