@@ -10,6 +10,8 @@ from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
 _ANNOUNCES = {"grad_norm_rising": {"loss_spike", "divergence", "nan_loss", "nan_grad"}}
 # A named finding explains more.
 _NAMELESS = "unknown_error"
+# How a log ends says least about why.
+_ENDS = "vanished"
 
 Place = tuple[bool, int, bool]
 
@@ -22,5 +24,5 @@ def place(
     `codes` are all that are open, `symptoms` those that another one led to.
     """
     follows = code in symptoms or bool(_ANNOUNCES.get(code, set()) & set(codes))
-    follows = follows or code == _NAMELESS
+    follows = follows or code in (_NAMELESS, _ENDS)
     return over, -SEVERITIES.index(severity), follows

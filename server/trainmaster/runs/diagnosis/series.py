@@ -80,7 +80,7 @@ class LogSeries:
         The last step need not be printed: it may lie between two lines of the log.
         """
         last, target = self.last_step, self._parser.total_steps
-        if last is None or target is None or self.until_step is not None:
+        if not last or target is None or self.until_step is not None:
             return None
         is_early = last + max(1, self._interval) < target
         return (last, target) if is_early and not self._has_completed else None

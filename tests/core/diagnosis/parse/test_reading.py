@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.core.parsed_logs import columns
 
 from trainer_runtime.core.diagnosis.parse import LogParser, Parsed
@@ -138,3 +139,42 @@ def test_coverage_samples_lines_that_were_not_parsed() -> None:
 
 def test_a_log_with_the_metric_s_name_alone_counts_its_lines() -> None:
     assert columns(b"loss 0 1.25\nloss 1 1.125\n", "loss") == ([0, 1], [1.25, 1.125])
+
+
+@pytest.mark.parametrize(
+    ("line", "points", "target"),
+    [
+        ("step 20/400 nll: 2.5", [("loss", 20, 2.5)], 400),
+        ("step 3 L=2.5", [("loss", 3, 2.5)], None),
+        ("step 5 lm-loss: 2.5", [("loss", 5, 2.5)], None),
+        ("ep: 0, batch: 20, loss: 3.5", [("epoch", 20, 0.0), ("loss", 20, 3.5)], None),
+        ("batch: 32 loss 2.5", [], None),  # its size, for all that is known
+    ],
+)
+def test_usual_names_of_home_made_loops_are_known(
+    line: str, points: list[tuple[str, int, float]], target: int | None
+) -> None:
+    parser = LogParser()
+    parsed = parser.feed(f"{line}\n".encode())
+    assert [(point.key, point.step, point.value) for point in parsed] == points
+    assert parser.total_steps == target
+
+
+@pytest.mark.parametrize(
+    ("line", "completes"),
+    [
+        ("`Trainer.fit` stopped: `max_epochs=2` reached.", True),
+        ("INFO | fairseq_cli.train | done training in 123.4 seconds", True),
+        ("[after training is done] datetime: 2026-01-01 10:00:00", True),
+        ("Total training time: 2.05m", True),
+        ("2026-01-01 10:00:00 - root - INFO - Training finished!", True),
+        ("{'train_runtime': 9.1, 'train_loss': 2.5, 'epoch': 1.0}", True),
+        ("[INFO|trainer_pt_utils.py:907] 10:00:00 >> ***** train metrics *****", True),
+        ("Tokenizer training complete", False),
+        ("Training completed epoch 1", False),
+        ("Training time: 3 s", False),
+    ],
+)
+def test_closing_lines_of_frameworks_end_a_training(line: str, completes: bool) -> None:
+    events = LogParser().feed(f"step 5 loss 2.5\n{line}\n".encode()).events
+    assert [event.kind for event in events] == (["completed"] if completes else [])

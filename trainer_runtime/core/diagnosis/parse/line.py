@@ -35,6 +35,13 @@ NEEDLES = (
     b"[batch=",
     b"OVERFLOW",
     b"Training ",
+    b"raining is ",
+    b"done training",
+    b"Total training",
+    b"raining completed",
+    b"stopping_early",
+    b"inished ",
+    b"* train metrics",
     b'"kind"',
 )
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")

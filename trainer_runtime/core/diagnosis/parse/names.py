@@ -20,8 +20,8 @@ IGNORED = _words(
     "seq t time_ms lineno world_size local_rank rank exitcode port wall_time"
 )
 _CANONICAL = {
-    "loss": "loss train_loss training_loss train/loss loss/train lm_loss total_loss trl "
-    "reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
+    "loss": "loss train_loss training_loss train/loss loss/train lm_loss lm-loss nll l total_loss "
+    "trl reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
     "val_loss": "val_loss eval_loss validation_loss valid_loss test_loss eval/loss val/loss "
     "valid/loss validation/loss loss/val dev_loss lm_loss_validation tel",
     "perplexity": "ppl perplexity train_ppl train_perplexity",
@@ -38,7 +38,7 @@ _CANONICAL = {
     "time_per_step",
     "mfu": "mfu bf16_mfu train/mfu",
     "tflops": "tflops throughput_per_gpu tflop/s tflops_per_gpu",
-    "epoch": "epoch train/epoch",
+    "epoch": "epoch train/epoch ep",
     "loss_scale": "loss_scale",
     "nan_count": "nan_count number_of_nan_iterations",
     "peak_memory_gib": "peak_memory_gib peak_mem max_memory max_mem peak_memory_usage "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.parse.dialects import (
     build_nanogpt,
+    closing,
     composer,
     deepspeed,
     epoch_steps,
@@ -46,6 +47,7 @@ HEADED: tuple[Dialect, ...] = (
     verl.DIALECT,
     composer.DIALECT,
     leading_step.DIALECT,
+    closing.DIALECT,
 )
 # Reads lines in which no other dialect begins.
 FALLBACK: Dialect = key_value.DIALECT

@@ -63,6 +63,8 @@ def read(text: bytes) -> Reading | None:
     reading = Reading(_CLOCK, values, step=step, source=source, rounded=rounded)
     if named is not None:
         reading.facts["total_steps"] = float(named[2])
+    if any(key == "train_loss_mean" for key, _ in values):
+        reading.events.append(("completed", ""))
     return reading
 
 

@@ -28,6 +28,7 @@ _VALIDATION = re.compile(
     re.IGNORECASE,
 )
 _FILLERS = re.compile(r"(?:with|and|at|has|avg|average|mean) (?=\w)", re.IGNORECASE)
+_BATCHES = frozenset(("batch", "batch_idx"))
 _NAMED = re.compile(rb"['\"]? ?[:=]")
 
 
@@ -41,21 +42,29 @@ def read(text: bytes) -> Reading | None:
         value = number(match[1])
         if value is not None:
             return Reading("key_value", [("val_loss", value)], source=StepFrom.LAST)
-    step: float | None = None
+    step = batch = target = None
     values: dict[str, float] = {}
     for match in _PAIR.finditer(text):
         name = match[1].decode().lower()
         if name in STEP_NAMES:
+            target = float(match[3]) if step is None and match[3] else target
             step = step_number(match[2]) if step is None else step
+        elif name in _BATCHES:
+            batch = step_number(match[2])
         elif name not in TOTAL_NAMES:
             _add(values, match)
     if not any(key in MEASURED or key.startswith("val_loss") for key in values):
         return None
+    if step is None and "epoch" in values:
+        step = batch  # beside an epoch it is its number, elsewhere it may be its size
     if step is None:
         if "epoch" not in values or len(values) < 2 or not values["epoch"].is_integer():
             return None
         return Reading(EPOCHS, list(values.items()), step=step_number(b"%d" % values["epoch"]))
-    return Reading("key_value", list(values.items()), step=step)
+    reading = Reading("key_value", list(values.items()), step=step)
+    if target and "epoch" not in values:  # beside an epoch it may be the epoch's
+        reading.facts["total_steps"] = target
+    return reading
 
 
 def measured_values(text: bytes) -> list[Pair]:
