@@ -181,6 +181,11 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
             "All patches were tried; change `optimizer.lr` yourself: "
             f"`trainmaster resume {run} --set optimizer.lr=...`."
         )
+    if is_explained and view.run.config.script is not None:
+        return (
+            f"Once the cause is fixed: `trainmaster resume {run}`; with other arguments by "
+            "`--set 'script.command=[...]'`."
+        )
     if is_explained:
         return f"Once the cause is fixed: `trainmaster resume {run}`."
     return f"`trainmaster diagnose {run}` says what to fix; then `trainmaster resume {run}`."

@@ -296,3 +296,15 @@ def test_a_program_runs_here_for_an_agent_once_a_person_has_trusted_it(
     assert untrusted_code(workspace, spec) == []
     (project / "train.py").write_text("print(2)\n")
     assert [code.field for code in untrusted_code(workspace, spec)] == ["script.path"]
+
+
+def test_a_resume_with_another_command_asks_about_it(workspace: Workspace, project: Path) -> None:
+    (project / "train.py").write_text("print(1)\n")
+    spec = load_spec(
+        "name: program\nframework: script\nscript: {path: ., command: [python3, train.py]}\n"
+    )
+    for code in untrusted_code(workspace, spec):
+        trust(workspace, code, "terminal")
+    assert _resumed(workspace, spec) == []
+    (asked,) = _resumed(workspace, spec, sets=["script.command=[python3, train.py, --batch=1]"])
+    assert "script.command" in asked.text

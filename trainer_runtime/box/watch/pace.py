@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -14,6 +16,7 @@ from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 _TAIL_BYTES = 256 << 10
 _LOG_TAIL_BYTES = 1 << 20
 _NEWEST = 3
+_MOMENT_S = 0.2
 # Events that show progress of the loop; a checkpoint is reported by another thread.
 _SIGNS = frozenset({"started", "metric", "eval"})
 
@@ -23,8 +26,8 @@ def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
     signs = [event for event in _tail(events) if event.kind in _SIGNS]
     steps = [event for event in signs if event.kind == "metric"]
     between = [
-        later.t - earlier.t
-        for earlier, later in pairwise(steps)
+        (later.t - earlier.t) / ((later.step or 0) - (earlier.step or 0))
+        for earlier, later in pairwise(_apart(steps))
         if (later.step or 0) > (earlier.step or 0)
     ]
     step = steps[-1].step if steps else None
@@ -35,6 +38,15 @@ def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
         recent_s=max(between[-_NEWEST:]) if between else None,
         gained=step - since_step if step is not None and since_step is not None else 0,
     )
+
+
+def _apart(events: Iterable[Event]) -> Iterator[Event]:
+    """Those that are not of one moment: of a program's log several lines are read at once."""
+    last_t = -math.inf
+    for event in events:
+        if abs(event.t - last_t) >= _MOMENT_S:
+            last_t = event.t
+            yield event
 
 
 def last_steps(log: Path) -> dict[int, int]:

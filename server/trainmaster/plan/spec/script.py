@@ -60,7 +60,7 @@ class ScriptSpec(Section):
         "The program and its arguments, run in its folder without a shell. {gpus}, {processes}, "
         "{run_dir}, {run_id} and {seed} are filled in; {data} is the path of the only source of "
         "`data`, {data.NAME} of each by its name.",
-        changes="never",
+        changes="resume",
         lands=of_script("the relay"),
     )
     resume: list[Text] | None = setting(

@@ -1,0 +1,31 @@
+"""The pace of an attempt by the end of its events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainer_runtime.box.watch.pace import read_pace
+from trainer_runtime.core.protocol.lines import encode
+
+
+def written(path: Path, times: list[float]) -> Path:
+    lines = [
+        encode(step, t, "metric", {"step": step, "values": {"loss": 1.0}})
+        for step, t in enumerate(times, start=1)
+    ]
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_steps_that_were_read_at_once_have_the_pace_of_the_program(tmp_path: Path) -> None:
+    times = [burst * 0.5 + line * 1e-5 for burst in range(10) for line in range(20)]
+    pace = read_pace(written(tmp_path / "events.jsonl", times), 10.0)
+    assert (pace.step, pace.usual_s) == (200, pytest.approx(0.025))
+    assert pace.silent_s == pytest.approx(10.0 - times[-1], abs=1e-4)
+
+
+def test_slow_steps_are_measured_each(tmp_path: Path) -> None:
+    pace = read_pace(written(tmp_path / "events.jsonl", [0.0, 2.0, 4.0, 6.0, 13.0]), 14.0)
+    assert (pace.usual_s, pace.recent_s) == (2.0, 7.0)
