@@ -82,6 +82,33 @@ def test_the_final_model_speaks_through_litgpt(straight: Run) -> None:
     assert model(text[None].long()).shape == (1, len(text), 257)
 
 
+def test_the_final_model_gives_the_same_logits_in_transformers(straight: Run) -> None:
+    assert_same_logits(straight.folder / "final")
+
+
+def test_a_final_model_of_style_gpt2_is_gpt_neox_to_transformers(
+    base: Config, tmp_path: Path
+) -> None:
+    changes = {"model__style": "gpt2", "model__n_kv_head": 2, "steps": 1}
+    run = Run(tmp_path / "run", changed(base, changes))
+    assert run.train() == 0
+    assert_same_logits(run.folder / "final")
+
+
+def assert_same_logits(final: Path) -> None:
+    """What transformers loads from `hf` computes what LitGPT's model computes."""
+    from litgpt import GPT
+    from litgpt import Config as LitGPTConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    ours = GPT(LitGPTConfig.from_file(final / "model_config.yaml"))
+    ours.load_state_dict(torch.load(final / "lit_model.pth"))
+    theirs = AutoModelForCausalLM.from_pretrained(final / "hf")
+    tokens = AutoTokenizer.from_pretrained(final / "hf")("def main", return_tensors="pt").input_ids
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(tokens).logits, ours.eval()(tokens))
+
+
 def test_a_truncated_newest_checkpoint_is_refused_and_the_resumed_run_is_the_same(
     straight: Run, base: Config, tmp_path: Path
 ) -> None:

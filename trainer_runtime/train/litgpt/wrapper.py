@@ -22,6 +22,7 @@ from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.litgpt import models
+from trainer_runtime.train.litgpt.transformers_folder import write_for_transformers
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 FINAL = Path(written.OUT_FOLDER, "final")
@@ -55,7 +56,9 @@ def kept_promises(attempt: FrameworkRun) -> Iterator[None]:
     try:
         with _patched(command, loop):
             yield
-        _keep_weights_only(FINAL, attempt)
+        if attempt.is_main:
+            _keep_weights_only(FINAL)
+            write_for_transformers(FINAL, config)
         attempt.completed(FINAL)
     except LoopLeftError:
         pass
@@ -275,14 +278,12 @@ def _describe(module: ModuleType, model: Any, given: dict[str, Any], folder: Pat
     module.save_hyperparameters(module.setup, folder)
 
 
-def _keep_weights_only(final: Path, attempt: FrameworkRun) -> None:
+def _keep_weights_only(final: Path) -> None:
     """Makes the final model one that every command of LitGPT can start from.
 
     It saves `{"model": …}`; continued pretraining and merging take the weights alone, which the
     others take as well (`litgpt convert_pretrained_checkpoint` does the same).
     """
-    if not attempt.is_main:
-        return
     path = final / "lit_model.pth"
     saved = torch.load(path, mmap=True, weights_only=True)
     if "model" in saved:
