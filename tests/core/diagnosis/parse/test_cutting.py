@@ -57,6 +57,27 @@ def test_evaluations_among_steps_that_fall_or_stay_are_read_alike_in_bulk_and_si
     assert parsed_items(log, ends) == parsed_items(log)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_lines_among_bars_are_read_alike_in_bulk_and_singly(seed: int) -> None:
+    chosen = random.Random(seed)
+    kinds = ["repeat", "fall", "other total", "no bar", "NaN"][: seed or None]
+    lines, step, line = [], 0, b""
+    for _ in range(500):
+        odd = chosen.choice(kinds) if chosen.random() < 0.03 else ""
+        step = 0 if odd == "fall" else step + chosen.randrange(3)
+        bar = b" 5%%|##   | %d/%d [00:01<00:02,  2.0it/s]\r" % (
+            step,
+            90 if odd[:5] == "other" else 9000,
+        )
+        loss = "nan" if odd == "NaN" else f"{chosen.random():.4f}"
+        if odd != "repeat":
+            line = f"{{'loss': {loss}, 'grad_norm': 1.5, 'epoch': {step / 1000:.2f}}}\n".encode()
+        lines += [bar, line] if odd == "no bar" else [bar, b"\r", line, bar]
+    log = b"".join(lines)
+    ends = [sum(map(len, lines[:number])) for number in range(1, len(lines), 5)]
+    assert parsed_items(log, ends) == parsed_items(log)
+
+
 def test_the_mixed_log_says_something() -> None:
     assert len(_WHOLE) > 1500
 

@@ -186,35 +186,56 @@ class Clock:
         self, rank: _Rank, rows: Rows, part: tuple[int, int], bar_of: BarOf | None
     ) -> None:
         first, end = part
+        bars = [None if bar_of is None else bar_of(rows.index[at]) for at in range(first, end)]
         for at in range(first, end):
-            bar = bar_of(rows.index[at]) if bar_of is not None else None
-            self._take_logged(rank, rows, at, bar)
-            if at == first and bar_of is None and self._take_run(rank, rows, at + 1, end):
+            self._take_logged(rank, rows, at, bars[at - first])
+            if at == first and self._take_run(rank, rows, (at + 1, end), bars[1:]):
                 return
 
-    def _take_run(self, rank: _Rank, rows: Rows, at: int, end: int) -> bool:
-        """Accept all rows at once if none can repeat another and their steps follow from the epoch
-        or the count. Returns whether they were accepted."""
-        clock = rows.like.clock
+    def _take_run(
+        self,
+        rank: _Rank,
+        rows: Rows,
+        part: tuple[int, int],
+        bars: Sequence[tuple[int, int] | None],
+    ) -> bool:
+        """Accept all rows at once if none can repeat another and their steps follow from the bars,
+        or without any from the epoch or the count. Returns whether they were accepted."""
+        at, end = part
         if end - at < _RUN or "loss" not in rows.keys:
             return False
         if not _all_differ([list(column[at - 1 : end]) for column in rows.columns]):
             return False
-        epochs = rows.columns[rows.keys.index("epoch")][at:end] if "epoch" in rows.keys else ()
-        last = rank.steps.get(clock, 0.0)
-        per_epoch = self._steps_per_epoch()
-        if per_epoch and epochs:
-            if not all(map(math.isfinite, epochs)):
-                return False
-            steps = [float(round(epoch * per_epoch)) for epoch in epochs]
-        else:
-            steps = [last + 1.0 + i for i in range(end - at)]
-        if steps[0] < last or steps != sorted(steps) or steps[-1] >= 2**53:
+        clock, last = rows.like.clock, rank.steps.get(rows.like.clock, 0.0)
+        steps = self._steps_of_run(rows, part, bars, last)
+        if steps is None or steps[0] < last or steps != sorted(steps) or steps[-1] >= 2**53:
             return False
         rows.accept(at, end, rank.segment, steps)
         rank.step = rank.steps[clock] = steps[-1]
         rank.newest = (rows, end - 1)
         return True
+
+    def _steps_of_run(
+        self,
+        rows: Rows,
+        part: tuple[int, int],
+        bars: Sequence[tuple[int, int] | None],
+        last: float,
+    ) -> list[float] | None:
+        """The steps of rows of a training, as `_logged_step` gives them; None where they are to be
+        found one by one."""
+        at, end = part
+        total = self.facts.get("bar_total")
+        if any(bars):
+            found = [float(bar[0]) for bar in bars if bar is not None and bar[1] == total]
+            return found if len(found) == end - at else None
+        epochs = rows.columns[rows.keys.index("epoch")][at:end] if "epoch" in rows.keys else ()
+        per_epoch = self._steps_per_epoch()
+        if per_epoch and epochs:
+            if not all(map(math.isfinite, epochs)):
+                return None
+            return [float(round(epoch * per_epoch)) for epoch in epochs]
+        return [last + 1.0 + i for i in range(end - at)]
 
     def _take_logged(self, rank: _Rank, rows: Rows, i: int, bar: tuple[int, int] | None) -> None:
         clock = rows.like.clock
@@ -337,9 +358,13 @@ def _repeats(seen: _LastRow | None, rows: Rows, i: int, step: float | None) -> b
 
 
 def _all_differ(columns: list[Sequence[float]]) -> bool:
-    """Whether each row differs from the one before it."""
-    if any(not any(map(eq, column, column[1:])) for column in columns if column[0] == column[0]):
+    """Whether each row differs from the one before it. False also where values that are NaN, which
+    equal one another here, would have to be compared one by one."""
+    numbers = [column for column in columns if not math.isnan(sum(column))]
+    if any(not any(map(eq, column, column[1:])) for column in numbers):
         return True
+    if len(numbers) < len(columns):
+        return False
     rows = list(zip(*columns, strict=True))
     return not any(map(eq, rows, rows[1:]))
 

@@ -193,6 +193,7 @@ class Shapes:
         """The lines that may be worth reading; of the others, what is left of them is kept."""
         reduced = block.data.translate(None, _HEX).split(b"\n")
         reduced.pop()
+        block.count = len(reduced)
         noise = self._noise
         if noise.issuperset(reduced):
             return ()
