@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from support.benchmarks.accuracy import section as accuracy
 from support.benchmarks.table import page as benchmarks
 from support.mcp.token_page import page as tokens
 
@@ -20,7 +21,7 @@ from trainmaster.words.settings import reference as settings
 PAGES = {
     "benchmarks.md": benchmarks,
     "cli.md": commands,
-    "diagnosis.md": diagnosis,
+    "diagnosis.md": lambda: diagnosis() + accuracy(),
     "frameworks.md": frameworks,
     "mcp.md": tools,
     "settings.md": settings,
