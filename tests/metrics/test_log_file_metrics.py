@@ -212,12 +212,12 @@ def test_a_line_of_100_mb_is_passed_over_and_said(metrics: Metrics, tmp_path: Pa
     assert coverage["too_long"] == 1
 
 
-def test_of_a_hundred_thousand_metrics_some_are_kept_and_the_rest_is_said(
+def test_of_thousands_of_metrics_some_are_kept_and_the_rest_is_said(
     metrics: Metrics,
 ) -> None:
-    log = "".join(f"step={n} loss=2.0 made_up_{n}=1.0\n" for n in range(100_000))
+    log = "".join(f"step={n} loss=2.0 made_up_{n}=1.0\n" for n in range(20_000))
     answer = metrics(log)
-    assert answer["series"]["loss"]["n"] == 100_000
+    assert answer["series"]["loss"]["n"] == 20_000
     assert "only its first 512 metrics are read" in answer["notes"][0]
 
 

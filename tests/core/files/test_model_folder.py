@@ -66,6 +66,23 @@ def test_pickled_weights_are_counted_without_unpickling_them(tmp_path: Path) -> 
     assert found.config == {"name": "tiny", "n_layer": 2, "n_embd": 32, "bias": False}
 
 
+def test_a_trainings_checkpoint_counts_its_model_alone(tmp_path: Path) -> None:
+    import torch
+
+    parameters = [torch.nn.Parameter(torch.ones(3, 5)), torch.nn.Parameter(torch.ones(7).half())]
+    optimizer = torch.optim.AdamW(parameters)
+    sum(one.float().sum() for one in parameters).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    embedding, vector = parameters
+    state = {"embedding": embedding, "head": embedding.detach().t(), "vector": vector}
+    (tmp_path / "model_config.yaml").write_text("name: tiny\n")
+    for order in (("model", "optimizer"), ("optimizer", "model")):
+        parts = {"model": state, "optimizer": optimizer.state_dict()}
+        saved = {**{name: parts[name] for name in order}, "iter_num": 3}
+        torch.save(saved, tmp_path / "lit_model.pth")
+        assert read_model_folder(str(tmp_path)).parameters == 22
+
+
 @pytest.mark.parametrize(
     ("removed", "code", "problem"),
     [

@@ -12,7 +12,7 @@ import pickletools
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
@@ -45,19 +45,9 @@ _PICKLED = ("pytorch_model", ".bin")
 _LARGEST_HEADER_BYTES = 100 << 20
 _MATRIX = re.compile(r"(?:.*\.)?([^.]+)\.weight")
 _MOST_MATRICES = 64
-_DATA_OF_PICKLE = re.compile(r"[^/]+/data/[0-9]+")
-# Of torch's storages, the bytes of an element.
-_STORAGES = {
-    "FloatStorage": 4,
-    "HalfStorage": 2,
-    "BFloat16Storage": 2,
-    "DoubleStorage": 8,
-    "ByteStorage": 1,
-    "CharStorage": 1,
-    "LongStorage": 8,
-    "IntStorage": 4,
-    "BoolStorage": 1,
-}
+# What stands for the parts of a training's checkpoint.
+_MODEL_KEYS = ("model", "model_state_dict", "state_dict", "module")
+_OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim")
 _TOP_LEVEL_SCALAR = re.compile(r"([A-Za-z_]\w*):[ \t]*([^\s#].*?)\s*$")
 _MISSING, _UNUSABLE, _DAMAGED = "MODEL_NOT_FOUND", "MODEL_UNUSABLE", "MODEL_DAMAGED"
 
@@ -244,30 +234,40 @@ def _shapes(file: Path) -> dict[str, list[int]]:
 
 
 def _pickled_elements(file: Path) -> int | None:
-    """The elements of a file of `torch.save` whose storages are of one type; never unpickled."""
+    """The elements of the model in a file of `torch.save`, which may hold its optimizer's beside
+    them; never unpickled."""
     try:
         with zipfile.ZipFile(file) as archive:
             pickled = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-            sizes = (
-                entry.file_size
-                for entry in archive.infolist()
-                if _DATA_OF_PICKLE.fullmatch(entry.filename)
-            )
-            total = sum(sizes)
-            storages = set(_storages(archive.read(pickled)))
+            sizes = _sizes_of_storages(archive.read(pickled))
     except (zipfile.BadZipFile, StopIteration, ValueError):
         raise _cut_off(file) from None
-    if len(storages) != 1:
-        return None
-    return total // _STORAGES[storages.pop()]
+    return sum(sizes.values()) or None
 
 
-def _storages(pickled: bytes) -> Iterator[str]:
-    for _, argument, _ in pickletools.genops(pickled):
-        if isinstance(argument, str):
-            name = argument.rpartition(" ")[2]
-            if name in _STORAGES:
-                yield name
+def _sizes_of_storages(pickled: bytes) -> dict[str, int]:
+    """The elements of each storage outside of an optimizer, by its name.
+
+    A storage stands in a pickle as its type, name, device and number of elements; what comes again
+    is only named by its number in the pickle's memo.
+    """
+    memo: dict[Any, Any] = {}
+    latest: list[Any] = ["", "", 0]  # values, whose last two texts and number are a storage's
+    sizes: dict[str, int] = {}
+    counts = True
+    for operation, argument, _ in pickletools.genops(pickled):
+        name = operation.name
+        if name in ("BINGET", "LONG_BINGET"):
+            latest = [*latest[-2:], memo.get(argument)]
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = latest[-1]
+        elif name == "BINPERSID":
+            if counts and isinstance(latest[-1], int):
+                sizes[str(latest[-3])] = latest[-1]
+        elif argument is not None:
+            latest = [*latest[-2:], argument]
+            counts = argument in _MODEL_KEYS or (counts and argument not in _OPTIMIZER_KEYS)
+    return sizes
 
 
 def _cut_off(file: Path) -> _Problem:
