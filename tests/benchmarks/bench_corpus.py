@@ -1,4 +1,4 @@
-"""What `diagnose FILE` finds in failures and logs of strangers, and how exactly they are read.
+"""What `diagnose FILE` finds in failures and foreign logs, and how exactly they are read.
 
 python tests/benchmarks/bench_corpus.py
 """
@@ -47,7 +47,7 @@ def measure(bench: Benchmark) -> None:
         note=f"{score.stopped} of {score.healthy}",
     )
     bench.report(
-        "logs of strangers read exactly",
+        "foreign logs read exactly",
         "%",
         ours=(100 * score.exact / max(1, score.series),),
         note=f"{score.exact} of {score.series}: number, first and last value of loss and val_loss",

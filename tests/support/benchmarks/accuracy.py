@@ -11,7 +11,7 @@ _BEGIN = """
 ## Accuracy
 
 `make bench BENCH=corpus` judges `diagnose FILE` on texts of failures with labels, and on logs of
-public trainings and of strangers, which are not part of the project (`TRAINMASTER_FAILURES`,
+public trainings and of other projects, which are not part of the project (`TRAINMASTER_FAILURES`,
 `TRAINMASTER_LOGS`). A finding is right if it has the label's code, wrong if it warns of something
 else; early signs (`grad_norm_rising`) and the end of a log (`vanished`) count as neither. The rules
 were written with these logs at hand: expect less on others.
