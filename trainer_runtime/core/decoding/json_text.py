@@ -10,7 +10,8 @@ from trainer_runtime.core.decoding.fields import Fields
 from trainer_runtime.core.decoding.limits import MAX_DEPTH, MAX_RECORD_BYTES
 
 # Python's `NaN` and `Infinity` become the strings that we write for them.
-_decode = json.JSONDecoder(parse_constant=str).decode
+_DECODER = json.JSONDecoder(parse_constant=str)
+_scan = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
 def decode_value(
@@ -59,6 +60,15 @@ def decode_fields(
     if not isinstance(value, dict):
         raise DecodingError(place, "", "is not a JSON object")
     return Fields(value, place)
+
+
+def _decode(text: str) -> object:
+    """As `JSONDecoder.decode`; without its search for spaces where there are none, as in lines."""
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # spaces, or nothing
+        return _DECODER.decode(text)
+    return value if end == len(text) else _DECODER.decode(text)
 
 
 def _too_deep(place: str, max_depth: int) -> LimitError:
