@@ -246,3 +246,12 @@ def test_how_much_of_a_log_was_understood_is_reported(log: Path) -> None:
     assert diagnose_file(log).read_share == 1
     log.write_text("nothing but words\n")
     assert diagnose_file(log).read_share is None
+
+
+def test_a_nan_that_trainer_hides_is_quoted_as_the_log_has_it(log: Path) -> None:
+    lines = [f"{{'loss': {2.5 - i / 100}, 'grad_norm': 1.0, 'epoch': {i / 100}}}" for i in range(9)]
+    hidden = "{'loss': 0.0, 'grad_norm': nan, 'epoch': 0.5}"
+    log.write_text("\n".join([*lines, hidden]) + "\n")
+    (lost,) = [one for one in diagnose_file(log).findings if one.code == "nan_loss"]
+    assert lost.evidence[0] == hidden
+    assert not any("loss nan" in line for line in lost.evidence)

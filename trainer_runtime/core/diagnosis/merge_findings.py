@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from trainer_runtime.core.protocol.finding import MOST_EVIDENCE, SEVERITIES, Finding
 
+_ZERO_FOR_NAN = re.compile(r"""['"]loss['"]: '?0(?:\.0*)?'?[,}]""")
 _NONE_REPORTED: Mapping[str, str] = MappingProxyType({})
 
 
@@ -27,12 +29,26 @@ def merge_findings(
     explained = {code for finding in of_log for code in finding.led_to}
     found = [_merge_pair(newest.get(one.code), one, reported_ids) for one in of_log]
     with_log = [newest[finding.code] for finding in of_log if finding.code in newest]
+    hidden = _hidden_nan(of_log)
     found += [
-        finding
+        _quoting(finding, hidden)
         for finding in of_series
         if finding.code not in explained and all(finding is not one for one in with_log)
     ]
     return sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity))
+
+
+def _hidden_nan(of_log: Sequence[Finding]) -> str | None:
+    """The line in which Trainer's filter prints 0 for a loss that is NaN, beside its gradient."""
+    lines = (line for one in of_log if one.code == "nan_grad" for line in one.evidence)
+    return next((line for line in lines if _ZERO_FOR_NAN.search(line)), None)
+
+
+def _quoting(finding: Finding, line: str | None) -> Finding:
+    """A loss of NaN with the line as the log has it, in which no such loss stands."""
+    if line is None or finding.code != "nan_loss" or not finding.evidence:
+        return finding
+    return replace(finding, evidence=(line, *finding.evidence[1:]))
 
 
 def _merge_pair(series: Finding | None, log: Finding, reported_ids: Mapping[str, str]) -> Finding:

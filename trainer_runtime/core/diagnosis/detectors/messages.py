@@ -161,7 +161,7 @@ MESSAGES: Mapping[str, Message] = {
     "throughput_drop": Message(
         "The run has become slower.",
         ("{key} {before} before, {now} now: a loss of {drop}",),
-        ("Check the GPUs' clocks, data loading, and other load on the machine.",),
+        ("Check data loading and other load on the machine.",),
     ),
     "slow_rank": Message(
         "One rank is slower than the others, which wait for it in every synchronous step.",

@@ -11,7 +11,7 @@ DISK = (
         r"(?:^|: |[\"']?\[(?i:errno) 28\] |with |\(|, |[\"'] ?|- |>> )"
         r"(?:[Nn]o space left on device|ENOSPC\b)"
         r"|database or disk is full|kind: StorageFull|There is not enough space on the disk"
-        r"|^Not enough disk space\b",
+        r"|^(?:\w+: )?Not enough disk space\b",
         head=Head.WORDS,
         unless=r"(?i)inotify|/dev/shm|</torch_|psm_\w|posix_fallocate|shared memory|retrying",
     ),
