@@ -19,13 +19,13 @@ from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
-from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.adopt.agreement import (
     refuse_another_framework,
     refuse_another_shape,
     refuse_no_steps,
+    unrecorded_data,
 )
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.runs.adopt.policy import allow_reading
@@ -350,14 +350,7 @@ def _warnings(planned: Planned, output: Output, now: float) -> list[str]:
             f"{output.folder} was written to {spoken_duration(max(0.0, age_s))} ago: if its "
             "training still runs, end it, or both continue."
         )
-    if output.framework == "nanogpt":
-        name = planned.config["data"]["tokenizer"]
-        given = "the data's" if name == NONE else f"data.tokenizer's ({name})"
-        warnings.append(
-            "A checkpoint of nanoGPT doesn't record which tokens it was trained on: where they are "
-            f"not {given}, the loss begins high."
-        )
-    return warnings
+    return warnings + unrecorded_data(output.framework, planned.config)
 
 
 def _name_of(output: Output) -> str:
