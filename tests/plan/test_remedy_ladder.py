@@ -93,6 +93,16 @@ def test_what_a_rung_changes_is_a_setting_of_its_framework(
     assert ("quantize_base" in climbed) is (start == "lora")
 
 
+def test_a_rate_far_above_the_plans_is_replaced_by_the_plans(
+    make_spec: SpecMaker, gpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    (halve,) = [rung for rung in LADDER if rung.id == "halve_lr"]
+    usual = plan(make_spec(), gpu_host, text_corpus).config["optimizer"]["lr"]
+    config = plan(make_spec("optimizer.lr=14"), gpu_host, text_corpus).config
+    assert halve.changes(config) == {"optimizer.lr": usual}
+    assert halve.changes(apply_sets(config, halve.changes(config))) == {"optimizer.lr": usual / 2}
+
+
 def test_what_the_box_may_change_by_itself_is_annotated_so() -> None:
     for path in BOX_FIELDS - RESOLVED_ONLY:
         assert changes_of(path) == "box"

@@ -31,6 +31,7 @@ class Decided:
     target: Target
     fitted: Fitted
     lr: float
+    usual_lr: float | None
     warmup_steps: int
     steps: int
     checkpoint_every: int | str
@@ -41,6 +42,12 @@ class Decided:
     compile: bool
     environment: dict[str, Any]
     env: dict[str, str]
+
+
+def _optimizer(given: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+    """With `usual_lr`, what a plan would take, where the rate is far above it."""
+    usual = {} if decided.usual_lr is None else {"usual_lr": decided.usual_lr}
+    return {**given, "lr": decided.lr, **usual}
 
 
 def resolved_config(
@@ -69,7 +76,7 @@ def resolved_config(
             corpus,
         ),
         "batch": _batch(decided.fitted.batch),
-        "optimizer": {**given["optimizer"], "lr": decided.lr},
+        "optimizer": _optimizer(given["optimizer"], decided),
         "schedule": {**given["schedule"], "warmup_steps": decided.warmup_steps},
         "steps": decided.steps,
         "precision": decided.target.precision,

@@ -20,7 +20,7 @@ from trainmaster.plan.decisions.estimate import estimates, hours_of, hours_withi
 from trainmaster.plan.decisions.fit import Fitted, fit
 from trainmaster.plan.decisions.hardware import recommend_gpu
 from trainmaster.plan.decisions.input_checks import check_inputs
-from trainmaster.plan.decisions.learning_rate import choose_learning_rate
+from trainmaster.plan.decisions.learning_rate import choose_learning_rate, usual_learning_rate
 from trainmaster.plan.decisions.length import (
     choose_checkpoint_interval,
     choose_longest_runtime_s,
@@ -164,6 +164,7 @@ def _decide_open_values(
         target=target,
         fitted=basis.fitted,
         lr=choose_learning_rate(spec, basis.method, basis.network, ledger),
+        usual_lr=usual_learning_rate(spec, basis.method, basis.network),
         warmup_steps=choose_warmup(spec, steps, ledger),
         steps=steps,
         checkpoint_every=choose_checkpoint_interval(spec, basis.hours, ledger),

@@ -71,6 +71,12 @@ def choose_learning_rate(
     return float(given)
 
 
+def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
+    """What auto would take, where the given rate is far above it; a remedy then takes that."""
+    given, (rate, _, _) = spec.optimizer.lr, _rate(spec, method, network)
+    return rate if isinstance(given, float | int) and given > _FAR_TOO_HIGH * rate else None
+
+
 def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, str, str]:
     if _is_tuned(spec, method):
         of_method = _RATES[method.name]

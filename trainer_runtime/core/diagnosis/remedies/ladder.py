@@ -107,7 +107,7 @@ LADDER: tuple[Rung, ...] = (
         "halve_lr",
         "nan_loss nan_grad fp16_scale_floor loss_spike",
         "A learning rate that is too high is the most common cause.",
-        rules.half_the_rate,
+        rules.lower_rate,
     ),
     _rung(
         "keep_fewer_checkpoints",

@@ -93,9 +93,14 @@ def to_fp32(config: Config) -> Changes:
     return {"precision": "fp32"} if config.get("precision") == "fp16" else {}
 
 
-def half_the_rate(config: Config) -> Changes:
-    rate = value_at(config, "optimizer.lr")
-    return {"optimizer.lr": rate / 2} if isinstance(rate, (int, float)) and rate > 0 else {}
+def lower_rate(config: Config) -> Changes:
+    """Half the rate; the plan's own where the rate is so far above it that half would not help."""
+    rate, usual = (value_at(config, f"optimizer.{name}") for name in ("lr", "usual_lr"))
+    if not isinstance(rate, (int, float)) or rate <= 0:
+        return {}
+    if isinstance(usual, (int, float)) and 0 < usual < rate / 2:
+        return {"optimizer.lr": usual}
+    return {"optimizer.lr": rate / 2}
 
 
 def raise_beta(config: Config) -> Changes:
