@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -72,3 +73,27 @@ def test_files_that_cannot_be_linked_are_written(cache: Path, tmp_path: Path) ->
         for path in (tmp_path / "run").rglob("*.py")
     }
     assert written == FILES
+
+
+def test_processes_that_begin_at_once_all_get_everything(cache: Path, tmp_path: Path) -> None:
+    files = {f"trainer_runtime/part_{n % 20}/module_{n}.py": b"pass\n" for n in range(100)}
+    program = (
+        "import json, sys\nfrom pathlib import Path\n"
+        "from trainmaster.backends.hosts.kept_runtime import put_runtime\n"
+        "files = {name: text.encode() for name, text in json.load(sys.stdin).items()}\n"
+        "put_runtime(Path(sys.argv[1]), files, Path(sys.argv[2]))\n"
+    )
+    given = json.dumps({name: data.decode() for name, data in files.items()})
+    started = []
+    for number in range(4):
+        command = [sys.executable, "-c", program, str(cache), str(tmp_path / str(number))]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        assert process.stdin is not None
+        process.stdin.write(given)
+        started.append(process)
+    for process in started:
+        process.communicate(timeout=120)
+    for number in range(4):
+        assert {name for name in files if (tmp_path / str(number) / name).is_file()} == set(files)
+    assert [path.name for path in (cache / "runtime").glob(".*")] == []
+    kept_copy(cache)

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -37,12 +38,16 @@ def put_runtime(cache: Path, files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _link(kept: Path, folder: Path) -> None:
-    for place, _, names in os.walk(kept):
+    for place, _, names in os.walk(kept, onerror=_fail):
         target = folder / os.path.relpath(place, kept)
         target.mkdir(parents=True, exist_ok=True)
         for name in names:
             os.link(os.path.join(place, name), target / name)
     make_durable(folders_of(folder / PACKAGE))
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _kept(cache: Path, files: Mapping[str, bytes]) -> Path:
@@ -54,13 +59,23 @@ def _kept(cache: Path, files: Mapping[str, bytes]) -> Path:
     building = kept.with_name(f".building-{kept.name}-{os.getpid()}")
     try:
         _build(building, files)
-        shutil.rmtree(kept, ignore_errors=True)
-        os.rename(building, kept)
-    except OSError:
+        _put_at(kept, building, files)
+    finally:
         shutil.rmtree(building, ignore_errors=True)
-        if not _is_whole(kept, files):  # else another process has made the same
-            raise
     return kept
+
+
+def _put_at(kept: Path, building: Path, files: Mapping[str, bytes]) -> None:
+    """Give a new copy its name, unless another process has made the same: others link to that."""
+    with suppress(OSError):
+        os.rename(building, kept)  # not in place of one that holds something
+        return
+    if _is_whole(kept, files):
+        return
+    damaged = building.with_name(f"{building.name}-damaged")
+    os.rename(kept, damaged)
+    shutil.rmtree(damaged, ignore_errors=True)
+    os.rename(building, kept)
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
