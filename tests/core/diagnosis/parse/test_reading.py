@@ -167,6 +167,7 @@ def test_usual_names_of_home_made_loops_are_known(
         ("INFO | fairseq_cli.train | done training in 123.4 seconds", True),
         ("[after training is done] datetime: 2026-01-01 10:00:00", True),
         ("Total training time: 2.05m", True),
+        ("Finished training.", True),
         ("2026-01-01 10:00:00 - root - INFO - Training finished!", True),
         ("{'train_runtime': 9.1, 'train_loss': 2.5, 'epoch': 1.0}", True),
         ("[INFO|trainer_pt_utils.py:907] 10:00:00 >> ***** train metrics *****", True),

@@ -34,14 +34,8 @@ NEEDLES = (
     b"CrossEntropy",
     b"[batch=",
     b"OVERFLOW",
-    b"Training ",
-    b"raining is ",
-    b"done training",
-    b"Total training",
-    b"raining completed",
-    b"stopping_early",
-    b"inished ",
-    b"* train metrics",
+    b"raining ",
+    b"inished t",
     b'"kind"',
 )
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
