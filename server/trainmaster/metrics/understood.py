@@ -11,7 +11,8 @@ from trainer_runtime.core.diagnosis.parse.points import EPOCHS
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.answers.metrics import LogCoverage
 
-_MOST_KEYS, _SAMPLES = 12, 3
+_MOST_KEYS, _SAMPLES = 4, 3
+_FIRST = ("loss", "val_loss", "perplexity", "reward", "grad_norm", "lr")
 # By the clock of its lines what a form of log is called, where that differs.
 _FORMS = {
     "bar": "progress bar",
@@ -64,7 +65,7 @@ class Understood:
         return LogCoverage(
             read_share=round(coverage.share, 4),
             form=", ".join(names[:2]) or None,
-            keys=self.keys[:_MOST_KEYS] or None,
+            keys=sorted(self.keys, key=_rank)[:_MOST_KEYS] or None,
             first_step=self.first_step,
             last_step=self.last_step,
             target_step=self.target_step,
@@ -83,6 +84,10 @@ class Understood:
             "completed": self.completed,
             "keys": list(self.keys),
         }
+
+
+def _rank(key: str) -> int:
+    return _FIRST.index(key) if key in _FIRST else len(_FIRST)
 
 
 def _by_lines(coverage: Coverage) -> list[str]:

@@ -67,7 +67,7 @@ class LogCoverage(Answer):
 
     read_share: float = Field(description="parsed share of the lines with numbers, 0 to 1")
     form: str | None = Field(default=None, description="of its lines, as a framework writes them")
-    keys: list[str] | None = Field(default=None, description="its metrics, the first 12")
+    keys: list[str] | None = Field(default=None, description="the first of its metrics")
     first_step: int | None = None
     last_step: int | None = None
     target_step: int | None = None
