@@ -302,6 +302,9 @@ def test_a_log_is_found_and_a_missing_one_refused(
         with pytest.raises(HostError) as refused:
             await examiner.examine_source("log", str(tmp_path / "none.log"), "start")
         assert refused.value.code == "LOG_NOT_READABLE"
+        with pytest.raises(HostError) as unmatched:
+            await examiner.examine_source("log", str(log), "start", "it {step} L={loss}")
+        assert unmatched.value.code == "PATTERN_MATCHES_NOTHING"
         await backend.disconnect()
 
     run_async(work)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.diagnosis.parse import Coverage
-from trainer_runtime.core.diagnosis.parse.pattern import EXAMPLE, Pattern, PatternError, patterns_of
+from typing import TYPE_CHECKING
+
+from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainmaster.words.errors import UsageError
+
+if TYPE_CHECKING:
+    from trainer_runtime.core.diagnosis.parse import Coverage
+    from trainer_runtime.core.diagnosis.parse.pattern import Pattern
 
 # For logs of which nothing is understood. The example is one that works as it is.
 TEACH = (
@@ -21,6 +26,9 @@ def taught_patterns(text: str | None) -> tuple[Pattern, ...]:
     """
     if text is None:
         return ()
+    # With it comes the whole parser.
+    from trainer_runtime.core.diagnosis.parse.pattern import PatternError, patterns_of
+
     try:
         return patterns_of(text)
     except PatternError as error:

@@ -33,7 +33,7 @@ from trainer_runtime.box.processes.open_files import (
     variables_of,
     writers,
 )
-from trainer_runtime.core.diagnosis.parse.pattern import EXAMPLE
+from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.files.protected import is_protected
 from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, why_no_text
 

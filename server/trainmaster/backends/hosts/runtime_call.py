@@ -18,6 +18,7 @@ from trainer_runtime.core.decoding import (
     decode_fields,
     decode_value,
 )
+from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
@@ -41,6 +42,8 @@ _REMEDIES = {
     "TMUX_NOT_FOUND": "List the sessions there (`tmux list-panes -a`).",
     "SCREEN_NOT_FOUND": "List the sessions there (`screen -ls`).",
     "PANE_TAKEN": "Attach to the log that the output goes to.",
+    "PATTERN_MATCHES_NOTHING": "Take a line of the log and replace its numbers by their names, as "
+    f"in `{EXAMPLE}`; write {{any}} for what differs from line to line.",
     "OUTPUT_UNKNOWN": "Give the folder that the training writes its checkpoints into.",
     "OUTPUT_IS_OURS": "Resume that run (`trainmaster resume RUN`), or give another folder.",
     "ENVIRONMENT_UNUSABLE": "Name an interpreter with PyTorch 2.6 or newer (`--python PATH`).",

@@ -6,7 +6,6 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from trainer_runtime.core.diagnosis.parse.pattern import PatternError, patterns_of
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.plan.spec.script import SavesSpec, ScriptSpec
@@ -32,6 +31,9 @@ def script_problems(script: ScriptSpec) -> Iterator[Problem]:
 
 
 def _pattern_problems(pattern: str) -> Iterator[Problem]:
+    # Most specs have none, and with it comes the whole parser.
+    from trainer_runtime.core.diagnosis.parse.pattern import PatternError, patterns_of
+
     try:
         patterns_of(pattern)
     except PatternError as error:

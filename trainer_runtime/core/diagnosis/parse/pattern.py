@@ -16,9 +16,9 @@ from trainer_runtime.core.diagnosis.parse.expression_cost import MOST_LOOSE, why
 from trainer_runtime.core.diagnosis.parse.names import CANONICAL, key_of
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
+from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.records import dataclass
 
-EXAMPLE = "it {step}/{target} L={loss} lr {lr}"
 MARKS = ("step", "target", "epoch", "epoch_step", "epoch_steps", "rank", "any")
 OWN = "own_"  # begins the name of a metric that only this log has
 LONGEST_PATTERN = 500
