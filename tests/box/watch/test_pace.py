@@ -29,3 +29,8 @@ def test_steps_that_were_read_at_once_have_the_pace_of_the_program(tmp_path: Pat
 def test_slow_steps_are_measured_each(tmp_path: Path) -> None:
     pace = read_pace(written(tmp_path / "events.jsonl", [0.0, 2.0, 4.0, 6.0, 13.0]), 14.0)
     assert (pace.usual_s, pace.recent_s) == (2.0, 7.0)
+
+
+def test_a_few_fast_steps_have_a_pace_already(tmp_path: Path) -> None:
+    pace = read_pace(written(tmp_path / "events.jsonl", [n * 0.02 for n in range(8)]), 0.5)
+    assert pace.usual_s == pytest.approx(0.02)

@@ -16,7 +16,7 @@ from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 _TAIL_BYTES = 256 << 10
 _LOG_TAIL_BYTES = 1 << 20
 _NEWEST = 3
-_MOMENT_S = 0.2
+_MOMENT_S = 0.05
 # Events that show progress of the loop; a checkpoint is reported by another thread.
 _SIGNS = frozenset({"started", "metric", "eval"})
 
