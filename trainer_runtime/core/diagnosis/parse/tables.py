@@ -14,7 +14,7 @@ from trainer_runtime.core.diagnosis.parse.quantities import number, step_number
 from trainer_runtime.core.records import dataclass
 
 # Later in a log no header is searched for: most logs have none.
-HEADER_WITHIN_BYTES = 1 << 20
+HEADER_WITHIN_BYTES = 1 << 17
 MOST_TABLES = 4
 _SEPARATORS = (b"\t", b",", b";")
 _SIGNS = (b"tep\t", b"tep,", b"tep;", b"poch\t", b"poch,", b"poch;", b",step", b"\tstep")
