@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import PlanError
 
 Report = Callable[[int, int], None]
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,11 @@ def digest_of(files: Sequence[TreeFile]) -> str:
     """A digest of these files' names, sizes and modification times."""
     rows = [[file.name, file.size_bytes, file.modified_ns] for file in files]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32]
+
+
+def plain_name(name: str, otherwise: str) -> str:
+    """A name as part of a folder's name in the cache; `otherwise`: where nothing of it is left."""
+    return _UNSAFE.sub("-", name).strip("-")[:60] or otherwise
 
 
 def _lister(here: str, names: Sequence[str]) -> Callable[[], Sequence[TreeFile]]:

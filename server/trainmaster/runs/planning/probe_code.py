@@ -15,9 +15,9 @@ from trainmaster.plan.facts import CodeFacts
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.script import ScriptSpec
 from trainmaster.runs.planning.code_folder import read_code
-from trainmaster.runs.planning.program_data import plain_name, read_data
+from trainmaster.runs.planning.program_data import read_data
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.upload_folder import digest_of, files_at
+from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 from trainmaster.words.errors import PlanError
 from trainmaster.words.settings import read_settings
 
@@ -63,7 +63,7 @@ def _read(
     )
     if spec.host not in HERE:
         placed = {
-            "sent_as": f"code-{plain_name(folder.name) or 'program'}-{found.digest[:12]}",
+            "sent_as": f"code-{plain_name(folder.name, 'program')}-{found.digest[:12]}",
             "listing": digest_of(files_at(folder, names)),
         }
         facts = facts.model_copy(update=placed)

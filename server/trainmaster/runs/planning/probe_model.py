@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,11 +37,9 @@ from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.hf_config import sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
-from trainmaster.transfers.upload_folder import digest_of, files_at
+from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 from trainmaster.words.errors import PlanError
 from trainmaster.words.policy import UNBOUND, Policy
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
     facts = ModelFacts(
         hub=model.name,
         revision=model.revision,
-        sent_as=f"{_plain(model.name)}-{model.revision[:12]}",
+        sent_as=f"{plain_name(model.name, 'model')}-{model.revision[:12]}",
         files=files,
         weights_bytes=sum(size for _, size in weights),
         has_tokenizer=holds_tokenizer(names),
@@ -214,7 +211,7 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
     facts = TokenizerFacts(
         hub=model.name,
         revision=model.revision,
-        sent_as=f"tokenizer-{_plain(model.name)}-{model.revision[:12]}",
+        sent_as=f"tokenizer-{plain_name(model.name, 'model')}-{model.revision[:12]}",
         files=files,
         digest=_digest(f"{model.name}@{model.revision}"),
     )
@@ -258,7 +255,7 @@ def _placed(probe: _Probe, path: str, names: Sequence[str]) -> dict[str, Any]:
     files = files_at(Path(path), names)
     digest = digest_of(files)
     return {
-        "sent_as": f"{_plain(Path(path).name)}-{digest[:12]}",
+        "sent_as": f"{plain_name(Path(path).name, 'model')}-{digest[:12]}",
         "files": tuple((file.name, file.size_bytes) for file in files),
         "listing": digest,
     }
@@ -266,10 +263,6 @@ def _placed(probe: _Probe, path: str, names: Sequence[str]) -> dict[str, Any]:
 
 def _sent_names(path: str) -> list[str]:
     return [] if path.startswith(ON_BOX) else tokenizer_files(path)
-
-
-def _plain(name: str) -> str:
-    return _UNSAFE.sub("-", name).strip("-")[:60] or "model"
 
 
 def _digest(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
@@ -11,10 +10,9 @@ from trainmaster.plan.facts import ProgramData
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.runs.planning.code_folder import regular_files
-from trainmaster.transfers.upload_folder import digest_of, files_at
+from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 from trainmaster.words.errors import PlanError
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_FILES = 20_000
 
 
@@ -43,11 +41,6 @@ def travelling(path: Path) -> tuple[Path, list[str]]:
     return path, regular_files(path)[0]
 
 
-def plain_name(name: str) -> str:
-    """The name as a part of a folder's name in the cache."""
-    return _UNSAFE.sub("-", name).strip("-")[:60]
-
-
 def _read(source: SourceSpec, field: str, *, is_here: bool) -> ProgramData:
     name = source.name or "main"
     if source.path.startswith(ON_BOX) and not is_here:
@@ -70,7 +63,7 @@ def _read(source: SourceSpec, field: str, *, is_here: bool) -> ProgramData:
         name=name,
         path=str(folder),
         file=path.name if folder != path else None,
-        sent_as=f"data-{plain_name(path.name) or 'data'}-{digest[:12]}",
+        sent_as=f"data-{plain_name(path.name, 'data')}-{digest[:12]}",
         files=tuple((file.name, file.size_bytes) for file in files),
         listing=digest,
     )
