@@ -106,14 +106,14 @@ def _take_sources(planned: Planned, found: Portable) -> None:
 
 
 def _take_program(planned: Planned, code: CodeFacts, found: Portable) -> None:
+    found.config.pop("inputs", None)  # no upload is awaited by hand
+    for data in code.data:
+        _take_data(planned, data, found)
     if code.in_place:
         found.warnings.append(_left("program", "is a folder of the host"))
         return
     found.copies |= {f"{_PROGRAM}/{name}": Path(str(code.path), name) for name, _ in code.files}
     found.config["script"]["source"] = _PROGRAM
-    found.config.pop("inputs", None)
-    for data in code.data:
-        _take_data(planned, data, found)
 
 
 def _take_data(planned: Planned, data: ProgramData, found: Portable) -> None:
