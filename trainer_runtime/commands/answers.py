@@ -1,0 +1,171 @@
+"""Commands that report what is on the host, and change nothing there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trainer_runtime.commands.command import (
+    CACHE,
+    RUN,
+    Argument,
+    Command,
+    Options,
+    print_answer,
+    run_folder,
+)
+from trainer_runtime.core.protocol.lines import ExitCode
+
+
+def _facts(options: Options) -> int:
+    from trainer_runtime.box.answer.facts import examine
+
+    return print_answer(examine(Path(options.root), Path(options.cache) if options.cache else None))
+
+
+def _source(options: Options) -> int:
+    from trainer_runtime.box.attach.examine_source import examine_source
+
+    return print_answer(
+        examine_source(options.kind, options.target, options.begin, options.root, options.pattern)
+    )
+
+
+def _output(options: Options) -> int:
+    from importlib.util import find_spec
+
+    from trainer_runtime.box.environment.checkpoint_reader import become_reader
+
+    become_reader(["output", "--", options.folder], Path(options.cache) if options.cache else None)
+    if find_spec("torch") is None:
+        print(f"{sys.executable} has no PyTorch", file=sys.stderr)
+        return ExitCode.UNUSABLE
+    from trainer_runtime.train.foreign.inspect import inspect_output
+
+    return print_answer(inspect_output(options.folder))
+
+
+def _corpus(options: Options) -> int:
+    from trainer_runtime.box.answer.list_corpus import list_corpus
+
+    return print_answer(list_corpus(options.asked, options.cache, options.fingerprint))
+
+
+def _input(options: Options) -> int:
+    from trainer_runtime.box.answer.examine_input import examine_input
+
+    return print_answer(examine_input(options.kind, options.name, options.revision))
+
+
+def _check(options: Options) -> int:
+    from trainer_runtime.box.answer.check import check
+
+    return print_answer(check(Path(options.root), Path(options.cache), options.within))
+
+
+def _follow(options: Options) -> int:
+    from trainer_runtime.box.answer.follow import follow
+
+    return follow(sys.stdin.fileno(), sys.stdout.fileno())
+
+
+def _files(options: Options) -> int:
+    from trainer_runtime.box.answer.list_files import print_files
+
+    return print_files(run_folder(options), options)
+
+
+def _inspect(options: Options) -> int:
+    from trainer_runtime.box.files.layout import RunFolder
+    from trainer_runtime.box.watch.inspection import inspect, report
+
+    run = RunFolder(run_folder(options))
+    found = inspect(run, options.attempt, allow_py_spy=options.allow_py_spy)
+    return print_answer(report(found).to_dict())
+
+
+def _verify(options: Options) -> int:
+    from trainer_runtime.box.answer.verify import verify_checkpoints
+
+    return print_answer(verify_checkpoints(run_folder(options)))
+
+
+COMMANDS = {
+    "facts": Command(
+        "what this machine has to offer a training",
+        _facts,
+        (Argument.of("root"), Argument.of("cache", nargs="?")),
+    ),
+    "source": Command(
+        "find what is to be watched",
+        _source,
+        (
+            Argument.of("--begin", choices=("start", "end"), default="start"),
+            Argument.of("--root", help="the folder of this host's runs"),
+            Argument.of("--pattern", help="the shape of the log's lines"),
+            Argument.of("kind", choices=("log", "tmux", "screen", "pid")),
+            Argument.of("target"),
+        ),
+    ),
+    "output": Command(
+        "recognise a training's output folder, and verify its checkpoints (needs PyTorch)",
+        _output,
+        (
+            Argument.of("--cache", help="search there, too, for an interpreter that has PyTorch"),
+            Argument.of("folder"),
+        ),
+    ),
+    "corpus": Command(
+        "list the documents at paths",
+        _corpus,
+        (
+            Argument.of("--cache", help="where shards are kept"),
+            Argument.of("--fingerprint", help="report whether these shards are complete"),
+            Argument.of("--asked", default="[]", help="paths with format and method, as JSON"),
+        ),
+    ),
+    "input": Command(
+        "report which model or tokenizer a folder holds",
+        _input,
+        (
+            Argument.of("--revision", help="of the hub's model"),
+            Argument.of("kind", choices=("model", "tokenizer", "cached")),
+            Argument.of("name"),
+        ),
+    ),
+    "check": Command(
+        "what stands between this machine and a training",
+        _check,
+        (
+            Argument.of("root"),
+            CACHE,
+            Argument.of("--within", type=float, default=60.0, metavar="SECONDS"),
+        ),
+    ),
+    "follow": Command("stream new data of runs' files, as standard input asks", _follow, ()),
+    "files": Command(
+        "list what a pattern means in a run's folder",
+        _files,
+        (Argument.of("run"), Argument.of("pattern")),
+    ),
+    "digest": Command(
+        "the sha256 of 64 MiB of one of a run's files",
+        _files,
+        (
+            Argument.of("run"),
+            Argument.of("path"),
+            Argument.of("chunk", type=int),
+            Argument.of("size", type=int),
+        ),
+    ),
+    "inspect": Command(
+        "report where an attempt's processes are, and what blocks them",
+        _inspect,
+        (
+            Argument.of("run"),
+            Argument.of("attempt", type=int),
+            Argument.of("--allow-py-spy", action="store_true", help="also read a foreign process"),
+        ),
+    ),
+    "verify": Command("read every byte of every checkpoint and report damage", _verify, (RUN,)),
+}
