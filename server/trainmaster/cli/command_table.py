@@ -68,6 +68,7 @@ LISTED = (
     Listed("plan", "plan", section=TRAIN),
     Listed("plan", "launch", acts=True, section=TRAIN),
     Listed("plan", "render", acts=True, section=TRAIN),
+    Listed("plan", "export", acts=True, section=TRAIN),
     Listed("lifecycle", "stop", acts=True, section=TRAIN),
     Listed("lifecycle", "resume", acts=True, section=TRAIN),
     Listed("attach", "attach", acts=True, section=TRAIN),

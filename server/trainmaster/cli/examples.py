@@ -14,6 +14,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "checkpoints": ("trainmaster checkpoints my-gpt --verify",),
     "clean": ("trainmaster clean my-gpt --keep best,final",),
     "diagnose": ("trainmaster diagnose my-gpt", "trainmaster diagnose train.log"),
+    "export": (
+        "trainmaster export gpt.yaml ./slurm-job --to slurm --set compute.gpu=a100",
+        "trainmaster export gpt.yaml ./compose --to docker-compose --image pytorch/pytorch:TAG",
+    ),
     "fetch": ("trainmaster fetch my-gpt 'final/*' ./model",),
     "install": (
         "trainmaster install claude-code",

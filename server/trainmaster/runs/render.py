@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -14,6 +14,7 @@ from trainer_runtime.core.files.private import share
 from trainmaster.plan.render import Bundle, render
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
+from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.portable_bundle import Portable, copy_inputs, portable
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
@@ -37,22 +38,10 @@ async def render_spec(
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
         TrainmasterError: the launch is impossible.
     """
-    _refuse_full(folder)
+    refuse_full(folder)
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
     plan_run.refuse_unlaunchable(planned)
-    try:
-        found = portable(planned)
-        attached = dict(planned.attached)
-        plan = planned.plan.model_copy(update={"config": found.config, "attached": attached})
-        bundle = render(plan, planned.spec.name, find_assets())
-        _write(bundle, found, folder)
-    except OSError as error:
-        raise StorageError(
-            "ROOT_NOT_WRITABLE",
-            f"{folder} can't be written: {error.strerror}.",
-            "Name a folder that can be made, on a disk with room.",
-            field="folder",
-        ) from error
+    bundle, found = write_bundle(planned, folder)
     return RenderAnswer(
         name=planned.spec.name,
         folder=str(folder),
@@ -81,7 +70,8 @@ async def render_below(
     return await render_spec(workspace, spec, target, host=host, sets=sets)
 
 
-def _refuse_full(folder: Path) -> None:
+def refuse_full(folder: Path) -> None:
+    """Raises: UsageError: `BAD_ARGUMENT`, the folder holds something."""
     if folder.is_symlink() or folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UsageError(
             "BAD_ARGUMENT",
@@ -89,6 +79,30 @@ def _refuse_full(folder: Path) -> None:
             "Name a new folder: nothing is replaced.",
             field="folder",
         )
+
+
+def write_bundle(
+    planned: Planned, folder: Path, more: Mapping[str, str] | None = None
+) -> tuple[Bundle, Portable]:
+    """Write a planned run's bundle with its inputs; `more`: texts of further files by their name.
+
+    Raises:
+        StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
+    """
+    try:
+        found = portable(planned)
+        attached = {**planned.attached, **(more or {})}
+        plan = planned.plan.model_copy(update={"config": found.config, "attached": attached})
+        bundle = render(plan, planned.spec.name, find_assets())
+        _write(bundle, found, folder)
+    except OSError as error:
+        raise StorageError(
+            "ROOT_NOT_WRITABLE",
+            f"{folder} can't be written: {error.strerror}.",
+            "Name a folder that can be made, on a disk with room.",
+            field="folder",
+        ) from error
+    return bundle, found
 
 
 def _or_elsewhere(found: Portable) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -97,6 +98,19 @@ def test_another_set_of_wheels_makes_another_environment(
     assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
     assert output_of(box.settled["python"], "import tinypack; print(tinypack.VERSION)") == "1.1"
     assert box.settled["hash"] != built.settled["hash"]
+
+
+def test_a_rendered_folders_own_cache_takes_an_environment(
+    box: Box, tmp_path: Path, shared_cache: Path
+) -> None:
+    shutil.copytree(shared_cache / "torch", box.folder / "cache" / "torch")
+    make_wheel(tmp_path / "wheels", "tinypack")
+    (box.folder / "requirements-extra.txt").write_text("tinypack\n")
+    box.cache = Path("cache")  # below the folder, as `render` writes it
+    assert box.prepare(requirements=True, wheels=str(tmp_path / "wheels")) == 0, box.log
+    python = box.settled["python"]
+    assert python.startswith(f"{box.folder}/cache/venvs/")
+    assert output_of(python, "import tinypack; print(tinypack.VERSION)") == "1.0"
 
 
 def test_a_preparation_killed_at_any_moment_is_resumed(box: Box, tmp_path: Path) -> None:

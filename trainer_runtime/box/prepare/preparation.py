@@ -149,7 +149,7 @@ def _prepare_environment(config: RunConfig, record: Path, report: Report) -> Non
         await_wheels(config, report)
     box = Box(
         folder=folder,
-        cache=Path(config.data.cache_dir),
+        cache=Path(config.data.cache_dir).absolute(),  # an installer works elsewhere
         device=config.compute.device,
         variables=variables,
         report=report,

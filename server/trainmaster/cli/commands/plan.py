@@ -63,3 +63,38 @@ def render(
         ask(lambda workspace: render_spec(workspace, spec, target, host=host, sets=sets or ())),
         as_json,
     )
+
+
+def export(
+    spec: Spec,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+    *,
+    to: Annotated[
+        str,
+        typer.Option("--to", help="slurm, skypilot, kubernetes or docker-compose."),
+    ],
+    image: Annotated[
+        str | None,
+        typer.Option("--image", help="The container's, for kubernetes and docker-compose."),
+    ] = None,
+    host: Host = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a folder that another engine trains, without our supervision; starts nothing.
+
+    It is the rendered folder with a batch script, a SkyPilot task, a JobSet or a compose file.
+    `--set compute.gpu=h100` plans for a GPU that no host here has.
+    """
+    from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
+    from trainmaster.runs.export import export_spec
+
+    target = folder.expanduser().absolute()
+    emit(
+        ask(
+            lambda workspace: export_spec(
+                workspace, spec, target, to=to, image=image, host=host, sets=sets or ()
+            )
+        ),
+        as_json,
+    )

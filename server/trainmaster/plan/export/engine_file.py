@@ -1,0 +1,86 @@
+"""Which engines a plan can be exported to, and the file that each of them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trainer_runtime.core.records import dataclass
+from trainmaster.plan.export.compose import compose
+from trainmaster.plan.export.kubernetes import jobset
+from trainmaster.plan.export.needs import Needs, needs
+from trainmaster.plan.export.skypilot import skypilot_task
+from trainmaster.plan.export.slurm import slurm_script
+from trainmaster.plan.result import Plan
+from trainmaster.words.assets import Assets
+from trainmaster.words.yaml12 import dump_yaml
+
+_LOST = """\
+# Trainmaster does not supervise it there: no restart decided by cause, no smaller batch after an
+# out-of-memory error, no rewind after a NaN, no detection of hangs, no findings, alerts, cost or
+# mirror of checkpoints. What stays: train.sh verifies each checkpoint after it was saved and
+# continues from the newest one that verifies; SIGTERM saves first (exit code 75); status page and
+# metrics are files of this folder, and `trainmaster diagnose LOG` reads the engine's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`start`: the command that hands the file over. `takes_image`: it runs a container."""
+
+    file: str
+    start: str
+    takes_image: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFile:
+    """A file by its name, and the command that submits it from the folder."""
+
+    name: str
+    text: str
+    start: str
+
+
+ENGINES: Mapping[str, Engine] = {
+    "slurm": Engine("job.sbatch", "sbatch job.sbatch", takes_image=False),
+    "skypilot": Engine("task.yaml", "sky jobs launch task.yaml", takes_image=False),
+    "kubernetes": Engine("jobset.yaml", "kubectl apply -f jobset.yaml", takes_image=True),
+    "docker-compose": Engine("compose.yaml", "docker compose up", takes_image=True),
+}
+_HEADS = {
+    "skypilot": """\
+# A task for SkyPilot, to be submitted in this folder: {start}
+# The folder is copied to the machine. A machine that is replaced starts over, unless `checkpoints`
+# lies in a bucket: add a `file_mounts` entry for it (docs: SkyPilot, Managed Jobs).
+""",
+    "kubernetes": """\
+# A JobSet for Kubernetes (jobset.x-k8s.io), to be submitted by: {start}
+# This folder has to lie in the persistent volume claim `trainmaster` as `{name}`; the claim keeps
+# the checkpoints when a pod is replaced. GPUs of a kind: add a nodeSelector of your cluster.
+""",
+    "docker-compose": """\
+# A service for Docker Compose, to be started in this folder: {start}
+# The folder is mounted; checkpoints stay in it.
+""",
+}
+
+
+def engine_file(
+    plan: Plan, name: str, engine: str, image: str | None, assets: Assets
+) -> EngineFile:
+    """The file of a plan for one of `ENGINES`, to lie in the rendered folder of the run `name`.
+
+    `image`: of the container, for engines that run one.
+    """
+    to, what = ENGINES[engine], needs(plan)
+    if engine == "slurm":
+        return EngineFile(to.file, slurm_script(name, what, to.start, _LOST, assets), to.start)
+    document = _DOCUMENTS[engine](name, what, image or "")
+    head = _HEADS[engine].format(start=to.start, name=name)
+    return EngineFile(to.file, f"{head}{_LOST}\n{dump_yaml(document)}", to.start)
+
+
+_DOCUMENTS: Mapping[str, Callable[[str, Needs, str], dict[str, object]]] = {
+    "skypilot": skypilot_task,
+    "kubernetes": jobset,
+    "docker-compose": compose,
+}

@@ -1,0 +1,71 @@
+"""What a plan needs of a machine, in the units that engines ask for."""
+
+from __future__ import annotations
+
+import math
+
+from trainer_runtime.core.records import dataclass
+from trainmaster.plan.decisions.memory import GIB
+from trainmaster.plan.result import Plan
+
+# Weights, gradients and Adam's two moments in mixed precision (Rajbhandari et al. 2020, ZeRO,
+# section 3.1): as much passes through the host's memory while a checkpoint is read or written.
+_BYTES_PER_PARAMETER = 16
+# A Python process with PyTorch and CUDA, and its readers of data.
+_GIB_PER_PROCESS = 8
+# GPU nodes have 64 to 128 cores for 8 GPUs.
+_CPUS_PER_GPU = 8
+# An estimate is off by so much at most in most runs; a limit too low loses the run's end.
+_TIME_MARGIN = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """`gpu`: the name in our table, None for any. `memory_gib` and `limit_s` are None where
+    nothing is known: engines then take their own default. `shared`: the size of `/dev/shm`, as in
+    `16g`."""
+
+    gpus: int
+    gpu: str | None
+    cpus: int
+    memory_gib: int | None
+    shared: str
+    disk_gib: int
+    limit_s: float | None
+    secrets: tuple[str, ...]
+
+
+def needs(plan: Plan) -> Needs:
+    """Of one machine; `plan` is for one."""
+    compute = plan.config["compute"]
+    gpus = int(compute["gpus"])
+    ranks = int(compute.get("processes") or max(1, gpus))
+    return Needs(
+        gpus=gpus,
+        gpu=compute.get("gpu"),
+        cpus=gpus * _CPUS_PER_GPU or ranks * (compute.get("threads") or _CPUS_PER_GPU),
+        memory_gib=_memory_gib(plan, ranks, on_gpu=gpus > 0),
+        shared=compute["shm_size"],
+        disk_gib=math.ceil(plan.estimates.disk_gib or 0),
+        limit_s=_limit_s(plan),
+        secrets=tuple(plan.config["secrets"]),
+    )
+
+
+def _memory_gib(plan: Plan, ranks: int, *, on_gpu: bool) -> int | None:
+    parameters, used = plan.estimates.parameters, plan.estimates.memory_gib
+    if parameters is None or used is None:
+        return None
+    state = parameters * _BYTES_PER_PARAMETER / GIB
+    return math.ceil((state if on_gpu else max(state, used * ranks)) + ranks * _GIB_PER_PROCESS)
+
+
+def _limit_s(plan: Plan) -> float | None:
+    """The spec's limit, or less where the training is expected to end long before it."""
+    limit: float | None = plan.config["limits"]["max_runtime_s"]
+    hours = plan.estimates.hours
+    if hours is None:
+        return limit
+    longest = max(hours, *plan.estimates.ranges.get("hours", (hours, hours)))
+    expected = math.ceil(longest * _TIME_MARGIN) * 3600.0
+    return expected if limit is None else min(limit, expected)

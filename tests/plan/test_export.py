@@ -1,0 +1,157 @@
+"""A plan as the file of another engine, read by that engine's own client or models."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+
+from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
+from trainmaster.plan.export import ENGINES, engine_file
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.assets import find_assets
+
+SpecMaker = Callable[..., TrainingSpec]
+_GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "export"
+_IMAGE = "registry.example:5000/team/torch:2.9"
+
+
+@pytest.fixture
+def on_gpus(make_spec: SpecMaker, gpu_host: HostFacts, text_corpus: CorpusFacts) -> Plan:
+    """For two H100 that no host here has."""
+    two = ("framework=litgpt", "compute.gpu=h100", "compute.gpus=2")
+    spec = make_spec(*two, "secrets=[HF_TOKEN]", "limits.max_runtime=26h")
+    return plan(spec, gpu_host, text_corpus)
+
+
+@pytest.fixture
+def on_cpu(make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts) -> Plan:
+    return plan(make_spec(), cpu_host, text_corpus)
+
+
+def _text(planned: Plan, engine: str, name: str = "demo-gpt") -> str:
+    image = _IMAGE if ENGINES[engine].takes_image else None
+    return engine_file(planned, name, engine, image, find_assets()).text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_files_for_engines_are_the_golden_ones(on_gpus: Plan, engine: str) -> None:
+    golden = _GOLDEN / ENGINES[engine].file
+    text = _text(on_gpus, engine)
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_head_says_what_is_lost_and_how_it_is_submitted(on_gpus: Plan, engine: str) -> None:
+    head = "".join(
+        line for line in _text(on_gpus, engine).splitlines() if re.match(r"#(?!SBATCH)", line)
+    )
+    assert "does not supervise it there" in head
+    assert ENGINES[engine].start in head
+
+
+def _jobset(planned: Plan, name: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(_text(planned, "kubernetes", name))
+    assert JobsetV1alpha2JobSet.from_dict(document).to_dict() == document  # no field is unknown
+    return document
+
+
+@pytest.mark.parametrize("name", ["demo-gpt", "1My.Run_", "a" * 63])
+def test_kubernetes_models_take_the_jobset_under_any_name(on_gpus: Plan, name: str) -> None:
+    metadata = _jobset(on_gpus, name)["metadata"]
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", metadata["name"])
+    assert re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", metadata["labels"]["trainmaster/run"])
+
+
+def test_unusable_input_is_not_started_again_by_kubernetes(on_gpus: Plan) -> None:
+    document = _jobset(on_gpus, "demo-gpt")
+    job = document["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [77]
+    assert document["spec"]["failurePolicy"]["rules"][0]["action"] == "FailJobSet"
+
+
+@pytest.mark.parametrize("planned", ["on_gpus", "on_cpu"])
+def test_composes_own_client_takes_the_file(
+    planned: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    text = _text(request.getfixturevalue(planned), "docker-compose")
+    (tmp_path / "compose.yaml").write_text(text)
+    ended = subprocess.run(
+        ["docker-compose", "--file", "compose.yaml", "config"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HF_TOKEN": "from-the-environment"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    service = yaml.safe_load(ended.stdout)["services"]["trainer"]
+    assert service["image"] == _IMAGE
+    assert service["volumes"] == [f"{tmp_path}:/run-folder:rw"]
+    if planned == "on_gpus":
+        assert service["environment"] == {"HF_TOKEN": "from-the-environment"}
+
+
+def test_skypilots_own_client_takes_the_task(on_gpus: Plan, tmp_path: Path) -> None:
+    python = os.environ.get("TRAINMASTER_SKYPILOT")
+    if python is None:
+        pytest.skip("TRAINMASTER_SKYPILOT names no Python that has SkyPilot")
+    (tmp_path / "task.yaml").write_text(_text(on_gpus, "skypilot"))
+    code = "import sky; task = sky.Task.from_yaml('task.yaml'); print(task.name, task.resources)"
+    ended = subprocess.run(
+        [python, "-c", code],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_TOKEN": "x"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "demo-gpt" in ended.stdout
+    assert "'H100': 2" in ended.stdout
+
+
+def test_the_batch_script_trains_in_its_folder_and_passes_the_signal_on(
+    on_cpu: Plan, tmp_path: Path
+) -> None:
+    (tmp_path / "job.sbatch").write_text(_text(on_cpu, "slurm"))
+    (tmp_path / "train.sh").write_text((find_assets().templates / "launch/train.sh").read_text())
+    package = tmp_path / "trainer_runtime"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("import os, sys\nprint(sys.argv[1:], os.getpid())\n")
+    ran = subprocess.Popen(
+        ["sh", "job.sbatch"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = ran.communicate(timeout=60)[0].splitlines()
+    # The trainer is the batch shell's own process, to which alone Slurm sends SIGTERM.
+    assert lines[-1] == f"['train', '--this-python', 'config.json'] {ran.pid}"
+
+
+def test_a_time_limit_covers_the_longest_estimate(
+    make_spec: SpecMaker, gpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec("compute.gpu=h100", "steps=null", "tokens=20e9"), gpu_host, text_corpus)
+    longest = planned.estimates.ranges["hours"][1]
+    found = re.search(r"--time=(\d+)-(\d\d):00:00", _text(planned, "slurm"))
+    assert found is not None
+    assert longest <= int(found[1]) * 24 + int(found[2]) <= 2 * longest + 1
+    limited = make_spec("compute.gpu=h100", "limits.max_runtime=20m")
+    assert "--time=0-00:20:00\n" in _text(plan(limited, gpu_host, text_corpus), "slurm")

@@ -1,0 +1,74 @@
+"""A spec, exported as a folder for another engine."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from trainmaster.runs.export import export_spec
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import UsageError
+
+_SPEC = """\
+name: shown
+framework: nanogpt
+model: {{n_layer: 1, n_head: 2, d_model: 32}}
+data: {{sources: [{{path: "{corpus}"}}], seq_len: 32}}
+batch: {{tokens: 256}}
+steps: 20
+host: debug
+"""
+_IMAGE = "pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime"
+
+
+def test_the_folder_holds_the_run_and_the_engines_file(
+    workspace: Workspace, corpus: Path, tmp_path: Path
+) -> None:
+    async def export() -> None:
+        spec = _SPEC.format(corpus=corpus)
+        sets = ["compute.gpu=h100"]  # of which no host here has one
+        answer = await export_spec(workspace, spec, tmp_path / "job", to="slurm", sets=sets)
+        assert {"job.sbatch", "train.sh", "config.json", "data"} <= set(answer.files)
+        assert f"cd {tmp_path}/job && sbatch job.sbatch" in answer.next_step
+
+    anyio.run(export)
+    config = json.loads((tmp_path / "job" / "config.json").read_text())
+    assert (config["compute"]["device"], config["compute"]["gpu"]) == ("cuda", "h100")
+    assert "#SBATCH --gres=gpu:1\n" in (tmp_path / "job" / "job.sbatch").read_text()
+    assert workspace.control.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("to", "image", "what"),
+    [
+        ("ray", None, "not an engine"),
+        ("kubernetes", None, "no image is given"),
+        ("docker-compose", "a name\nwith: more", "not an image"),
+        ("docker-compose", "a" * 600, "not an image"),
+        ("docker-compose", "--privileged", "not an image"),
+        ("slurm", _IMAGE, "takes no image"),
+    ],
+)
+def test_what_an_engine_can_not_take_is_refused_before_anything_is_written(
+    workspace: Workspace, corpus: Path, tmp_path: Path, to: str, image: str | None, what: str
+) -> None:
+    spec, folder = _SPEC.format(corpus=corpus), tmp_path / "job"
+    with pytest.raises(UsageError, match=what) as refused:
+        anyio.run(partial(export_spec, workspace, spec, folder, to=to, image=image))
+    assert refused.value.field in ("to", "image")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "image", [_IMAGE, "torch", "registry.example:5000/a/b_c:1", f"a/b@sha256:{'0f' * 32}"]
+)
+def test_the_names_of_images_are_taken(
+    workspace: Workspace, corpus: Path, tmp_path: Path, image: str
+) -> None:
+    spec, folder = _SPEC.format(corpus=corpus), tmp_path / "job"
+    anyio.run(partial(export_spec, workspace, spec, folder, to="docker-compose", image=image))
+    assert f"image: {image}\n" in (folder / "compose.yaml").read_text()
