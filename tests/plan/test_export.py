@@ -148,7 +148,8 @@ def test_the_batch_script_trains_in_its_folder_and_passes_the_signal_on(
 def test_a_time_limit_covers_the_longest_estimate(
     make_spec: SpecMaker, gpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:
-    planned = plan(make_spec("compute.gpu=h100", "steps=null", "tokens=20e9"), gpu_host, text_corpus)
+    spec = make_spec("compute.gpu=h100", "steps=null", "tokens=20e9")
+    planned = plan(spec, gpu_host, text_corpus)
     longest = planned.estimates.ranges["hours"][1]
     found = re.search(r"--time=(\d+)-(\d\d):00:00", _text(planned, "slurm"))
     assert found is not None
