@@ -7,6 +7,7 @@ from pathlib import Path
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS
 from trainer_runtime.core.lease.session import SESSION
+from trainer_runtime.core.processes.nodes import NODES, NODES_END, RENDEZVOUS
 from trainer_runtime.core.processes.rank_exits import RANKS
 from trainer_runtime.core.records import dataclass
 
@@ -69,6 +70,14 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step:08d}"
+
+    @property
+    def nodes(self) -> Path:
+        """This node's number and the run's secret, where a run has several hosts; 0600."""
+        return self.root / NODES
 
     @property
     def held_checkpoints(self) -> Path:
@@ -139,6 +148,16 @@ class AttemptFolder:
     def ranks(self) -> Path:
         """Where each of several ranks notes its process and how it ended."""
         return self.root / RANKS
+
+    @property
+    def rendezvous(self) -> Path:
+        """How this node's ranks meet those of the others."""
+        return self.root / RENDEZVOUS
+
+    @property
+    def nodes_end(self) -> Path:
+        """What the other nodes had to do with its end; on node 0."""
+        return self.root / NODES_END
 
     @property
     def stacks(self) -> Path:

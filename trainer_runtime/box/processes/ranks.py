@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.processes.identity import (
     ProcessIdentity,
     descendants,
@@ -32,8 +32,10 @@ from trainer_runtime.box.processes.signals import Signals, die_by, received
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE
 from trainer_runtime.core.frameworks import launching
+from trainer_runtime.core.processes.nodes import RENDEZVOUS, Rendezvous
 from trainer_runtime.core.processes.parent_death import adopt_orphans, die_with_parent
 from trainer_runtime.core.processes.rank_exits import (
+    ENDS,
     FOLDER_VARIABLE,
     RANKS,
     WATCHER_VARIABLE,
@@ -57,9 +59,10 @@ def run_ranks(config_path: Path) -> int:
     folder = config_path.parent / RANKS
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    launch = launching.launch_command(config, sys.executable, str(config_path))
+    rendezvous = _rendezvous(config_path.parent / RENDEZVOUS)
+    launch = launching.launch_command(config, sys.executable, str(config_path), rendezvous)
     environment = {
-        **launching.variables(config),
+        **launching.variables(config, rendezvous),
         **os.environ,
         FOLDER_VARIABLE: str(folder.resolve()),
         WATCHER_VARIABLE: str(os.getpid()),
@@ -67,17 +70,26 @@ def run_ranks(config_path: Path) -> int:
     with received() as signals:
         adopt_orphans()
         launcher = _start(launch, environment)
-        ranks = _Ranks(launcher.pid, folder, launching.processes(config))
+        count = launching.processes(config)
+        first = 0 if rendezvous is None else rendezvous.node * count
+        ranks = _Ranks(launcher.pid, folder, range(first, first + count))
         while launcher.poll() is None:
             ranks.poll(signals)
             signals.wait(ranks.endings(), _POLL_S if ranks.are_awaited else _IDLE_S)
         ranks.poll(signals)
         _end_all()
         ranks.poll(signals)
+    write_json(folder / ENDS, {"ends": [end.to_dict() for end in ranks.ends]})
     code = ranks.outcome(launcher.returncode)
     if code < 0:
         die_by(-code)
     return code
+
+
+def _rendezvous(path: Path) -> Rendezvous | None:
+    """How the ranks meet those of other nodes; None where all of them are here."""
+    fields = read_fields(path)
+    return None if fields is None else Rendezvous.of(fields)
 
 
 def _start(launch: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -115,8 +127,9 @@ class _Rank:
 class _Ranks:
     """The ranks below a launcher: found, asked to end, and seen to end."""
 
-    def __init__(self, launcher: int, folder: Path, expected: int) -> None:
-        self.expected = expected
+    def __init__(self, launcher: int, folder: Path, expected: range) -> None:
+        self.expected = len(expected)
+        self._numbers = expected
         self._launcher = identify(launcher)
         self._folder = folder
         self._ranks: dict[int, _Rank] = {}
@@ -134,7 +147,7 @@ class _Ranks:
     @property
     def ends(self) -> list[RankEnd]:
         """The ranks' ends: those that were seen, or that are only on record."""
-        missed = set(range(self.expected)) - self._ranks.keys()
+        missed = set(self._numbers) - self._ranks.keys()
         on_record = [self._end_on_record(number) for number in missed]
         seen = [rank.end for rank in self._ranks.values()]
         return [end for end in (*seen, *on_record) if end is not None]

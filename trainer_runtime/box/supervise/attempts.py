@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.files.configs import NOTHING
-from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
 from trainer_runtime.box.watch.watcher import Ended
@@ -23,6 +23,7 @@ from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit, is_skipped
 from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.lineage import lineage_of
@@ -166,6 +167,18 @@ def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:
         return end
     found = setup_step([line for raw in tail.split(b"\n") if (line := shown(raw))])
     return replace(end, step=found.name if found is not None else FIRST_STEP)
+
+
+def on_nodes(run: RunFolder, attempt: int, end: Exit) -> Exit:
+    """`end` with what node 0 of several has found out about the other nodes' part in it."""
+    found = read_fields(run.attempt(attempt).nodes_end)
+    if found is None:
+        return end
+    lost, node, rank = found.find_text("lost"), found.find_text("node"), found.find_integer("rank")
+    if lost is not None:
+        silent = spoken_duration(found.number("silent_s", 0.0))
+        return replace(end, lost=lost, where=f"not heard of for {silent}")
+    return replace(end, where=f"node {node}" if rank is None else f"rank {rank} on node {node}")
 
 
 def account_of_end(run: RunFolder, end: Exit, ending: Ending, progress: Progress) -> dict[str, Any]:

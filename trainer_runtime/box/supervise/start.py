@@ -16,6 +16,9 @@ from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease.deadlines import read_session
 from trainer_runtime.box.lease.start_timer import start_timer
+from trainer_runtime.box.nodes.hub import Hub
+from trainer_runtime.box.nodes.member import obey, read_nodes
+from trainer_runtime.box.nodes.node_processes import NodeProcesses
 from trainer_runtime.box.processes.processes import BoxProcesses
 from trainer_runtime.box.supervise.detach import report_running
 from trainer_runtime.box.supervise.supervisor import Supervisor
@@ -44,9 +47,17 @@ def supervise(folder: Path, report_to: int | None = None) -> int:
         if report_to is not None:
             report_running(report_to)
             report_to = None
-        supervisor = _supervisor(run)
+        nodes = read_nodes(run)
+        if nodes is not None and nodes.is_member:
+            code = obey(run, nodes)
+            os.close(lock)
+            break
+        hub = None if nodes is None else Hub(run, nodes)
+        supervisor = _supervisor(run, hub)
         code = _to_the_end(supervisor, folder)
         supervisor.close()
+        if hub is not None:
+            hub.close(leave=supervisor.is_over)
         os.close(lock)
         # A request made while the lock was held has started no other supervisor.
         if not supervisor.has_newer_request():
@@ -54,12 +65,16 @@ def supervise(folder: Path, report_to: int | None = None) -> int:
     return code
 
 
-def _supervisor(run: RunFolder) -> Supervisor:
+def _supervisor(run: RunFolder, hub: Hub | None) -> Supervisor:
     telemetry = Telemetry(run.root)
     if config_of(run).is_attached:
         processes = AttachedProcesses(run.root)
         return Supervisor(run, processes, time.time, telemetry, window=False)
     trainers = BoxProcesses(run.root)
+    if hub is not None:
+        all_nodes = NodeProcesses(run, trainers, hub)
+        states = all_nodes.nodes
+        return Supervisor(run, all_nodes, time.time, telemetry, inspect=stack_verdict, nodes=states)
     attended = read_session(run) is None  # nobody opens a window of a kernel
     return Supervisor(run, trainers, time.time, telemetry, window=attended, inspect=stack_verdict)
 

@@ -8,7 +8,7 @@ most one act; nobody need be connected.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,8 @@ from trainer_runtime.core.protocol.states import (
 
 
 class Supervisor:
-    """One run's supervisor. `processes`, `clock` and `telemetry` are what it sees the world by."""
+    """One run's supervisor. `processes`, `clock` and `telemetry` are what it sees the world by;
+    `nodes`: of a run on several hosts, the state of each."""
 
     def __init__(
         self,
@@ -52,9 +53,11 @@ class Supervisor:
         *,
         window: bool = True,
         inspect: Inspect = no_verdict,
+        nodes: Callable[[], Mapping[str, str]] = dict,
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         self._run = run
+        self._nodes = nodes
         self._processes = processes
         self._clock = clock
         self._telemetry = telemetry
@@ -88,6 +91,7 @@ class Supervisor:
             return True
         self._alerts.poll(self._journal.record, self._progress)
         self._beat()
+        self._record_nodes()
         self._publish()
         self._history.keep()
         self._old_regions.poll(self._progress)
@@ -134,6 +138,11 @@ class Supervisor:
             self._enter(PlacementState.STOPPED, EndReason.LEASE_OVER.value, None)
         elif record.pending is not None and self._clock() >= (record.restart_due_t or 0.0):
             self._restart(record.pending)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, and its journal is closed."""
+        return self._journal.record.closed
 
     @property
     def journal_lines(self) -> int:
@@ -311,6 +320,7 @@ class Supervisor:
         self._events.read(attempt.number)
         progress = self._progress[attempt.number]
         end = attempts.in_step(self._run, attempt.number, end)
+        end = attempts.on_nodes(self._run, attempt.number, end)
         ending = classify(end, progress, attempt.terminated_why)
         verified_step = attempts.index(self._progress, self._config).resume_from
         self._diagnose(attempt, end, ending)
@@ -367,6 +377,13 @@ class Supervisor:
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + HEARTBEAT_S
             self._journal.write("sample", {"values": self._telemetry.sample(now)})
+
+    def _record_nodes(self) -> None:
+        """Record which of the run's nodes are connected, where it has several."""
+        known = self._journal.record.nodes
+        for name, state in self._nodes().items():
+            if known.get(name) != state:
+                self._journal.write("node", {"name": name, "state": state})
 
     def _beat_meanwhile(self) -> None:
         """Beat while the history is read, once that takes as long as a heartbeat."""

@@ -8,7 +8,8 @@ from trainer_runtime.core.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ComputeConfig:
-    """`processes` is the number of ranks, `strategy` how they share the model."""
+    """`processes` is the number of ranks, over all `nodes` alike, `strategy` how they share the
+    model."""
 
     device: str = "cpu"
     gpus: int | None = None
@@ -16,6 +17,7 @@ class ComputeConfig:
     compile: bool = False
     strategy: str = "single"
     processes: int = 1
+    nodes: int = 1
     activation_checkpointing: bool = False
     gpu_memory_gib: float | None = None
 
@@ -29,6 +31,7 @@ class ComputeConfig:
             compile=fields.flag("compile", False),
             strategy=fields.text("strategy", "single"),
             processes=fields.integer("processes", 1) or 1,
+            nodes=fields.integer("nodes", 1) or 1,
             activation_checkpointing=bool(recompute),
             gpu_memory_gib=fields.find_number("gpu_memory_gib"),
         )

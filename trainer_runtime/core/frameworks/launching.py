@@ -7,6 +7,7 @@ from typing import Literal
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import accelerate, deepspeed
+from trainer_runtime.core.processes.nodes import Rendezvous
 
 SCRIPT = "train.py"
 Launcher = Literal["python", "accelerate", "torchrun"]
@@ -23,14 +24,16 @@ def files(config: RunConfig) -> dict[str, str]:
 
 
 def processes(config: RunConfig) -> int:
-    """How many ranks of a training run on this machine."""
-    return config.compute.processes
+    """How many ranks of a training run on each machine."""
+    return config.compute.processes // config.compute.nodes
 
 
 def launcher(config: RunConfig) -> Launcher:
     """Who starts the ranks. What shares a model out needs a launcher for a single rank, too."""
     if config.script is not None:
         return "python"  # its command starts its own ranks
+    if config.compute.nodes > 1:
+        return "torchrun"
     is_shared = deepspeed.stage(config) or accelerate.is_fsdp(config)
     if processes(config) == 1 and not is_shared:
         return "python"
@@ -44,12 +47,16 @@ def command(config: RunConfig, python: str, config_path: str) -> list[str]:
     return [python, "-m", "trainer_runtime", "ranks", config_path]
 
 
-def launch_command(config: RunConfig, python: str, config_path: str) -> list[str]:
+def launch_command(
+    config: RunConfig, python: str, config_path: str, rendezvous: Rendezvous | None = None
+) -> list[str]:
     """The launcher's own command line, which `ranks` runs and watches over."""
     script = [SCRIPT, config_path]
     if launcher(config) == "torchrun":
         # Not by the machine's name, which need not resolve.
         where = ["--standalone", "--local-addr", "127.0.0.1"]
+        if rendezvous is not None:
+            where = _meeting(rendezvous)
         ranks = ["--nproc-per-node", str(processes(config))]
         return [python, "-m", "torch.distributed.run", *where, *ranks, *script]
     folder = PurePosixPath(config_path).parent
@@ -60,10 +67,23 @@ def launch_command(config: RunConfig, python: str, config_path: str) -> list[str
     return [python, "-m", "accelerate.commands.launch", *given, *script]
 
 
-def variables(config: RunConfig) -> dict[str, str]:
+def _meeting(rendezvous: Rendezvous) -> list[str]:
+    """Static: torchrun's `c10d` numbers nodes by the order of their addresses, and rank 0 has to
+    be where the supervisor is."""
+    return [
+        *("--nnodes", str(rendezvous.nodes), "--node-rank", str(rendezvous.node)),
+        *("--rdzv-backend", "static", "--rdzv-id", rendezvous.id),
+        *("--master-addr", rendezvous.address, "--master-port", str(rendezvous.port)),
+        *("--max-restarts", "0"),
+    ]
+
+
+def variables(config: RunConfig, rendezvous: Rendezvous | None = None) -> dict[str, str]:
     """What the launcher finds in its environment, unless it says otherwise there already."""
     found = {"OMP_NUM_THREADS": str(config.compute.threads or 1)}
     if config.compute.device == "cpu":
         # Ranks of one machine connect over it; DeepSpeed would otherwise search for an accelerator.
         found |= {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
+    if rendezvous is not None and rendezvous.interface is not None:
+        found |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), rendezvous.interface)
     return found

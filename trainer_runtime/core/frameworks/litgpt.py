@@ -251,7 +251,8 @@ def _tokenizer(config: RunConfig) -> str | None:
 
 
 def _devices(config: RunConfig) -> dict[str, Any]:
-    return {"devices": _processes(config), "num_nodes": 1}
+    nodes = config.compute.nodes
+    return {"devices": _processes(config) // nodes, "num_nodes": nodes}
 
 
 def _processes(config: RunConfig) -> int:

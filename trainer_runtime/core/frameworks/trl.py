@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.environment.yaml_text import yaml_text
-from trainer_runtime.core.frameworks import hf, launching
+from trainer_runtime.core.frameworks import hf
 
 # Their names and values are TRL's own.
 MethodArguments = Mapping[str, Any]
@@ -82,7 +82,7 @@ def _reward(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
 
 
 def _grpo(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
-    generations, ranks = _or(given, "num_generations", 8), launching.processes(config)
+    generations, ranks = _or(given, "num_generations", 8), config.compute.processes
     # An evaluation's batch, too, holds whole groups of generations over all ranks.
     group = generations // math.gcd(generations, ranks)
     groups = max(config.batch.micro_batch // group, 1)

@@ -49,6 +49,7 @@ class EndReason(str, Enum):
     CRASHED = "crashed"
     KILLED = "killed"
     REBOOT = "reboot"
+    NODE_LOST = "node_lost"
     EXITED_EARLY = "exited_early"
     ENDED_UNSEEN = "ended_unseen"
     FAILED_UNSEEN = "failed_unseen"
@@ -79,6 +80,8 @@ class Exit:
     step: str | None = None
     unseen: str | None = None
     failure: str | None = None
+    lost: str | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,8 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
     if terminated_why is not None:
         saved = end.code == ExitCode.SAVED_ON_SIGTERM
         return Ending(EndReason(terminated_why), "saved and ended" if saved else _how(end))
-    if end.rebooted:
-        return Ending(EndReason.REBOOT, "the machine was restarted while the trainer ran")
+    if end.lost is not None or end.rebooted:
+        return _classify_lost(end)
     if end.code == ExitCode.UNUSABLE:
         return Ending(EndReason.UNUSABLE, _unusable(end))
     if end.code == ExitCode.SAVED_ON_SIGTERM:
@@ -151,6 +154,12 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
     if end.code is not None and progress.steps_done == 0 and end.prepared:
         return Ending(EndReason.FAILED_BEFORE_FIRST_STEP, _how(end))
     return Ending(EndReason.CRASHED, _how(end))
+
+
+def _classify_lost(end: Exit) -> Ending:
+    if end.lost is not None:
+        return Ending(EndReason.NODE_LOST, f"node {end.lost} is lost: {end.where}")
+    return Ending(EndReason.REBOOT, "the machine was restarted while the trainer ran")
 
 
 def decide(
@@ -359,6 +368,7 @@ def _unusable(end: Exit) -> str:
 
 def _how(end: Exit) -> str:
     during = f" while preparing, at the step: {end.step}" if end.step is not None else ""
+    during += f", first {end.where}" if end.where is not None else ""
     if end.signal is not None:
         return f"ended by signal {end.signal}{during}"
     if end.code is not None:

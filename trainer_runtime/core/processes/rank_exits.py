@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.records import dataclass
 
 # The folder beside the configuration that the ranks write their ends into, one file each.
 RANKS = "ranks"
+# In that folder: how all ranks of this machine ended, once they have.
+ENDS = "ends.json"
 FOLDER_VARIABLE = "TRAINMASTER_RANKS"
 # The pid of who watches over the launcher.
 WATCHER_VARIABLE = "TRAINMASTER_RANKS_WATCHER"
@@ -39,6 +43,23 @@ class RankEnd:
         """Whether the other ranks can't continue without it."""
         return self.signal is not None or self.code not in _IN_ORDER
 
+    @classmethod
+    def of(cls, fields: Fields) -> RankEnd:
+        """The end that `to_dict` described.
+
+        Raises:
+            ValueError: a field is missing, or has another type.
+        """
+        return cls(
+            rank=fields.integer("rank"),
+            t=fields.time("t"),
+            code=fields.find_integer("code"),
+            signal=fields.find_integer("signal"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rank": self.rank, "t": self.t, "code": self.code, "signal": self.signal}
+
 
 def end_file(rank: int) -> str:
     """The name of the file in which a rank records its exit."""
@@ -50,13 +71,17 @@ def outcome(ends: Sequence[RankEnd], processes: int, launcher_code: int) -> int:
 
     That of the rank that failed first, or the launcher's own if only the launcher failed.
     """
-    failures = [end for end in ends if end.failed]
-    if failures:
-        first = min(failures, key=_began)
+    first = first_failure(ends)
+    if first is not None:
         return -first.signal if first.signal is not None else first.code or 0
     if len(ends) < processes:
         return launcher_code or 1
     return max(end.code or 0 for end in ends)
+
+
+def first_failure(ends: Sequence[RankEnd]) -> RankEnd | None:
+    """The end of the rank that failed first; None where none did."""
+    return min((end for end in ends if end.failed), key=_began, default=None)
 
 
 def _began(end: RankEnd) -> float:

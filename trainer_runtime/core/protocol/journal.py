@@ -29,6 +29,7 @@ from trainer_runtime.core.protocol.journal_lines import (
     JournalLine,
     Mirrored,
     MirrorFailed,
+    NodeChanged,
     RestartPlanned,
     Sample,
     StateEntered,
@@ -129,7 +130,8 @@ class Record:
     checkpoint with a complete copy in the host's mirror, if it has one, `mirror_problem`
     why a newer one has none. `disk_free`: GiB over Unix seconds. `findings`: by id, in the order of
     their opening; of the closed ones the newest 64. `alerts`: the messages that the host has to
-    send, and their delivery.
+    send, and their delivery. `nodes`: of a run on several hosts, whether each is `connected` or
+    `lost`, by name.
     """
 
     state: PlacementState = PlacementState.PLACED
@@ -148,6 +150,7 @@ class Record:
     mirror_problem: str | None = None
     findings: dict[str, FoundRecord] = field(default_factory=dict)
     alerts: AlertRecord = field(default_factory=AlertRecord)
+    nodes: dict[str, str] = field(default_factory=dict)
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -268,6 +271,8 @@ def _apply(record: Record, t: float, line: JournalLine) -> None:
         _finding_closed(record, t, line)
     elif isinstance(line, AlertChanged):
         record.alerts.apply(t, line)
+    elif isinstance(line, NodeChanged):
+        record.nodes[line.name] = line.state
     elif isinstance(line, Mirrored):
         record.mirrored_step, record.mirror_problem = line.step, None
     elif isinstance(line, MirrorFailed):

@@ -241,6 +241,18 @@ class AlertChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node of a run on several hosts is `connected`, or `lost`."""
+
+    name: str
+    state: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> NodeChanged:
+        return cls(fields.text("name"), fields.text("state"))
+
+
+@dataclass(frozen=True, slots=True)
 class Mirrored:
     """The newest checkpoint that has a whole second copy on the host; None: none has any more."""
 
@@ -282,6 +294,7 @@ JournalLine = (
     | FindingClosed
     | FindingsMuted
     | AlertChanged
+    | NodeChanged
     | Mirrored
     | MirrorFailed
     | Closed
@@ -300,6 +313,7 @@ _KINDS: Mapping[str, Callable[[Fields], JournalLine]] = {
     "finding_closed": FindingClosed.of,
     "findings_muted": FindingsMuted.of,
     "alert": AlertChanged.of,
+    "node": NodeChanged.of,
     "mirrored": Mirrored.of,
     "mirror_failed": MirrorFailed.of,
     "closed": Closed.of,

@@ -6,8 +6,10 @@ process groups; the decisions of every step use the framework's group.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -28,6 +30,7 @@ from trainer_runtime.train.attempt.config import ConfigError
 
 # Verifying a large checkpoint takes long.
 _BROADCAST_TIMEOUT = timedelta(hours=12)
+_LOCAL_WORLD_VARIABLE = "LOCAL_WORLD_SIZE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,32 @@ class Ranks:
         """
         if self.size == 1:
             return decide()
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = distributed.TCPStore(  # type: ignore[attr-defined]
-            host, port, is_master=False, timeout=_BROADCAST_TIMEOUT
-        )
+        store = _store()
         if self.is_main:
             store.set(f"trainmaster/{name}", json.dumps(_decided(decide)))
         answer = json.loads(store.get(f"trainmaster/{name}"))
         if "refused" in answer:
             raise ConfigError(answer["refused"])
         return answer["decided"]
+
+    def gather_files(self, folder: Path) -> None:
+        """Have in rank 0's `folder` what ranks of other machines have written below theirs, and
+        nothing of it there; every rank has to call it, once all have finished writing.
+
+        Such files are small: what is large, rank 0 writes.
+        """
+        local_ranks = int(os.environ.get(_LOCAL_WORLD_VARIABLE, str(self.size)))
+        if local_ranks >= self.size:
+            return
+        store, name = _store(), f"trainmaster/files/{folder.name}"
+        leaders = range(local_ranks, self.size, local_ranks)
+        if self.rank in leaders:
+            store.set(f"{name}/{self.rank}", json.dumps(_encoded(folder)))
+            shutil.rmtree(folder, ignore_errors=True)
+        elif self.is_main:
+            for leader in leaders:
+                _write_missing(folder, json.loads(store.get(f"{name}/{leader}")))
+                store.delete_key(f"{name}/{leader}")
 
     def any_of(self, *flags: bool, device: torch.device) -> tuple[bool, ...]:
         """For each flag whether any rank has it set; every rank has to call it."""
@@ -116,6 +135,30 @@ def record_exit(code: int) -> int:
     except OSError:
         return code
     return 0
+
+
+def _store() -> Any:
+    """The launcher's own store."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return distributed.TCPStore(  # type: ignore[attr-defined]
+        host, port, is_master=False, timeout=_BROADCAST_TIMEOUT
+    )
+
+
+def _encoded(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): base64.b64encode(path.read_bytes()).decode()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _write_missing(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(base64.b64decode(text))
 
 
 def _decided(decide: Callable[[], Any]) -> dict[str, Any]:

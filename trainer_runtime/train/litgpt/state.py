@@ -42,7 +42,7 @@ class Trained:
 
         `common` is what every rank knows alike, as JSON.
         """
-        if self.fabric.global_rank == 0:
+        if self.fabric.local_rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
         self.fabric.barrier()
         kept = {"model": self.model, "optimizer": self.optimizer, **self._counters(step)}

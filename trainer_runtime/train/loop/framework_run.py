@@ -309,10 +309,11 @@ class FrameworkRun:
     def saved(self, written: Path, stall_s: float) -> None:
         """Seals what all ranks have written below `written` as the current step's checkpoint.
 
-        Returns at once: a thread computes digests, verifies and prunes. `written` is moved. Only
-        rank 0 acts; the caller ensures that every rank has finished writing. `stall_s` is how long
-        the training has waited for it so far.
+        Returns at once: a thread computes digests, verifies and prunes. `written` is moved. Every
+        rank has to call it once all of them have finished writing; rank 0 acts. `stall_s` is how
+        long the training has waited for it so far.
         """
+        self._ranks.gather_files(written)
         if self._checkpointer is not None:
             metrics = self._metrics.at(self.step)
             self._checkpointer.save(self.step, written, metrics, stall_s)

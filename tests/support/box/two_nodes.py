@@ -1,0 +1,274 @@
+"""Two nodes of a run on this machine: real supervisor, member, `hold` and `ranks` processes.
+
+In place of torchrun and a framework are two small programs that do as these do, without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from support.backends.tcp_proxy import free_port
+from support.runs.running_run import wait_until
+
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.processes.processes import BoxProcesses
+from trainer_runtime.box.supervise.job import cancel_job, find_supervisor
+from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainer_runtime.core.processes.nodes import Node, NodesConfig
+from trainer_runtime.core.protocol.journal import AttemptRecord, Record
+from trainer_runtime.core.protocol.lines import complete_lines, decode
+
+REPOSITORY = Path(__file__).parents[3]
+ADDRESS = "127.0.0.1"
+NAMES = ("gpu1", "gpu2")
+# What torchrun does with a static rendezvous: with the first rank that fails SIGTERM for the rest.
+TORCHRUN = """\
+import os, signal, subprocess, sys, time
+options = sys.argv[1 : sys.argv.index("train.py")]
+given = dict(zip(options[::2], options[1::2]))
+each, node = int(given["--nproc-per-node"]), int(given["--node-rank"])
+size = each * int(given["--nnodes"])
+where = {"MASTER_ADDR": given["--master-addr"], "MASTER_PORT": given["--master-port"]}
+ranks = [
+    subprocess.Popen(
+        [sys.executable, *sys.argv[sys.argv.index("train.py") :]],
+        env={**os.environ, **where, "RANK": str(node * each + rank), "WORLD_SIZE": str(size)},
+        start_new_session=True,
+    )
+    for rank in range(each)
+]
+def end(*_):
+    for rank in ranks:
+        rank.terminate()
+    for rank in ranks:
+        rank.wait()
+    sys.exit(1)
+signal.signal(signal.SIGTERM, end)
+codes = [None] * each
+while None in codes:
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    codes = [rank.poll() for rank in ranks]
+    if any(codes):
+        end()
+"""
+# A "training" whose state depends on what every rank has contributed at every step.
+TRAIN = """\
+import json, os, pathlib, signal, socket, sys, time
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.files.manifest import ChunkHasher, Manifest, build
+from trainer_runtime.core.processes.parent_death import die_with_parent
+from trainer_runtime.core.protocol.lines import encode
+die_with_parent()
+rank, path = int(os.environ["RANK"]), pathlib.Path(sys.argv[1])
+config = json.loads(path.read_text())
+ends = pathlib.Path(os.environ["TRAINMASTER_RANKS"], f"{rank}.json")
+asked, seq = [], 0
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+def note(code):
+    text = json.dumps({"pid": os.getpid(), "code": code, "t": time.time()})
+    write_atomic(ends, text.encode())
+def leave(code):
+    note(code)
+    sys.exit(0 if code in (0, 75) else code)
+def emit(kind, **fields):
+    global seq
+    if rank == 0:
+        with path.with_name("events.jsonl").open("ab") as log:
+            log.write(encode(seq, time.time(), kind, fields))
+    seq += 1
+def folder_of(step):
+    return pathlib.Path("checkpoints", f"step-{step:08d}")
+def save(step, state):
+    folder = folder_of(step)
+    if rank == 0 and not folder.exists():
+        folder.mkdir(parents=True)
+        hasher, data = ChunkHasher(), json.dumps(state).encode()
+        hasher.update(data)
+        folder.joinpath("state.json").write_bytes(data)
+        attempt = config["attempt"]["number"]
+        files = (hasher.entry("state.json"),)
+        manifest = Manifest(step, attempt, time.time(), {}, (), "", files)
+        folder.joinpath("manifest.json").write_bytes(build(manifest))
+        emit("checkpoint", action="saved", step=step, path=str(folder), size_bytes=9, metrics={})
+        emit("checkpoint", action="verified", step=step)
+note(None)
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    other = socket.create_server(where).accept()[0]
+else:
+    while True:
+        try:
+            other = socket.create_connection(where)
+            break
+        except OSError:
+            time.sleep(0.02)
+stream = other.makefile("rwb")
+def exchange(value):
+    try:
+        stream.write(json.dumps(value).encode() + b"\\n")
+        stream.flush()
+        line = stream.readline()
+    except OSError:
+        line = b""
+    if not line:
+        print(f"rank {rank}: connection closed by peer", flush=True)
+        leave(1)
+    return json.loads(line)
+candidates = config["attempt"]["resume"]["candidates"]
+step = exchange(candidates[0] if candidates else 0) if rank == 0 else None
+if rank == 1:
+    step = exchange(0)
+state = json.loads(folder_of(step).joinpath("state.json").read_text()) if step else 1
+assert not step or folder_of(step).joinpath("manifest.json").exists()
+emit("started", step=step, target_step=config["steps"], resumed_from=step or None, world_size=2)
+while step < config["steps"]:
+    time.sleep(float(os.environ.get("STEP_TAKES", "0.005")))
+    theirs = exchange([state * (rank + 2), bool(asked)])
+    own = [state * (rank + 2), bool(asked)]
+    step, state = step + 1, (state + own[0] + theirs[0] + step) % 1_000_003
+    emit("metric", step=step, values={"loss": state})
+    stops = own[1] or theirs[1]
+    if step % 20 == 0 or stops:
+        save(step, state)
+    if stops:
+        leave(75)
+save(step, state)
+if rank == 0:
+    emit("completed", step=step)
+leave(0)
+"""
+
+
+class TwoNodes:
+    """`folders[0]` has the supervisor, `folders[1]` its member; see `start`."""
+
+    def __init__(
+        self, root: Path, *, steps: int = 60, step_s: float = 0.005, silent_s: float = 3.0
+    ) -> None:
+        self.root, self.steps, self.step_s = root, steps, step_s
+        self.run_ids = tuple(f"nodes{index}-{os.getpid()}" for index in range(2))
+        self.folders = tuple(
+            RunFolder(root / name / "runs" / run_id)
+            for name, run_id in zip(NAMES, self.run_ids, strict=True)
+        )
+        self.port = free_port(ADDRESS)
+        nodes = tuple(Node(name, ADDRESS) for name in NAMES)
+        for rank, folder in enumerate(self.folders):
+            self._make(rank, folder)
+            given = NodesConfig(rank, self.port, "5e" * 32, nodes, silent_s)
+            folder.nodes.write_text(json.dumps(given.to_dict()))
+        self.ask("running", 1)
+
+    def ask(self, state: str, generation: int, **fields: Any) -> None:
+        request = {"state": state, "generation": generation, **fields}
+        self.folders[0].desired.write_text(json.dumps(request))
+
+    def start(self, *nodes: int) -> None:
+        """Make sure that these have their supervisor or member; all of them unless named."""
+        for node in nodes or (1, 0):
+            command = [sys.executable, "-m", "trainer_runtime", "start", "."]
+            done = subprocess.run(
+                command, cwd=self.folders[node].root, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, (done.stdout, done.stderr)
+
+    def record(self) -> Record:
+        """The run's history, from node 0's journal."""
+        record = Record()
+        journal = self.folders[0].journal
+        for line in complete_lines(journal.read_bytes() if journal.exists() else b"")[0]:
+            record.apply(decode(line))
+        return record
+
+    def until(self, state: str) -> Record:
+        """Wait until the run has come to this state, closed where that is an end."""
+
+        def come() -> Record | None:
+            record = self.record()
+            is_there = record.state.value == state
+            return record if is_there and (record.closed or state == "running") else None
+
+        return wait_until(come, f"the state {state}: {self.errors()}")
+
+    def until_step(self, step: int, attempt: int = 1) -> None:
+        wait_until(lambda: self.last_step(attempt) >= step, f"step {step} of attempt {attempt}")
+
+    def last_step(self, attempt: int) -> int:
+        return max((step for step in self.losses(attempt)), default=0)
+
+    def losses(self, attempt: int) -> dict[int, float]:
+        path = self.folders[0].attempt(attempt).events
+        lines = complete_lines(path.read_bytes() if path.exists() else b"")[0]
+        events = [decode(line).document for line in lines]
+        return {e["step"]: e["values"]["loss"] for e in events if e["kind"] == "metric"}
+
+    def attempt(self, number: int) -> AttemptRecord:
+        return next(one for one in self.record().attempts if one.number == number)
+
+    def rank(self, number: int, attempt: int = 1) -> int:
+        """The pid of a rank."""
+        path = self.folders[number].attempt(attempt).ranks / f"{number}.json"
+        return int(wait_until(lambda: read_json(path), f"rank {number}")["pid"])
+
+    def supervisor(self, node: int) -> int:
+        """The pid of a node's supervisor or member."""
+        found = wait_until(lambda: find_supervisor(self.folders[node]), "the supervisor")
+        return int(found.pid)
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+
+    def errors(self) -> str:
+        files = (folder.supervisor_errors for folder in self.folders)
+        return " ".join(file.read_text()[-800:] for file in files if file.exists())
+
+    def close(self) -> None:
+        for folder in self.folders:
+            cancel_job(folder)
+            for path in (folder.root / "attempts").glob("*"):
+                BoxProcesses(folder.root).kill(int(path.name))
+
+    def _make(self, rank: int, folder: RunFolder) -> None:
+        folder.root.mkdir(parents=True)
+        (folder.root / "trainer_runtime").symlink_to(REPOSITORY / "trainer_runtime")
+        (folder.root / "train.py").write_text(TRAIN)
+        package = folder.root / "packages/torch/distributed"
+        package.mkdir(parents=True)
+        (package / "run.py").write_text(TORCHRUN)
+        for place in (package, package.parent):
+            (place / "__init__.py").touch()
+        folder.config.write_text(json.dumps(self._config(rank, folder)))
+
+    def _config(self, rank: int, folder: RunFolder) -> dict[str, Any]:
+        corpus = self.root / "gpu1" / "corpus"  # the second node has no such folder of its own
+        if not corpus.exists():
+            corpus.mkdir(parents=True)
+            (corpus / "a.txt").write_text("A line of text to learn from.\n" * 20)
+        source = Source("main", str(corpus), list_files(corpus))
+        path = f"{folder.root / 'packages'}:{REPOSITORY}"
+        return {
+            # Processes are found by the run's id: on one machine that would mix up both nodes'.
+            "run_id": self.run_ids[rank],
+            "name": "nodes",
+            "framework": "litgpt",
+            "steps": self.steps,
+            "compute": {"device": "cpu", "processes": 2, "nodes": 2, "strategy": "ddp"},
+            "checkpoint": {"every": 20, "metric": "val_loss"},
+            "recovery": {"max_restarts": 3, "on_crash": "resume"},
+            "limits": {},
+            "env": {"PYTHONPATH": path, "STEP_TAKES": str(self.step_s)},
+            "data": {
+                "sources": [{"name": "main", "path": str(corpus), "format": "text"}],
+                "tokenizer": "byte",
+                "seq_len": 16,
+                "fingerprint": fingerprint([source], "byte", 16),
+                "cache_dir": str(folder.host_root / "cache"),
+            },
+        }

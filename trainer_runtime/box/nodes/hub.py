@@ -1,0 +1,144 @@
+"""Node 0's end of its members' connections: gives each its order, and keeps what it reports.
+
+Each connection has a thread. The supervisor sets the order and reads the reports; it never waits.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.nodes.link import Link
+from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
+from trainer_runtime.box.nodes.serve_files import serve_files
+from trainer_runtime.core.processes.nodes import NodesConfig
+from trainer_runtime.core.records import dataclass
+
+FILES, MEMBER = "files", "member"
+_MOST_CONNECTIONS = 64
+_BIND_AGAIN_S = 1.0
+_LEAVE_WITHIN_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A member's newest report; `heard_s`: when it came, and `skew_s` how far the member's clock
+    is ahead of ours; `connected`: whether its connection stands."""
+
+    report: Report
+    heard_s: float
+    skew_s: float
+    connected: bool = True
+
+
+class Hub:
+    """Listens on node 0's port until it is closed."""
+
+    def __init__(self, run: RunFolder, nodes: NodesConfig) -> None:
+        self._run = run
+        self.nodes = nodes
+        self._order: Order | None = None
+        self._heard: dict[str, Heard] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._room = threading.Semaphore(_MOST_CONNECTIONS)
+        self.began_s = time.monotonic()
+        self._thread = threading.Thread(target=self._listen, name="nodes", daemon=True)
+        self._thread.start()
+
+    def give(self, order: Order) -> None:
+        """Give all members this order, from now on."""
+        with self._changed:
+            if order != self._order:
+                self._order = order
+                self._changed.notify_all()
+
+    def heard(self) -> Mapping[str, Heard]:
+        """What each member has reported last; none of those that never did."""
+        with self._changed:
+            return dict(self._heard)
+
+    def close(self, *, leave: bool = False) -> None:
+        """Stop listening; connections end within a beat. `leave`: the run has ended, and so do
+        the members that can be reached."""
+        if leave:
+            self.give(Order(0, "leave"))
+            deadline = time.monotonic() + _LEAVE_WITHIN_S
+            while time.monotonic() < deadline and self._has_connections():
+                time.sleep(BEAT_S / 10)
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(2 * BEAT_S)
+
+    def _has_connections(self) -> bool:
+        return any(one.connected for one in self.heard().values())
+
+    def _listen(self) -> None:
+        listener = None
+        while not self._closing and listener is None:
+            try:
+                listener = socket.create_server(("", self.nodes.port), backlog=16)
+            except OSError as error:  # an earlier supervisor's connection, or a stranger
+                print(f"nodes: port {self.nodes.port}: {error}", file=sys.stderr, flush=True)
+                time.sleep(_BIND_AGAIN_S)
+        if listener is None:
+            return
+        with listener:
+            listener.settimeout(BEAT_S / 2)
+            while not self._closing:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # nobody came
+                    continue
+                if self._room.acquire(blocking=False):
+                    threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                else:
+                    connection.close()
+
+    def _serve(self, connection: socket.socket) -> None:
+        link = Link(connection, is_member=False)
+        try:
+            name, kind = link.welcome(self.nodes.secret)
+            if kind == FILES:
+                serve_files(self._run, link)
+            elif name in (node.name for node in self.nodes.nodes[1:]):
+                self._converse(name, link)
+        except (OSError, ValueError):
+            pass  # a member comes again; anybody else has lost nothing here
+        finally:
+            link.close()
+            self._room.release()
+
+    def _converse(self, name: str, link: Link) -> None:
+        """Take reports and give orders, until the connection ends."""
+        latest: Report | None = None
+        try:
+            while not self._closing:
+                message = link.receive(BEAT_S / 2)
+                if message is not None:
+                    latest = Report.of(message)
+                    self._hear(name, latest)
+                    self._answer(link, latest)
+        finally:
+            with self._changed:
+                if latest is not None and self._heard[name].report is latest:
+                    self._heard[name] = replace(self._heard[name], connected=False)
+
+    def _hear(self, name: str, report: Report) -> None:
+        heard = Heard(report, time.monotonic(), report.t - time.time())
+        with self._changed:
+            self._heard[name] = heard
+
+    def _answer(self, link: Link, report: Report) -> None:
+        order = self._order
+        if order is None:
+            link.send({})
+            return
+        has_config = report.attempt == order.attempt
+        link.send((replace(order, config=None) if has_config else order).to_dict())

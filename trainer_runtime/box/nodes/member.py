@@ -1,0 +1,302 @@
+"""A member: has another node's supervisor's orders carried out on this one, and reports.
+
+It decides nothing but one thing: where the first node's machine is silent for too long, it kills
+its part of the attempt. A machine that refuses the connection is not silent: its supervisor was
+killed, the ranks still reach one another, and the next supervisor finds the attempt running.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files.configs import config_of
+from trainer_runtime.box.files.files import read_fields, write_json
+from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
+from trainer_runtime.box.nodes.fetch_files import fetch_checkpoint, fetch_entry
+from trainer_runtime.box.nodes.hub import FILES, MEMBER
+from trainer_runtime.box.nodes.interfaces import interface_of
+from trainer_runtime.box.nodes.link import Link, connect
+from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
+from trainer_runtime.box.nodes.serve_files import cache_entries
+from trainer_runtime.box.processes.processes import BoxProcesses, Processes
+from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.files.regular import open_regular
+from trainer_runtime.core.processes.nodes import NodesConfig, Rendezvous, moved
+from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd
+
+_TAIL_BYTES = 16_384
+_CONNECTS_WITHIN_S = 5.0
+_LONGEST_PAUSE_S = 5.0
+_GIVE_UP_S = 24 * 3600.0
+_RETRY = 1
+
+
+def read_nodes(run: RunFolder) -> NodesConfig | None:
+    """What this node was given of the others; None where a run has a single host.
+
+    Raises:
+        ValueError: it is not what a client writes.
+    """
+    fields = read_fields(run.nodes)
+    return None if fields is None else NodesConfig.of(fields)
+
+
+def obey(run: RunFolder, nodes: NodesConfig) -> int:
+    """Be this node's member to the end of the run; the exit code."""
+    member = Member(run, nodes, BoxProcesses(run.root))
+    try:
+        return member.run()
+    finally:
+        member.close()
+
+
+class Member:
+    """This node's part of a run. `tick` takes what came, acts, and reports."""
+
+    def __init__(self, run: RunFolder, nodes: NodesConfig, processes: Processes) -> None:
+        self._run, self._nodes, self._processes = run, nodes, processes
+        self._link: Link | None = None
+        self._order: Order | None = None
+        self._fetch: _Fetch | None = None
+        self._heard_s = self._ordered_s = time.monotonic()
+        self._connect_s = 0.0
+        self._pause_s = BEAT_S
+        self._own_address: str | None = None
+
+    def run(self) -> int:
+        """Obey to the end of the run; the exit code."""
+        while self._run.config.exists():
+            if self.tick():
+                return 0
+            if time.monotonic() - self._ordered_s > _GIVE_UP_S:
+                break  # whoever still wants the run starts another one
+        self._end_attempt()
+        return 0
+
+    def tick(self) -> bool:
+        """One exchange with node 0, and what follows from it; True once the run has ended."""
+        try:
+            message = self._exchange()
+        except OSError as error:
+            self._lost(error)
+            message = None
+        if message is not None:
+            self._heard_s = self._ordered_s = time.monotonic()
+            order = Order.of(message) if message.values else None
+            if order is not None and order.stage == "leave":
+                self._end_attempt()
+                return True
+            self._obey(order)
+        elif time.monotonic() - self._heard_s > self._nodes.silent_s:
+            self._end_attempt()
+        return False
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _exchange(self) -> Fields | None:
+        """Report, and hear what is wanted; at most a beat."""
+        begun_s = time.monotonic()
+        if self._link is None:
+            if begun_s < self._connect_s:
+                time.sleep(min(BEAT_S, self._connect_s - begun_s))
+                return None
+            self._link = self._connected(MEMBER)
+            self._pause_s = BEAT_S
+        self._link.send(self._report().to_dict())
+        message = self._link.receive(2 * BEAT_S)
+        time.sleep(max(0.0, self._beat_s - (time.monotonic() - begun_s)))
+        return message
+
+    @property
+    def _beat_s(self) -> float:
+        """Quicker while node 0 waits for what comes next."""
+        is_steady = self._order is None or self._order.stage == "run"
+        return BEAT_S if is_steady else BEAT_S / 5
+
+    def _connected(self, kind: str) -> Link:
+        first = self._nodes.nodes[0]
+        link = connect(first.address, self._nodes.port, _CONNECTS_WITHIN_S)
+        try:
+            link.greet(self._nodes.secret, self._nodes.own.name, kind)
+        except BaseException:
+            link.close()
+            raise
+        self._own_address = link.own_address
+        return link
+
+    def _lost(self, error: OSError) -> None:
+        """No connection: how soon to try again, and whether node 0's machine answers at all."""
+        self.close()
+        if isinstance(error, ConnectionRefusedError):
+            self._heard_s = time.monotonic()
+        self._connect_s = time.monotonic() + self._pause_s
+        self._pause_s = min(_LONGEST_PAUSE_S, 1.5 * self._pause_s)
+
+    def _obey(self, order: Order | None) -> None:
+        if order is None:
+            return
+        known = self._order
+        is_new = known is None or known.attempt != order.attempt
+        if is_new and not self._begin(order):
+            return
+        self._order = order
+        if order.stage == "end":
+            self._end_attempt()
+        elif order.stage == "terminate":
+            self._processes.terminate(order.attempt)
+        elif not self._attempt.process.exists() and self._is_prepared(order):
+            self._start(order)
+
+    def _begin(self, order: Order) -> bool:
+        """Take up an attempt, once no other one lives here; False while its config lacks."""
+        for path in (self._run.root / "attempts").glob("*"):
+            number = int(path.name) if path.name.isdigit() else order.attempt
+            if number != order.attempt and not self._run.attempt(number).exit.exists():
+                self._processes.kill(number)
+        folder = self._run.attempt(order.attempt)
+        if order.config is not None:
+            self._write_config(folder, order.config)
+        self._fetch = None
+        return folder.config.exists()
+
+    def _write_config(self, folder: AttemptFolder, given: Mapping[str, Any]) -> None:
+        own = config_of(self._run).data.cache_dir
+        theirs = RunConfig.parse(given).data.cache_dir
+        config = moved(given, theirs, own)
+        folder.root.mkdir(parents=True, exist_ok=True)
+        for name, text in frameworks.files(RunConfig.parse(config)).items():
+            path = folder.root / name
+            path.parent.mkdir(exist_ok=True)
+            write_atomic(path, text.encode())
+        write_json(folder.config, config)
+
+    def _is_prepared(self, order: Order) -> bool:
+        """Bring the preparation one step on; True once all of it is done."""
+        if self._fetch is None:
+            self._fetch = _Fetch(self, order)
+            self._fetch.start()
+        if self._fetch.problem is not None or not self._fetch.is_done:
+            return False
+        self._processes.prepare(order.attempt)
+        return self._processes.prepared(order.attempt) == 0
+
+    def _start(self, order: Order) -> None:
+        if order.stage != "run" or order.rendezvous is None:
+            return
+        interface = None if self._own_address is None else interface_of(self._own_address)
+        own = {"node": self._nodes.rank, "interface": interface}
+        rendezvous = Rendezvous.of(Fields({**order.rendezvous, **own}, "rendezvous"))
+        write_json(self._attempt.rendezvous, rendezvous.to_dict())
+        self._processes.start(order.attempt)
+
+    def _end_attempt(self) -> None:
+        if self._order is not None:
+            self._processes.kill(self._order.attempt)
+
+    @property
+    def _attempt(self) -> AttemptFolder:
+        assert self._order is not None
+        return self._run.attempt(self._order.attempt)
+
+    def _report(self) -> Report:
+        order, now = self._order, time.time()
+        if order is None:
+            return Report(None, "idle", now)
+        number = order.attempt
+        observed = self._processes.observe(number)
+        if observed.end is not None:
+            end = observed.end
+            ends = _recorded_ends(self._attempt)
+            tail = _tail(self._attempt.train_log)
+            return Report(number, "ended", now, end.code, end.signal, ends, tail)
+        if observed.state == "running":
+            return Report(number, "running", now)
+        return self._report_preparation(number, now)
+
+    def _report_preparation(self, number: int, now: float) -> Report:
+        if self._fetch is None or not self._fetch.is_done:
+            problem = None if self._fetch is None else self._fetch.problem
+            return Report(number, "fetching", now, problem=problem)
+        code = self._processes.prepared(number)
+        if code is None:
+            return Report(number, "preparing", now)
+        if code == 0:
+            return Report(number, "prepared", now)
+        tail = _tail(self._attempt.setup_log)
+        return Report(number, "failed", now, code if code > 0 else _RETRY, tail=tail)
+
+    def awaits(self, fetch: _Fetch) -> bool:
+        """Whether what is fetched is still wanted; False once another attempt began."""
+        return self._fetch is fetch
+
+    def fetch(self, order: Order) -> None:
+        """Fetch what the attempt needs of node 0.
+
+        Raises:
+            OSError: it can't be fetched just now.
+        """
+        attempt = self._run.attempt(order.attempt)
+        config = RunConfig.parse(attempt.config.read_bytes(), str(attempt.config))
+        with attempt.setup_log.open("a") as log:
+
+            def say(line: str) -> None:
+                print(line, file=log, flush=True)
+
+            link = self._connected(FILES)
+            try:
+                for entry in cache_entries(config):
+                    fetch_entry(link, Path(config.data.cache_dir), entry, say)
+                fetch_checkpoint(self._run, link, order.candidates, say)
+            finally:
+                link.close()
+
+
+class _Fetch:
+    """Fetching in a thread of its own, since reports go on meanwhile; tried until it is done."""
+
+    def __init__(self, member: Member, order: Order) -> None:
+        self._member, self._order = member, order
+        self.problem: str | None = None
+        self.is_done = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="fetch", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self.is_done and self._member.awaits(self):
+            try:
+                self._member.fetch(self._order)
+                self.problem, self.is_done = None, True
+            except (OSError, ValueError) as error:
+                self.problem = str(error)[:500]
+                print(f"member: {error}", file=sys.stderr, flush=True)
+                time.sleep(BEAT_S)
+
+
+def _recorded_ends(attempt: AttemptFolder) -> tuple[RankEnd, ...]:
+    fields = read_fields(attempt.ranks / ENDS)
+    try:
+        return () if fields is None else tuple(map(RankEnd.of, fields.sections("ends")))
+    except ValueError:
+        return ()
+
+
+def _tail(path: Path) -> str:
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""

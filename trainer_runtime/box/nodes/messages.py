@@ -1,0 +1,98 @@
+"""What node 0 and its members say to one another, each about once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.processes.rank_exits import RankEnd
+from trainer_runtime.core.records import dataclass
+
+# Every node says something so often.
+BEAT_S = 1.0
+
+Stage = Literal["prepare", "run", "terminate", "end", "leave"]
+Phase = Literal["idle", "fetching", "preparing", "prepared", "running", "ended", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What node 0 wants of an attempt now; it is repeated until it changes.
+
+    `prepare` fetches, and prepares; `run` starts it; `terminate` has it save and end; `end` kills
+    it; `leave`: the run has ended, and so does the member. `candidates`: the checkpoints that it
+    may start from, best first. `config` is sent until the member has it.
+    """
+
+    attempt: int
+    stage: Stage
+    candidates: tuple[int, ...] = ()
+    rendezvous: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Order:
+        """Raises: ValueError: a field is missing, or has another type."""
+        rendezvous = fields.find_section("rendezvous")
+        config = fields.find_section("config")
+        return cls(
+            attempt=fields.integer("attempt"),
+            stage=cast(Stage, fields.text("stage")),
+            candidates=fields.integers("candidates"),
+            rendezvous=None if rendezvous is None else rendezvous.values,
+            config=None if config is None else config.values,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "attempt": self.attempt,
+            "stage": self.stage,
+            "candidates": list(self.candidates),
+            "rendezvous": self.rendezvous,
+            "config": self.config,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a member says of its part in an attempt.
+
+    `t`: Unix seconds by its clock. `code`, `signal`: of a preparation that failed, or of the end;
+    `ends`: how its ranks ended; `tail`: the end of its log, once it has ended or failed.
+    """
+
+    attempt: int | None
+    phase: Phase
+    t: float
+    code: int | None = None
+    signal: int | None = None
+    ends: tuple[RankEnd, ...] = ()
+    tail: str = ""
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Report:
+        """Raises: ValueError: a field is missing, or has another type."""
+        return cls(
+            attempt=fields.find_integer("attempt"),
+            phase=cast(Phase, fields.text("phase")),
+            t=fields.time("t"),
+            code=fields.find_integer("code"),
+            signal=fields.find_integer("signal"),
+            ends=tuple(map(RankEnd.of, fields.sections("ends"))),
+            tail=fields.text("tail", ""),
+            problem=fields.find_text("problem"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "attempt": self.attempt,
+            "phase": self.phase,
+            "t": self.t,
+            "code": self.code,
+            "signal": self.signal,
+            "ends": [end.to_dict() for end in self.ends],
+            "tail": self.tail,
+            "problem": self.problem,
+        }

@@ -1,0 +1,290 @@
+"""The processes of an attempt on several nodes: node 0's own, and its members' by their reports.
+
+To the supervisor they are one trainer: prepared once every node is, started and ended together,
+ended with the exit of the rank that failed first on any node. What ends it for another node's sake
+is written into the attempt's `nodes_end.json` first, so that the next supervisor knows it too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trainer_runtime.box.files.configs import NOTHING, find_config
+from trainer_runtime.box.files.files import read_fields, read_json, write_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.nodes.hub import Heard, Hub
+from trainer_runtime.box.nodes.interfaces import interface_of
+from trainer_runtime.box.nodes.messages import Order, Stage
+from trainer_runtime.box.processes.processes import Observation, Processes
+from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.processes.nodes import Rendezvous
+from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd, first_failure
+from trainer_runtime.core.records import dataclass
+
+# How long a run waits for a node before an attempt counts as failed for want of it.
+RETURNS_WITHIN_S = 900.0
+# How long the other nodes have to end by themselves, so that their ranks say why.
+_FOLLOWS_WITHIN_S = 10.0
+# After ends in order: a rank may still be writing what it has to.
+_ENDS_WITHIN_S = 60.0
+_SIGKILL = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Bounds in seconds: of a wait for a node's return, of ranks that follow a failure or an
+    end."""
+
+    returns_s: float = RETURNS_WITHIN_S
+    follows_s: float = _FOLLOWS_WITHIN_S
+    ends_s: float = _ENDS_WITHIN_S
+
+
+class NodeProcesses:
+    """`own`: those of this node. `hub`: the members' connections."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        own: Processes,
+        hub: Hub,
+        patience: Patience | None = None,
+    ) -> None:
+        self._run, self._own, self._hub = run, own, hub
+        self._nodes, self._patience = hub.nodes, patience or Patience()
+        self._members = [node.name for node in hub.nodes.nodes[1:]]
+        self._awaited_s: float | None = None
+        self._stage: tuple[int, Stage] | None = None
+        self._failed_s: dict[int, float] = {}
+        self._noted: set[tuple[int, str]] = set()
+
+    def nodes(self) -> Mapping[str, str]:
+        """The state of every node: `connected`, or `lost` where it has been silent for too long.
+
+        Before a member had the time to connect it is not named.
+        """
+        found = {self._nodes.nodes[0].name: "connected"}
+        heard = self._hub.heard()
+        for name in self._members:
+            if not self._is_silent(name, heard):
+                found |= {name: "connected"} if name in heard else {}
+            else:
+                found[name] = "lost"
+        return found
+
+    def prepare(self, attempt: int) -> None:
+        self._own.prepare(attempt)
+
+    def prepared(self, attempt: int) -> int | None:
+        code = self._own.prepared(attempt)
+        if code != 0:
+            return code
+        self._give(attempt, "prepare")
+        heard = self._hub.heard()
+        waiting = [name for name in self._members if not _is(heard.get(name), attempt, "prepared")]
+        for name in waiting:
+            failed = heard.get(name)
+            if failed is not None and _is(failed, attempt, "failed"):
+                self._say(attempt, failed.report.tail, name)
+                self._note(attempt, {"node": name, "code": failed.report.code})
+                return failed.report.code or 1
+        missing = [name for name in waiting if self._is_silent(name, heard)]
+        self._say_who_is_awaited(attempt, waiting, missing)
+        if not missing:
+            self._awaited_s = None
+            return None if waiting else 0
+        self._awaited_s = self._awaited_s or time.monotonic()
+        if time.monotonic() - self._awaited_s > self._patience.returns_s:
+            self._awaited_s = None
+            self._note_lost(attempt, missing[0], self._patience.returns_s)
+            return 1
+        return None
+
+    def start(self, attempt: int) -> None:
+        folder = self._run.attempt(attempt)
+        if not folder.rendezvous.exists():
+            own = self._nodes.own.address
+            meeting = Rendezvous(
+                id=f"{self._run.run_id}-{attempt}",
+                address=own,
+                port=_free_port(own),
+                node=0,
+                nodes=len(self._nodes.nodes),
+                interface=interface_of(own),
+            )
+            write_json(folder.rendezvous, meeting.to_dict())
+        self._give(attempt, "run")
+        self._own.start(attempt)
+
+    def observe(self, attempt: int) -> Observation:
+        own = self._own.observe(attempt)
+        if own.state == "absent":
+            return own
+        if self._stage is None or self._stage[0] != attempt:
+            self._give(attempt, "run")  # another supervisor has started it
+        heard = self._hub.heard()
+        lost = [name for name in self._members if self._is_silent(name, heard)]
+        if own.end is None:
+            self._end_where_others_have(attempt, heard, lost)
+            return own
+        if not self._have_ended(attempt, own.end, heard, lost):
+            return Observation("running")
+        return Observation("ended", self._merged(attempt, own.end, heard))
+
+    def terminate(self, attempt: int) -> None:
+        self._own.terminate(attempt)
+        self._give(attempt, "terminate")
+
+    def kill(self, attempt: int) -> None:
+        self._own.kill(attempt)
+        self._give(attempt, "end")
+
+    def _give(self, attempt: int, stage: Stage) -> None:
+        """Order this, unless it was and unless the attempt is being ended."""
+        if self._stage == (attempt, stage):
+            return
+        if stage == "run" and self._stage in ((attempt, "terminate"), (attempt, "end")):
+            return
+        if stage == "terminate" and self._stage == (attempt, "end"):
+            return
+        self._stage = (attempt, stage)
+        folder = self._run.attempt(attempt)
+        config = find_config(folder.config) or NOTHING
+        resume = config.attempt.resume
+        candidates = () if resume.mode == "scratch" else resume.candidates or ()
+        self._hub.give(
+            Order(
+                attempt,
+                stage,
+                candidates[:1] if resume.mode == "step" else candidates,
+                read_json(folder.rendezvous),
+                config.document,
+            )
+        )
+
+    def _is_silent(self, name: str, heard: Mapping[str, Heard]) -> bool:
+        known = heard.get(name)
+        since_s = self._hub.began_s if known is None else known.heard_s
+        return time.monotonic() - since_s > self._nodes.silent_s
+
+    def _end_where_others_have(
+        self, attempt: int, heard: Mapping[str, Heard], lost: list[str]
+    ) -> None:
+        """Kill this node's part where another one's is lost, or has failed some time ago."""
+        if lost and not self._run.attempt(attempt).nodes_end.exists():
+            self._note_lost(attempt, lost[0], self._nodes.silent_s)
+        failed = [name for name in self._members if _has_failed(heard.get(name), attempt)]
+        if lost or (failed and self._since_failure(attempt) > self._patience.follows_s):
+            self.kill(attempt)
+
+    def _have_ended(
+        self, attempt: int, own: Exit, heard: Mapping[str, Heard], lost: list[str]
+    ) -> bool:
+        """Whether no node has to be waited for any more; ends those that would go on for ever."""
+        waiting = [
+            name
+            for name in self._members
+            if name not in lost and not _is(heard.get(name), attempt, "ended")
+        ]
+        if not waiting:
+            return True
+        patience = self._patience
+        bound_s = patience.ends_s if _is_in_order(own) else patience.follows_s
+        waited_s = self._since_failure(attempt)
+        if waited_s > bound_s:
+            self._give(attempt, "end")
+        return waited_s > bound_s + self._nodes.silent_s
+
+    def _since_failure(self, attempt: int) -> float:
+        """Seconds since one node's part was first seen to have ended."""
+        return time.monotonic() - self._failed_s.setdefault(attempt, time.monotonic())
+
+    def _merged(self, attempt: int, own: Exit, heard: Mapping[str, Heard]) -> Exit:
+        """The exit of the rank that failed first, on whichever node."""
+        folder = self._run.attempt(attempt)
+        config = find_config(folder.config) or NOTHING
+        each = max(1, config.compute.processes // config.compute.nodes)
+        recorded = read_fields(folder.ranks / ENDS)
+        ends = [] if recorded is None else list(map(RankEnd.of, recorded.sections("ends")))
+        for number, name in enumerate(self._members, start=1):
+            known = heard.get(name)
+            if known is not None and _is(known, attempt, "ended"):
+                ends += _ends_of(known, number * each)
+        first = first_failure(ends)
+        if first is None or folder.nodes_end.exists():
+            return own
+        node = min(first.rank // each, len(self._members))
+        name = self._nodes.nodes[node].name
+        self._note(attempt, {"node": name, "rank": first.rank})
+        if node and (known := heard.get(name)) is not None:
+            self._say_in_log(attempt, name, known.report.tail)
+        return replace(own, code=first.code, signal=first.signal)
+
+    def _note_lost(self, attempt: int, name: str, silent_s: float) -> None:
+        self._note(attempt, {"lost": name, "silent_s": silent_s})
+
+    def _note(self, attempt: int, found: Mapping[str, object]) -> None:
+        folder = self._run.attempt(attempt)
+        if not folder.nodes_end.exists():
+            write_json(folder.nodes_end, {"v": 1, **found})
+
+    def _say_who_is_awaited(self, attempt: int, waiting: list[str], missing: list[str]) -> None:
+        for name in missing:
+            self._say(attempt, f"nodes: waiting for {name}, which is not connected\n", name)
+        if waiting and not missing:
+            self._say(attempt, f"nodes: preparing {', '.join(waiting)}\n", "")
+
+    def _say(self, attempt: int, text: str, about: str) -> None:
+        """Into the preparation's log, once for each node; the preparation itself has ended."""
+        if (attempt, about) not in self._noted:
+            self._noted.add((attempt, about))
+            with self._run.attempt(attempt).setup_log.open("a") as log:
+                log.write(text)
+
+    def _say_in_log(self, attempt: int, name: str, tail: str) -> None:
+        """Append what another node printed last to the log that is read and diagnosed; of this
+        node nobody writes to it any more."""
+        lines = [line for line in tail.splitlines()[-200:] if line.strip()]
+        if not lines or (attempt, "log") in self._noted:
+            return
+        self._noted.add((attempt, "log"))
+        text = "\n".join([f"The log of {name} ends with:", *lines, ""])
+        path = self._run.attempt(attempt).train_log
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "ab") as log:
+            log.write(text.encode())
+
+
+def _is(heard: Heard | None, attempt: int, phase: str) -> bool:
+    return heard is not None and (heard.report.attempt, heard.report.phase) == (attempt, phase)
+
+
+def _has_failed(heard: Heard | None, attempt: int) -> bool:
+    if heard is None or not _is(heard, attempt, "ended"):
+        return False
+    return not _is_in_order(Exit(heard.report.code, heard.report.signal))
+
+
+def _is_in_order(end: Exit) -> bool:
+    return end.signal is None and end.code in (0, 75)
+
+
+def _ends_of(heard: Heard, first_rank: int) -> list[RankEnd]:
+    """The ends of a node's ranks, by this node's clock; one whose end nobody saw was killed."""
+    report = heard.report
+    if report.ends:
+        return [replace(end, t=end.t - heard.skew_s) for end in report.ends]
+    if report.code is None and report.signal is None:
+        return [RankEnd(first_rank, report.t - heard.skew_s, signal=_SIGKILL)]
+    end = RankEnd(first_rank, report.t - heard.skew_s, report.code, report.signal)
+    return [end]
+
+
+def _free_port(address: str) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as any_socket:
+        any_socket.bind((address, 0))
+        return int(any_socket.getsockname()[1])

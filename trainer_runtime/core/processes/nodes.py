@@ -1,0 +1,137 @@
+"""The nodes of a run on several hosts: what each of them is given with the run, and per attempt.
+
+Node 0 has the supervisor. Every other node has a member of it, in a folder of the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.records import dataclass
+
+# In the run's folder, its owner's alone: it holds the run's secret.
+NODES = ".nodes.json"
+# In an attempt's folder: how this node's ranks meet those of the others.
+RENDEZVOUS = "rendezvous.json"
+# In an attempt's folder on node 0: what it found out about the other nodes' part in its end.
+NODES_END = "nodes_end.json"
+SILENT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One host of a run. `address`: where the other nodes reach it, as an IP address."""
+
+    name: str
+    address: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> Node:
+        return cls(fields.text("name"), fields.text("address"))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "address": self.address}
+
+
+@dataclass(frozen=True, slots=True)
+class NodesConfig:
+    """What a node is given: its own number, all nodes in order, and how to reach node 0.
+
+    `port`: where node 0's supervisor listens. `secret`: shared by the run's nodes, in hexadecimal.
+    `silent_s`: after so long a silence a node is taken for lost.
+    """
+
+    rank: int
+    port: int
+    secret: str
+    nodes: tuple[Node, ...]
+    silent_s: float = SILENT_S
+
+    @classmethod
+    def of(cls, fields: Fields) -> NodesConfig:
+        """Raises: ValueError: a field is missing, or has another type."""
+        nodes = tuple(map(Node.of, fields.sections("nodes")))
+        found = cls(
+            rank=fields.integer("rank"),
+            port=fields.integer("port"),
+            secret=fields.text("secret"),
+            nodes=nodes,
+            silent_s=fields.number("silent_s", SILENT_S),
+        )
+        if not 0 <= found.rank < len(nodes):
+            raise fields.error("rank", "is not the number of a node")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "v": 1,
+            "rank": self.rank,
+            "port": self.port,
+            "secret": self.secret,
+            "nodes": [node.to_dict() for node in self.nodes],
+            "silent_s": self.silent_s,
+        }
+
+    @property
+    def is_member(self) -> bool:
+        """Whether another node has the supervisor."""
+        return self.rank > 0
+
+    @property
+    def own(self) -> Node:
+        return self.nodes[self.rank]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """How the ranks of one attempt meet: at `port` of node 0's `address`.
+
+    `node`: this node's number, of `nodes`; `interface`: the network interface that its ranks use,
+    None: whichever the library chooses.
+    """
+
+    id: str
+    address: str
+    port: int
+    node: int
+    nodes: int
+    interface: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Rendezvous:
+        """Raises: ValueError: a field is missing, or has another type."""
+        return cls(
+            id=fields.text("id"),
+            address=fields.text("address"),
+            port=fields.integer("port"),
+            node=fields.integer("node"),
+            nodes=fields.integer("nodes"),
+            interface=fields.find_text("interface"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "address": self.address,
+            "port": self.port,
+            "node": self.node,
+            "nodes": self.nodes,
+            "interface": self.interface,
+        }
+
+
+def moved(document: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
+    """A configuration whose paths below the cache `old` lead below `new`."""
+
+    def value_of(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: value_of(item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [value_of(item) for item in value]
+        if isinstance(value, str) and old and (value == old or value.startswith(f"{old}/")):
+            return new + value[len(old) :]
+        return value
+
+    return {name: value_of(value) for name, value in document.items()}
