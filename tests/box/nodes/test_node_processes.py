@@ -12,13 +12,22 @@ from support.box.two_nodes import TwoNodes
 from support.runs.running_run import wait_until
 
 from trainer_runtime.box.processes.identity import identify
-from trainer_runtime.core.files.durable import is_locked
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[TwoNodes]:
     """A run that takes some seconds, so that something can happen to it meanwhile."""
     made = TwoNodes(tmp_path, steps=120, step_s=0.02)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def longest(tmp_path: Path) -> Iterator[TwoNodes]:
+    """One that takes longer than a silence that is borne."""
+    made = TwoNodes(tmp_path, steps=400, step_s=0.02)
     yield made
     made.close()
 
@@ -55,7 +64,6 @@ def test_a_run_on_two_nodes_completes(nodes: TwoNodes) -> None:
     assert [attempt.reason for attempt in record.attempts] == ["completed"]
     cache = nodes.folders[1].host_root / "cache"
     assert list(cache.glob("data/*/meta.json"))  # though its node has no such corpus
-    wait_until(lambda: not is_locked(nodes.folders[1].supervisor_lock), "the member leaves")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -76,18 +84,19 @@ def test_a_rank_that_is_killed_on_either_node_ends_the_attempt_on_both(
 
 
 def test_a_member_that_is_killed_ends_the_attempt_until_another_one_is_started(
-    slow: TwoNodes,
+    longest: TwoNodes,
 ) -> None:
-    slow.start()
-    slow.until_step(30)
-    slow.kill(slow.supervisor(1))
-    wait_until(lambda: slow.record().nodes.get("gpu2") == "lost", "the node is lost")
-    first = wait_until(lambda: slow.record().attempts[0].reason and slow.attempt(1), "its end")
+    longest.start()
+    longest.until_step(30)
+    rank = longest.rank(0)
+    longest.kill(longest.supervisor(1))
+    wait_until(lambda: longest.record().nodes.get("gpu2") == "lost", "the node is lost")
+    first = wait_until(lambda: longest.record().attempts[0].reason and longest.attempt(1), "an end")
     assert (first.reason, first.detail) == ("node_lost", "node gpu2 is lost: not heard of for 3 s")
-    assert is_gone(slow.rank(0))
-    slow.start(1)
-    slow.until("completed")
-    assert all_losses(slow) == expected_losses(slow.steps)
+    assert is_gone(rank)
+    longest.start(1)
+    longest.until("completed")
+    assert all_losses(longest) == expected_losses(longest.steps)
 
 
 def test_a_supervisor_that_is_killed_costs_nothing(slow: TwoNodes) -> None:

@@ -122,9 +122,8 @@ def exchange(value):
         leave(1)
     return json.loads(line)
 candidates = config["attempt"]["resume"]["candidates"]
-step = exchange(candidates[0] if candidates else 0) if rank == 0 else None
-if rank == 1:
-    step = exchange(0)
+chosen = candidates[0] if candidates else 0
+step = (chosen, exchange(chosen))[rank]
 state = json.loads(folder_of(step).joinpath("state.json").read_text()) if step else 1
 assert not step or folder_of(step).joinpath("manifest.json").exists()
 emit("started", step=step, target_step=config["steps"], resumed_from=step or None, world_size=2)

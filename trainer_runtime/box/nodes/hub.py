@@ -68,16 +68,17 @@ class Hub:
         the members that can be reached."""
         if leave:
             self.give(Order(0, "leave"))
-            deadline = time.monotonic() + _LEAVE_WITHIN_S
-            while time.monotonic() < deadline and self._has_connections():
+            given_s = time.monotonic()
+            while time.monotonic() < given_s + _LEAVE_WITHIN_S and self._has_unheard(given_s):
                 time.sleep(BEAT_S / 10)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join(2 * BEAT_S)
 
-    def _has_connections(self) -> bool:
-        return any(one.connected for one in self.heard().values())
+    def _has_unheard(self, since_s: float) -> bool:
+        """Whether a member has not answered, and so not been answered, since then."""
+        return any(one.connected and one.heard_s <= since_s for one in self.heard().values())
 
     def _listen(self) -> None:
         listener = None

@@ -37,6 +37,8 @@ _TAIL_BYTES = 16_384
 _CONNECTS_WITHIN_S = 5.0
 _LONGEST_PAUSE_S = 5.0
 _GIVE_UP_S = 24 * 3600.0
+# A run that has ended may be resumed at once, by a client that finds its members alive.
+_LINGERS_S = 10.0
 _RETRY = 1
 
 
@@ -70,6 +72,7 @@ class Member:
         self._heard_s = self._ordered_s = time.monotonic()
         self._connect_s = 0.0
         self._pause_s = BEAT_S
+        self._left_s: float | None = None
         self._own_address: str | None = None
 
     def run(self) -> int:
@@ -91,14 +94,10 @@ class Member:
             message = None
         if message is not None:
             self._heard_s = self._ordered_s = time.monotonic()
-            order = Order.of(message) if message.values else None
-            if order is not None and order.stage == "leave":
-                self._end_attempt()
-                return True
-            self._obey(order)
+            self._obey(Order.of(message) if message.values else None)
         elif time.monotonic() - self._heard_s > self._nodes.silent_s:
             self._end_attempt()
-        return False
+        return self._left_s is not None and time.monotonic() - self._left_s > _LINGERS_S
 
     def close(self) -> None:
         if self._link is not None:
@@ -147,6 +146,11 @@ class Member:
     def _obey(self, order: Order | None) -> None:
         if order is None:
             return
+        if order.stage == "leave":
+            self._end_attempt()
+            self._left_s = self._left_s or time.monotonic()
+            return
+        self._left_s = None
         known = self._order
         is_new = known is None or known.attempt != order.attempt
         if is_new and not self._begin(order):
