@@ -38,6 +38,7 @@ TINY_CONFIG: dict[str, Any] = {
     },
     "data": {
         "sources": [{"name": "main", "path": "/corpus", "format": "text", "weight": 1.0}],
+        "validation": [],
         "tokenizer": "byte",
         "seq_len": 128,
         "prepare": "box",

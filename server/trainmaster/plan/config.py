@@ -184,10 +184,13 @@ def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, A
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
     config = {
         **given,
-        "sources": [
-            {**source, "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX))}
-            for source in given["sources"]
-        ],
+        **{
+            part: [
+                {**source, "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX))}
+                for source in given[part]
+            ]
+            for part in ("sources", "validation")
+        },
         "prepare": "stream" if given["prepare"] == "stream" else "box",
         "fingerprint": corpus.fingerprint,
         "cache_dir": cache,

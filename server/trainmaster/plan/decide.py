@@ -44,6 +44,7 @@ from trainmaster.plan.decisions.trainer_process import (
     choose_threads,
     choose_variables,
 )
+from trainmaster.plan.decisions.validation import decide_validation
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built
@@ -74,6 +75,7 @@ def plan(
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
     check_corpus(spec, corpus, method.form)
+    decide_validation(corpus, method.form, ledger)
     facts = facts_to_train_by(spec, facts, ledger)
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
     network = choose_network(spec, model, tokens, ledger)

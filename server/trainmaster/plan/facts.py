@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files import corpus
+from trainer_runtime.core.inputs.token_files import validation_names
 
 _BYTE = "byte"
 # For English text and current vocabularies; other languages and code take more tokens.
@@ -125,7 +126,9 @@ class SourceFacts(Facts):
     `path` is the spec's, with `host:` for files of the host. `sent_as`: the path of uploaded files
     below the folder of their fingerprint; None for files of the host. `examples`: rows of a data
     set, 0 for running text and if not counted. `malformed`: the problem of its rows. `format` is
-    the spec's.
+    the spec's. `held_out`: it is of `data.validation`; `trained_on`: which of its files are read by
+    the training, too. `own_validation`: how many files of tokens are named as validation, and
+    `beside` one that lies beside a file given alone.
     """
 
     name: str
@@ -138,11 +141,16 @@ class SourceFacts(Facts):
     format: str = corpus.TEXT
     problem: str | None = None
     malformed: str | None = None
+    held_out: bool = False
+    trained_on: str | None = None
+    own_validation: int = 0
+    beside: str | None = None
 
 
 class CorpusFacts(Facts):
-    """The sources in the spec's order. `cached`: the host already has their shards; `listing`:
-    the digest of the uploaded files; `estimated`: the tokens were not counted."""
+    """The sources in the spec's order, then those of `data.validation`. `cached`: the host already
+    has their shards; `listing`: the digest of the uploaded files; `estimated`: the tokens were not
+    counted."""
 
     sources: tuple[SourceFacts, ...]
     fingerprint: str
@@ -152,11 +160,21 @@ class CorpusFacts(Facts):
 
     @property
     def tokens(self) -> int:
-        return sum(source.tokens for source in self.sources)
+        """Those of the sources to train on, with what of them is held out."""
+        return sum(source.tokens for source in self.training)
 
     @property
     def examples(self) -> int:
-        return sum(source.examples for source in self.sources)
+        """Those of the sources to train on, with what of them is held out."""
+        return sum(source.examples for source in self.training)
+
+    @property
+    def training(self) -> tuple[SourceFacts, ...]:
+        return tuple(source for source in self.sources if not source.held_out)
+
+    @property
+    def validation(self) -> tuple[SourceFacts, ...]:
+        return tuple(source for source in self.sources if source.held_out)
 
     @property
     def sent(self) -> tuple[SourceFacts, ...]:
@@ -192,6 +210,8 @@ class CorpusFacts(Facts):
                 tokens=source.size_bytes // (2 if source.name in ready else per_token)
                 + len(source.files),
                 format=source.format,
+                held_out=source.held_out,
+                own_validation=_own_validation(source),
             )
             for source in listed
         )
@@ -202,6 +222,13 @@ class CorpusFacts(Facts):
             listing=corpus.listing_digest(uploads) if uploads else None,
             estimated=estimated,
         )
+
+
+def _own_validation(source: corpus.Source) -> int:
+    if source.format != "tokens" or source.held_out:
+        return 0
+    names = [file.name for file in source.files if file.name.endswith(".bin")]
+    return len(validation_names(names))
 
 
 class FolderFacts(Facts):

@@ -74,7 +74,8 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     data = found.config["data"]
     listed = {name: path for name, path in _sources(planned) if path is not None}
     size = sum(one.size_bytes for one in planned.corpus.sources)
-    if len(listed) < len(data["sources"]):
+    entries = [*data["sources"], *data["validation"]]
+    if len(listed) < len(entries):
         found.warnings.append(_left("data", f"is on {planned.spec.host}"))
         return
     is_sent = data.pop("upload", None) is not None
@@ -82,16 +83,18 @@ def _take_sources(planned: Planned, found: Portable) -> None:
         data["prepare"] = "box"
     if size > MOST_BYTES:
         found.warnings.append(_left("data", f"has {size / GIB:.1f} GiB"))
-        for entry in data["sources"]:
+        for entry in entries:
             entry["path"] = str(listed[entry["name"]])
         return
     sources: list[Source] = []
     digests: dict[tuple[str, str], str] = {}
-    for entry in data["sources"]:
+    held_out = [entry["name"] for entry in data["validation"]]
+    for entry in entries:
         path = listed[entry["name"]]
         files = list_files(path, entry["format"])
         place = f"data/{entry['name']}" + ("" if path.is_dir() else f"/{path.name}")
-        source = Source(entry["name"], place, files, entry["format"])
+        name = entry["name"]
+        source = Source(name, place, files, entry["format"], name in held_out)
         inside = {file.name: path / file.name if path.is_dir() else path for file in files}
         digests |= content_digests(source, inside)
         for file in files:
@@ -165,7 +168,8 @@ def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portabl
 def _sources(planned: Planned) -> Iterator[tuple[str, Path | None]]:
     """Where each source lies on this machine."""
     uploaded = planned.config["data"].get("upload", {}).get("sources", {})
-    for source in planned.config["data"]["sources"]:
+    data = planned.config["data"]
+    for source in (*data["sources"], *data["validation"]):
         given = next(one for one in planned.corpus.sources if one.name == source["name"]).path
         path = uploaded.get(source["name"], given)
         yield source["name"], Path(path.removeprefix(ON_BOX)) if _is_here(planned, path) else None

@@ -103,7 +103,8 @@ def _listed(data: dict[str, Any]) -> list[TreeFile]:
     Raises:
         PlanError: `DATA_MISSING`, `DATA_CHANGED`: they are not what the plan was made for.
     """
-    formats = {source["name"]: source["format"] for source in data["sources"]}
+    given = [*data["sources"], *data.get("validation", ())]
+    formats = {source["name"]: source["format"] for source in given}
     listings = {
         name: list_source(path, formats[name]) for name, path in data["upload"]["sources"].items()
     }
@@ -150,11 +151,15 @@ async def _cut_here(home: Home, run_id: str, data: dict[str, Any]) -> Path:
         HostError: the process was ended from outside.
     """
     cache = home.local_root / "cache"
-    sources = [
-        {**source, "path": data["upload"]["sources"].get(source["name"], source["path"])}
-        for source in data["sources"]
-    ]
-    local = {**data, "sources": sources, "cache_dir": str(cache), "prepare": "box"}
+    paths = data["upload"]["sources"]
+    here = {
+        part: [
+            {**source, "path": paths.get(source["name"], source["path"])}
+            for source in data.get(part, ())
+        ]
+        for part in ("sources", "validation")
+    }
+    local = {**data, **here, "cache_dir": str(cache), "prepare": "box"}
     del local["upload"]
     folder = home.transfer_progress(run_id).with_suffix(".here")
     folder.mkdir(parents=True, exist_ok=True)

@@ -71,6 +71,51 @@ def test_the_last_twentieth_is_held_out_and_at_least_a_sequence(
     assert len(tokens_of(entry / "train-main.bin")) == size + 1 - validation
 
 
+def with_validation(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    data = config["data"]
+    (source,) = data["sources"]
+    corpus = Path(source["path"])
+    listed = [
+        Source("main", str(corpus), list_files(corpus)),
+        Source("own", str(path), list_files(path), held_out=True),
+    ]
+    own = {"name": "own", "path": str(path), "format": "text"}
+    whole = fingerprint(listed, "byte", data["seq_len"])
+    return {"data": {**data, "validation": [own], "fingerprint": whole}}
+
+
+def test_with_files_of_its_own_validation_is_exactly_these_and_nothing_else_is_held_out(
+    tmp_path: Path,
+) -> None:
+    config = config_of(tmp_path, corpus_of(tmp_path, {"a": b"x" * 400}))
+    (tmp_path / "val.txt").write_bytes(b"y" * 40)
+    whole = with_validation(config, tmp_path / "val.txt")
+    entry = prepare(RunConfig.parse(whole), quiet)
+    assert tokens_of(entry / "train-main.bin") == [*b"x" * 400, END_OF_TEXT]
+    assert tokens_of(entry / "val-own.bin") == [*b"y" * 40, END_OF_TEXT]
+    assert sorted(file.name for file in entry.glob("*.bin")) == ["train-main.bin", "val-own.bin"]
+    assert whole["data"]["fingerprint"] != config["data"]["fingerprint"]
+    (entry / "val-own.bin").write_bytes(b"torn")
+    assert prepare(RunConfig.parse(whole), quiet) == entry
+    assert tokens_of(entry / "val-own.bin") == [*b"y" * 40, END_OF_TEXT]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"z" * 400, "val.txt is a copy of .*, which is trained on"),
+        (b"y" * 5, "data source own: 6 tokens .* one sequence takes 17"),
+    ],
+)
+def test_validation_that_says_nothing_is_refused(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    config = config_of(tmp_path, corpus_of(tmp_path, {"a": b"z" * 400}))
+    (tmp_path / "val.txt").write_bytes(content)
+    with pytest.raises(DataUnusableError, match=problem):
+        prepare(RunConfig.parse(with_validation(config, tmp_path / "val.txt")), quiet)
+
+
 def test_a_prepared_entry_is_used_without_its_sources(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"a": b"x" * 100})
     config = config_of(tmp_path, corpus)

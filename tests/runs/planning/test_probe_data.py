@@ -23,7 +23,7 @@ SPEC = """\
 name: small
 framework: nanogpt
 model: {{n_layer: 1, n_head: 2, d_model: 32}}
-data: {{sources: [{sources}], seq_len: 32, prepare: {prepare}}}
+data: {{sources: [{sources}], validation: [{validation}], seq_len: 32, prepare: {prepare}}}
 steps: 20
 host: {host}
 """
@@ -44,9 +44,15 @@ def box(tmp_path: Path) -> HostedBackend:
     return HostedBackend(LocalHost("box", tmp_path / "box"), ProcessLauncher())
 
 
-def spec_of(*sources: tuple[str, Path | str], host: str = "box", prepare: str = "auto"):
+def spec_of(
+    *sources: tuple[str, Path | str],
+    host: str = "box",
+    prepare: str = "auto",
+    validation: Path | str | None = None,
+):
     listed = ", ".join(f"{{name: {name}, path: '{path}'}}" for name, path in sources)
-    return load_spec(SPEC.format(sources=listed, host=host, prepare=prepare))
+    own = "" if validation is None else f"{{name: own, path: '{validation}'}}"
+    return load_spec(SPEC.format(sources=listed, validation=own, host=host, prepare=prepare))
 
 
 def facts_of(spec: TrainingSpec, backend: HostedBackend) -> CorpusFacts:
@@ -84,6 +90,77 @@ def test_the_config_says_where_the_box_reads_and_what_is_sent(
     assert data["upload"]["sources"] == {"folder": str(corpus), "file": str(file)}
     assert data["upload"]["size_bytes"] == 3000
     assert (data["prepare"], data["cache_dir"]) == ("box", "/mnt/cache")
+
+
+def test_files_for_validation_travel_too_and_the_plan_names_them(
+    corpus: Path, box: HostedBackend, cpu_host: HostFacts, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("held out\n" * 50)
+    without = facts_of(spec_of(("main", corpus)), box)
+    spec = spec_of(("main", corpus), validation=own)
+    facts = facts_of(spec, box)
+    assert facts.tokens == without.tokens
+    assert facts.fingerprint != without.fingerprint
+    planned = plan(spec, cpu_host, facts)
+    data = planned.config["data"]
+    assert data["upload"]["sources"] == {"main": str(corpus), "own": str(own)}
+    assert data["upload"]["size_bytes"] == 2450
+    (held_out,) = data["validation"]
+    assert held_out["path"].endswith(f"/sources/{facts.fingerprint}/own/own.txt")
+    said = {one.field: one.value for one in planned.decisions}
+    assert said["data.validation"] == "own"
+    (of_itself,) = (
+        one.value
+        for one in plan(spec_of(("main", corpus)), cpu_host, without).decisions
+        if one.field == "data.validation"
+    )
+    assert of_itself == "5%"
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "problem"),
+    [
+        ("", "a.txt", "is trained on, too"),
+        ("", "copy.txt", "a copy of"),
+        ("host:", "deep", "is trained on, too"),
+    ],
+)
+def test_validation_that_is_trained_on_is_refused(
+    corpus: Path, box: HostedBackend, cpu_host: HostFacts, where: str, name: str, problem: str
+) -> None:
+    (corpus.parent / "copy.txt").write_bytes((corpus / "a.txt").read_bytes())
+    path = corpus.parent / name if name == "copy.txt" else corpus / name
+    spec = spec_of(("main", f"{where}{corpus}"), validation=f"{where}{path}")
+    with pytest.raises(PlanError, match=problem) as caught:
+        plan(spec, cpu_host, facts_of(spec, box))
+    assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", "data.validation[0].path")
+
+
+@pytest.mark.parametrize(
+    ("given", "decided", "warned"),
+    [("tokens", "main", False), ("tokens/train.bin", "5%", True), ("tokens/val.bin", "5%", False)],
+)
+def test_validation_tokens_beside_a_files_own_are_named(
+    tmp_path: Path,
+    workspace: Workspace,
+    cpu_host: HostFacts,
+    given: str,
+    decided: str,
+    warned: bool,
+) -> None:
+    (tmp_path / "tokens").mkdir()
+    for name in ("train.bin", "val.bin"):
+        (tmp_path / "tokens" / name).write_bytes(bytes([65, 0]) * 300 + name.encode()[:2])
+    spec = load_spec(
+        "name: small\nframework: nanogpt\nmodel: {n_layer: 1, n_head: 2, d_model: 32}\n"
+        "steps: 20\nhost: local\ndata: {seq_len: 32, tokenizer: byte, "
+        f"sources: [{{name: main, format: tokens, path: '{tmp_path / given}'}}]}}"
+    )
+    planned = plan(spec, cpu_host, facts_of(spec, workspace.backend("local")))
+    assert {one.field: one.value for one in planned.decisions}["data.validation"] == decided
+    said = [warning for warning in planned.warnings if "val.bin lies beside" in warning]
+    assert bool(said) is warned
 
 
 @pytest.mark.parametrize("prepare", ["auto", "here", "box"])

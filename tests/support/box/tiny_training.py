@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from support.box.run_configs import Config, Events, bytes_of, changed, model_of,
 from support.plan.rendered import SCRIPT, write_script
 from support.runs.running_run import LONGEST_S, own_run_id
 
-from trainer_runtime.box.prepare.shards import prepare
+from trainer_runtime.box.prepare.shards import END_OF_TEXT, prepare
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
 RUN_ID = own_run_id("tiny")
@@ -56,6 +58,39 @@ def prepared_config(folder: Path, framework: str, text: bytes, **others: bytes) 
     )
     prepare(RunConfig.parse(config), print)
     return config
+
+
+def with_own_validation(config: Config, folder: Path) -> Config:
+    """The configuration on the same tokens, prepared again under `folder`: those that each source
+    holds out so far are a file of `data.validation`, named `own-SOURCE`."""
+    data = RunConfig.parse(config).data
+    sources, validation = [], []
+    for source in config["data"]["sources"]:
+        name = source["name"]
+        # A byte less: the end of the text is now a token of the training.
+        train, own = _text(data.folder, "train", name)[:-1], _text(data.folder, "val", name)
+        for part, named, content in ((sources, name, train), (validation, f"own-{name}", own)):
+            (folder / named).mkdir(parents=True)
+            (folder / named / "text").write_bytes(content)
+            part.append({**source, "name": named, "path": str(folder / named)})
+    listed = [
+        Source(one["name"], one["path"], list_files(Path(one["path"])), held_out=held_out)
+        for part, held_out in ((sources, False), (validation, True))
+        for one in part
+    ]
+    own_data = {
+        "sources": sources,
+        "validation": validation,
+        "fingerprint": fingerprint(listed, "byte", data.seq_len),
+    }
+    config = {**config, "data": {**config["data"], **own_data}}
+    prepare(RunConfig.parse(config), print)
+    return config
+
+
+def _text(entry: Path, split: str, name: str) -> bytes:
+    tokens = array("H", (entry / f"{split}-{name}.bin").read_bytes())
+    return bytes(token for token in tokens if token < END_OF_TEXT)
 
 
 class RunFolder:

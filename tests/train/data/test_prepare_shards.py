@@ -25,12 +25,24 @@ SEQ_LEN = 16
 PYTHON = TrainingPython(sys.executable)
 
 
-def config_of(tmp_path: Path, tokenizer: str, *sources: tuple[str, Path, str]) -> RunConfig:
-    listed = [Source(name, str(path), list_files(path, form), form) for name, path, form in sources]
+def config_of(
+    tmp_path: Path,
+    tokenizer: str,
+    *sources: tuple[str, Path, str],
+    validation: tuple[tuple[str, Path, str], ...] = (),
+) -> RunConfig:
+    listed = [
+        Source(name, str(path), list_files(path, form), form, held_out)
+        for part, held_out in ((sources, False), (validation, True))
+        for name, path, form in part
+    ]
     digest = "byte" if tokenizer == "byte" else read_tokenizer_folder(tokenizer).digest
     data = {
         "sources": [
             {"name": name, "path": str(path), "format": form} for name, path, form in sources
+        ],
+        "validation": [
+            {"name": name, "path": str(path), "format": form} for name, path, form in validation
         ],
         "tokenizer": tokenizer,
         "tokenizer_digest": digest,
@@ -199,6 +211,23 @@ def test_tokens_of_others_are_taken_in_place_and_theirs_for_validation_never_tra
     (source,) = json.loads((entry / "meta.json").read_bytes())["sources"]
     assert (source["train"]["tokens"], source["val"]["tokens"]) == (60, 40)
     assert Corpus.open(entry, ["main"], SEQ_LEN).training[0].read([0]).tolist() == [train[:17]]
+
+
+def test_validation_tokens_among_the_sources_are_not_trained_on_where_others_are_named(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    (folder / "train.bin").write_bytes(array.array("H", [1, 2, 3] * 20).tobytes())
+    (folder / "val.bin").write_bytes(array.array("H", [9] * 60).tobytes())
+    own = rows(tmp_path / "own.jsonl", ["some text to evaluate"])
+    source, held_out = ("main", folder, "tokens"), ("own", own, "jsonl")
+    config = config_of(tmp_path, "byte", source, validation=(held_out,))
+    corpus = Corpus.open(prepare(config, print, PYTHON), ["main"], SEQ_LEN)
+    (training,) = corpus.training
+    assert set(training.read(range(len(training))).flatten().tolist()) == {1, 2, 3}
+    assert corpus.validation_names == ("own",)
+    assert bytes(corpus.validation[0].read([0])[0].tolist()) == b"some text to eval"
 
 
 def test_a_negative_token_is_named(tmp_path: Path) -> None:

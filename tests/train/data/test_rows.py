@@ -14,9 +14,10 @@ from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.rows import load_rows
 
 
-def rows_of(folder: Path, *sources: dict[str, Any]) -> Any:
+def rows_of(folder: Path, *sources: dict[str, Any], validation: Any = ()) -> Any:
     data = {
         "sources": [{"weight": 1.0, **source, "path": str(source["path"])} for source in sources],
+        "validation": [{**source, "path": str(source["path"])} for source in validation],
         "cache_dir": str(folder / "cache"),
         "fingerprint": "0123456789abcdef",
     }
@@ -69,6 +70,17 @@ def test_a_saved_datasets_own_validation_is_what_is_held_out(tmp_path: Path) -> 
     source = {"name": "s", "path": tmp_path / "saved", "format": "hf"}
     train, held = rows_of(tmp_path, source)
     assert (len(train), held["s"]["text"]) == (10, ["v"] * 3)
+
+
+def test_files_of_ones_own_are_held_out_and_every_other_row_is_trained_on(tmp_path: Path) -> None:
+    paths = {name: jsonl(tmp_path / f"{name}.jsonl", pairs(20, name)) for name in ("a", "b")}
+    sources = [{"name": name, "path": path, "format": "jsonl"} for name, path in paths.items()]
+    own = [{"prompt": f"v{n}", "chosen": "yes", "rejected": "no", "more": 1} for n in range(3)]
+    path = jsonl(tmp_path / "own.jsonl", own)
+    validation = [{"name": "v", "path": path, "format": "jsonl"}]
+    train, held = rows_of(tmp_path, *sources, validation=validation)
+    assert sorted(train["prompt"]) == sorted(f"{name}{n}" for name in "ab" for n in range(20))
+    assert {name: rows["prompt"] for name, rows in held.items()} == {"v": ["v0", "v1", "v2"]}
 
 
 def test_sources_are_mixed_by_weight_from_the_first_row_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from support.train.model_folders import write_tokenizer
 
+from trainer_runtime.core.config import SourceConfig
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.stream import stream_dataset
 
@@ -52,6 +54,23 @@ def test_windows_are_those_of_the_packed_texts_with_every_twentieth_held_out(
     assert windows(config, len(training) + 3) == training + training[:3]
     held_out = windows(config, 100, split="validation", source="a")
     assert held_out == [expected[19], expected[39], expected[59], expected[79]]
+
+
+def test_with_validation_of_its_own_a_stream_holds_nothing_out(tmp_path: Path) -> None:
+    one, own = jsonl(tmp_path / "a.jsonl", TEXTS), jsonl(tmp_path / "v.jsonl", TEXTS[:2])
+    config = config_of("byte", one)
+    config = replace(config, data=replace(config.data, validation=(_held_out(own),)))
+    packed = [token for text in TEXTS for token in [*text.encode(), 256]]
+    count = (len(packed) - 1) // SEQ_LEN
+    assert windows(config, count) == [
+        packed[n * SEQ_LEN : n * SEQ_LEN + SEQ_LEN + 1] for n in range(count)
+    ]
+    held_out = windows(config, 100, split="validation", source="v")
+    assert held_out == windows(config_of("byte", own), config.evaluation.sequences)
+
+
+def _held_out(source: dict[str, Any]) -> SourceConfig:
+    return SourceConfig(source["name"], source["path"], source["format"], held_out=True)
 
 
 def test_a_position_brings_back_exactly_what_followed(tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import torch
 from support.box.run_configs import Config, changed
-from support.box.tiny_training import LOSSES, SEQ_LEN, RunFolder, prepared_config
+from support.box.tiny_training import (
+    LOSSES,
+    SEQ_LEN,
+    RunFolder,
+    prepared_config,
+    with_own_validation,
+)
 from support.plan.rendered import script_text
 from support.train.hf_attempts import (
     Attempts,
@@ -108,6 +114,22 @@ def test_each_source_is_evaluated_and_the_mean_weighs_them(straight: RunFolder) 
     assert values.keys() == {"val_loss", "val_perplexity", "val_loss/main", "val_loss/other"}
     mean = (values["val_loss/main"] + 3 * values["val_loss/other"]) / 4
     assert values["val_loss"] == pytest.approx(mean)
+
+
+def test_files_of_ones_own_are_what_is_evaluated(
+    straight: RunFolder, base: tuple[Path, Config], attempt: Attempts, tmp_path: Path
+) -> None:
+    config = changed(with_own_validation(base[1], tmp_path / "data"), {"checkpoint__every": 1000})
+    run = RunFolder(tmp_path / "run", config)
+    with operators_in_this_thread_alone():
+        assert attempt(run) == 0
+    own, held_out = (
+        next(event["values"] for event in one.events() if event["kind"] == "eval")
+        for one in (run, straight)
+    )
+    assert own["val_loss/own-main"] == held_out["val_loss/main"]
+    assert own["val_loss/own-other"] == held_out["val_loss/other"]
+    assert own["val_loss"] == held_out["val_loss"]
 
 
 def test_the_log_shows_trainers_own_lines_and_no_bars(straight: RunFolder) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.box.run_configs import Config, changed
-from support.box.tiny_training import REPOSITORY
+from support.box.tiny_training import REPOSITORY, with_own_validation
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 from support.train.operator_threads import operators_in_this_thread_alone
 
@@ -53,6 +53,21 @@ def test_held_out_losses_are_recorded_by_source_and_the_last_step_is_evaluated(
     last = evaluations[12]
     mixed = (3 * last["val_loss/main"] + last["val_loss/docs"]) / 4
     assert last["val_loss"] == pytest.approx(mixed)
+
+
+def test_files_of_ones_own_are_what_is_evaluated(
+    straight: Run, base: Config, tmp_path: Path
+) -> None:
+    own = Run(tmp_path / "run", with_own_validation(base, tmp_path / "data"))
+    assert own.train() == 0
+    values, held_out = (
+        next(event["values"] for event in run.events_of() if event["kind"] == "eval")
+        for run in (own, straight)
+    )
+    # One token of the training differs (see `with_own_validation`), which it meets in four steps.
+    for name, of in (("/own-main", "/main"), ("/own-docs", "/docs"), ("", "")):
+        expected = held_out[f"val_loss{of}"]
+        assert values[f"val_loss{name}"] == pytest.approx(expected, rel=2e-4)
 
 
 def test_checkpoints_are_sealed_and_hold_what_litgpt_starts_from(straight: Run) -> None:

@@ -23,6 +23,7 @@ from support.box.tiny_training import (
     TinyRun,
     prepared_config,
     wait_for,
+    with_own_validation,
 )
 from support.plan.rendered import SCRIPT, load_script, script_text
 from support.runs.running_run import LONGEST_S, begin_with
@@ -208,6 +209,15 @@ def test_a_validation_loss_is_the_same_whatever_micro_batch_fits(
         assert run.train()[0] == 0
         losses += run.values_by_step("val_loss")["eval", 1]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_files_of_ones_own_are_what_is_validated_and_the_sources_are_trained_on_whole(
+    undisturbed: TinyRun, base: tuple[Path, Config], tmp_path: Path
+) -> None:
+    run = TinyRun(tmp_path / "run", with_own_validation(base[1], tmp_path / "data"))
+    assert run.train()[0] == 0
+    first = ("eval", base[1]["eval"]["every_steps"])
+    assert run.values_by_step("val_loss")[first] == undisturbed.values_by_step("val_loss")[first]
 
 
 def test_a_damaged_newest_checkpoint_is_passed_with_its_reason(

@@ -248,6 +248,28 @@ def test_sft_of_new_weights_on_answers_to_prompts(make: MakeRun, tmp_path: Path)
     assert run.series("val_perplexity", "eval").keys() == {4}
 
 
+def test_files_of_ones_own_are_what_is_evaluated_and_no_row_is_held_out(
+    make: MakeRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in pairs(43)]
+    held_out = [row for number, row in enumerate(rows) if number in (10, 32)]
+    others = [row for row in rows if row not in held_out]
+    losses = []
+    for name, read in (("split", rows), ("own", others)):
+        chosen = {"every_steps": 1, "batches": 8}
+        run = make(
+            "sft", name, rows=write_rows(tmp_path / f"{name}.jsonl", read), steps=1, eval=chosen
+        )
+        if name == "own":
+            path = write_rows(tmp_path / "held-out.jsonl", held_out)
+            own = {"name": "val", "path": str(path), "format": "jsonl"}
+            run.config["data"] |= {"validation": [own], "fingerprint": "own"}
+        assert run.train() == 0
+        losses.append(run.series("val_loss", "eval")[1])
+        assert f"{len(others)} rows to train on" in capfd.readouterr().out
+    assert losses[0] == pytest.approx(losses[1])
+
+
 def test_a_validation_loss_is_the_same_however_rows_are_put_into_batches(
     make: MakeRun, tmp_path: Path
 ) -> None:

@@ -103,7 +103,7 @@ def _prepare_data(config: RunConfig, python: TrainingPython) -> str:
     if form == ROWS:
         _say("data: reading the rows")
         python.run("prepare_rows", config.document, _say)
-    return ", ".join(source.path for source in config.data.sources)
+    return ", ".join(source.path for source in config.data.inputs)
 
 
 def _say(line: str) -> None:

@@ -91,7 +91,12 @@ def is_whole(entry: Path) -> bool:
     try:
         meta = decode_fields((entry / META_NAME).read_bytes(), META_NAME)
         sources, splits = meta.sections("sources"), ("train", "val")
-        parts = [source.section(split) for source in sources for split in splits]
+        parts = [
+            source.section(split)
+            for source in sources
+            for split in splits
+            if split in source.values
+        ]
         token_bytes = TOKEN_BYTES[meta.text("dtype", DTYPE)]
         return meta.integer("v") == META_VERSION and all(
             (entry / part.text("file")).stat().st_size == part.integer("tokens") * token_bytes
@@ -119,7 +124,7 @@ def _checked(config: RunConfig) -> DataConfig:
         lacking.append("sources")
     if lacking:
         raise DataUnusableError(f"the config's `data` lacks {', '.join(lacking)}")
-    names = [source.name for source in data.sources]
+    names = [source.name for source in data.inputs]
     fingerprint_safe = _SAFE_NAME.match(data.fingerprint)
     unsafe = [name for name in names if not _SAFE_NAME.match(name)]
     if unsafe or len(set(names)) != len(names) or not fingerprint_safe:
@@ -128,7 +133,7 @@ def _checked(config: RunConfig) -> DataConfig:
 
 
 def _is_cut_here(data: DataConfig) -> bool:
-    return data.tokenizer == BYTE and {source.format for source in data.sources} == {TEXT}
+    return data.tokenizer == BYTE and {source.format for source in data.inputs} == {TEXT}
 
 
 @contextmanager
@@ -172,7 +177,7 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
     for source in sources:
         refuse_empty(source)
         if cut_here:
-            _refuse_short(source, seq_len)
+            _refuse_short(source, seq_len, is_split=not data.validation)
     _refuse_full_disk(entry.parent, sources)
     building = entry.parent / f".building-{entry.name}-{os.getpid()}"
     for leftover in entry.parent.glob(f".building-{entry.name}-*"):
@@ -181,7 +186,8 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
     try:
         if cut_here or work.python is None:
             described = [
-                _write_source(building, source, seq_len, work.report) for source in sources
+                _write_source(building, source, _held_out(data, source), work.report)
+                for source in sources
             ]
             cut = {"vocab_size": BYTE_VOCABULARY, "end_of_text": END_OF_TEXT, "dtype": DTYPE}
             _write_meta(building, data, {**cut, "sources": described})
@@ -213,14 +219,22 @@ def _token_count(source: Source) -> int:
     return source.size_bytes + len(source.files)
 
 
-def _refuse_short(source: Source, seq_len: int) -> None:
-    tokens, needed = _token_count(source), 2 * (seq_len + 1)
+def _refuse_short(source: Source, seq_len: int, *, is_split: bool) -> None:
+    tokens, needed = _token_count(source), (2 if is_split else 1) * (seq_len + 1)
     if tokens < needed:
+        takes = "training and validation need" if is_split else "one sequence takes"
         raise DataUnusableError(
-            f"data source {source.name}: {tokens} tokens in {source.path}, but training and "
-            f"validation need {needed} with data.seq_len {seq_len}; give more text or a shorter "
-            "data.seq_len"
+            f"data source {source.name}: {tokens} tokens in {source.path}, but {takes} {needed} "
+            f"with data.seq_len {seq_len}; give more text or a shorter data.seq_len"
         )
+
+
+def _held_out(data: DataConfig, source: Source) -> int:
+    """How many of a source's tokens, its last ones, are for validation."""
+    total = _token_count(source)
+    if data.validation:
+        return total if source.held_out else 0
+    return min(max(int(total * VALIDATION_SHARE), data.seq_len + 1), total // 2)
 
 
 def _refuse_full_disk(parent: Path, sources: Sequence[Source]) -> None:
@@ -234,26 +248,23 @@ def _refuse_full_disk(parent: Path, sources: Sequence[Source]) -> None:
 
 
 def _write_source(
-    folder: Path, source: Source, seq_len: int, report: Report
+    folder: Path, source: Source, held_out: int, report: Report
 ) -> Mapping[str, object]:
-    total = _token_count(source)
-    validation = min(max(int(total * VALIDATION_SHARE), seq_len + 1), total // 2)
-    training = total - validation
-    names = {"train": f"train-{source.name}.bin", "val": f"val-{source.name}.bin"}
+    counts = {"train": _token_count(source) - held_out, "val": held_out}
+    names = {split: f"{split}-{source.name}.bin" for split in counts}
     with (folder / names["train"]).open("wb") as train, (folder / names["val"]).open("wb") as val:
-        room_bytes = training * TOKEN_BYTES[DTYPE]
+        room_bytes = counts["train"] * TOKEN_BYTES[DTYPE]
         for tokens in _progressing(_token_stream(source), source, report):
             train.write(tokens[:room_bytes])
             val.write(tokens[room_bytes:])
             room_bytes -= min(room_bytes, len(tokens))
         for file in (train, val):
             _flush_to_disk(file)
-    return {
-        "name": source.name,
-        "documents": len(source.files),
-        "train": {"file": names["train"], "tokens": training},
-        "val": {"file": names["val"], "tokens": validation},
-    }
+    parts = {split: {"file": names[split], "tokens": counts[split]} for split in counts}
+    for split in [split for split, count in counts.items() if not count]:
+        (folder / names[split]).unlink()
+        del parts[split]
+    return {"name": source.name, "documents": len(source.files), **parts}
 
 
 def _token_stream(source: Source) -> Iterator[memoryview]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_sources
@@ -15,6 +16,7 @@ from trainer_runtime.core.files.corpus import (
     fingerprint,
     list_files,
 )
+from trainer_runtime.core.inputs.held_out import trained_on
 
 Report = Callable[[str], None]
 
@@ -46,10 +48,10 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
         DataUnusableError: they are not what the plan was made for.
     """
     sources = [
-        Source(source.name, source.path, arrived[source.name], source.format)
+        Source(source.name, source.path, arrived[source.name], source.format, source.held_out)
         if source.name in arrived
         else _listed(source)
-        for source in data.sources
+        for source in data.inputs
     ]
     tokenizer = data.tokenizer_digest or data.tokenizer
     digests = _digests(sources) if data.by_content else None
@@ -59,6 +61,7 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
             f"the files of {', '.join(source.path for source in sources)} changed since the plan "
             f"(fingerprint {found} instead of {data.fingerprint}); plan again"
         )
+    _refuse_trained_on(sources)
     return sources
 
 
@@ -74,6 +77,18 @@ def file_path(source: Source, document: CorpusFile) -> Path:
     return root / document.name if root.is_dir() else root
 
 
+def _refuse_trained_on(sources: Sequence[Source]) -> None:
+    held_out = [_paths(source) for source in sources if source.held_out]
+    training = [_paths(source) for source in sources if not source.held_out]
+    found = trained_on(chain(*training), chain(*held_out))
+    if found is not None:
+        raise DataUnusableError(f"data.validation: {found}")
+
+
+def _paths(source: Source) -> list[Path]:
+    return [file_path(source, document) for document in source.files]
+
+
 def _digests(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for source in sources:
@@ -87,7 +102,7 @@ def _listed(source: SourceConfig) -> Source:
     name, path = source.name, source.path
     try:
         files = list_files(Path(path), source.format)
-        return Source(name, path, files, source.format)
+        return Source(name, path, files, source.format, source.held_out)
     except FileNotFoundError:
         raise DataUnusableError(f"data source {name}: there is nothing at {path}") from None
     except OSError as error:

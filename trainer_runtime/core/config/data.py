@@ -11,20 +11,23 @@ from trainer_runtime.core.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """One data source; weights count relative to their sum. `path`: where the host reads it."""
+    """One data source; weights count relative to their sum. `path`: where the host reads it.
+    `held_out`: it is of `data.validation`."""
 
     name: str
     path: str = ""
     format: str = "text"
     weight: float = 1.0
+    held_out: bool = False
 
     @classmethod
-    def of(cls, fields: Fields) -> SourceConfig:
+    def of(cls, fields: Fields, *, held_out: bool = False) -> SourceConfig:
         return cls(
             name=fields.text("name"),
             path=fields.text("path", ""),
             format=fields.text("format", "text"),
             weight=fields.number("weight", 1.0),
+            held_out=held_out,
         )
 
 
@@ -64,6 +67,7 @@ class DataConfig:
 
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
+    `validation`: files for `val_loss`; without any, a part of each source is held out.
     """
 
     sources: tuple[SourceConfig, ...]
@@ -78,6 +82,7 @@ class DataConfig:
     upload: UploadConfig | None = None
     by_content: bool = False
     vocab_size: int | None = None
+    validation: tuple[SourceConfig, ...] = ()
 
     @classmethod
     def of(cls, fields: Fields) -> DataConfig:
@@ -95,7 +100,20 @@ class DataConfig:
             upload=UploadConfig.of(upload) if upload is not None and upload.values else None,
             by_content=fields.flag("by_content", False),
             vocab_size=fields.find_integer("vocab_size"),
+            validation=tuple(
+                SourceConfig.of(one, held_out=True) for one in fields.sections("validation")
+            ),
         )
+
+    @property
+    def inputs(self) -> tuple[SourceConfig, ...]:
+        """Whatever is read."""
+        return (*self.sources, *self.validation)
+
+    @property
+    def evaluated(self) -> tuple[SourceConfig, ...]:
+        """Whose held-out part gives `val_loss`; their weights are those of its mean."""
+        return self.validation or self.sources
 
     @property
     def folder(self) -> Path:

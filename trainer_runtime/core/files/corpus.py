@@ -56,12 +56,14 @@ class CorpusFile:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One `data.sources` entry with the files that it stands for."""
+    """One entry of `data.sources`, or of `data.validation` if `held_out`, with the files that it
+    stands for."""
 
     name: str
     path: str
     files: tuple[CorpusFile, ...]
     format: str = TEXT
+    held_out: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -92,7 +94,8 @@ class AskedSource:
 class Listing:
     """What lies at a path, as a source; `problem` says why there is nothing to list, `malformed`
     what is wrong with its content. `examples`: about how many rows, 0 where nobody counted;
-    `tokens`: of files of tokens, None for others."""
+    `tokens`: of files of tokens, None for others. `beside`: validation tokens beside a file of
+    tokens that was given alone."""
 
     path: str
     is_folder: bool = False
@@ -101,6 +104,7 @@ class Listing:
     malformed: str | None = None
     examples: int = 0
     tokens: int | None = None
+    beside: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
@@ -112,6 +116,7 @@ class Listing:
             "malformed": self.malformed,
             "examples": self.examples,
             "tokens": self.tokens,
+            "beside": self.beside,
         }
 
     @classmethod
@@ -125,6 +130,7 @@ class Listing:
             data.get("malformed"),
             int(data.get("examples", 0)),
             None if data.get("tokens") is None else int(data["tokens"]),
+            data.get("beside"),
         )
 
 
@@ -208,6 +214,9 @@ def fingerprint(
         described["formats"] = formats
     if form != SHARDS:
         described["form"] = form
+    held_out = [source.name for source in sources if source.held_out]
+    if held_out:
+        described["held_out"] = held_out
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 

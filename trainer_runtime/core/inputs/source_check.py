@@ -15,7 +15,7 @@ from trainer_runtime.core.inputs.file_kinds import (
     problem_of_text,
 )
 from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row
-from trainer_runtime.core.inputs.token_files import tokens_in
+from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 
 _ROWS, _FILES, _TEXTS = 100, 20, 1000
 _LONGEST_LINE_BYTES = 16 << 20
@@ -66,8 +66,20 @@ def _what_else(folder: str) -> str | None:
 
 
 def _check_tokens(_asked: AskedSource, found: Listing) -> Listing:
-    malformed, files = tokens_in(_paths(found))
-    return replace(found, malformed=malformed, tokens=sum(file.tokens for file in files))
+    paths = _paths(found)
+    malformed, files = tokens_in(paths)
+    tokens = sum(file.tokens for file in files)
+    return replace(found, malformed=malformed, tokens=tokens, beside=_beside(found, paths))
+
+
+def _beside(found: Listing, paths: list[Path]) -> str | None:
+    """The validation tokens that lie beside a file that was given alone."""
+    if found.is_folder or not paths:
+        return None
+    names = [file.name for file in paths[0].parent.glob("*.bin")]
+    of_validation = validation_names(names)
+    others = [name for name in of_validation if name != paths[0].name]
+    return others[0] if others and paths[0].name not in of_validation else None
 
 
 def _check_rows(asked: AskedSource, found: Listing) -> Listing:

@@ -7,10 +7,11 @@ same); NVIDIA/Megatron-LM `core/datasets/indexed_dataset.py` (`.bin` beside `.id
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from trainer_runtime.core.records import dataclass
 
@@ -27,6 +28,8 @@ _SAMPLE_BYTES = 64 << 10
 # Of 32-bit numbers, every other half is at most this for a vocabulary of up to 262,144 tokens.
 _LARGEST_HIGH_HALF = 3
 _LEAST_SAMPLE = 64
+# nanoGPT's val.bin, llm.c's *_val_000000.bin, Megatron's *_valid_*.
+_VALIDATION = re.compile(r"(?:^|[_.-])val(?:id|idation)?(?:[_.-]|\d|$)")
 
 
 class TokenFileError(ValueError):
@@ -111,6 +114,12 @@ def tokens_in(files: Sequence[Path]) -> tuple[str | None, list[TokenFile]]:
             except TokenFileError as error:
                 return str(error), found
     return None, found
+
+
+def validation_names(names: Sequence[str]) -> list[str]:
+    """Those of a source's files of tokens that are named as validation; none if all are."""
+    found = [name for name in names if _VALIDATION.search(PurePath(name).stem)]
+    return [] if len(found) == len(names) else found
 
 
 def _by_header(path: Path, size: int, head: bytes) -> TokenFile:

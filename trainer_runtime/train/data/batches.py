@@ -61,12 +61,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The opened shards of every source, in the config's order."""
+    """The opened shards of every source, in the config's order; `validation_names`: whose the
+    held-out ones are, the same sources or files of their own."""
 
     names: tuple[str, ...]
     training: tuple[Shard, ...]
     validation: tuple[Shard, ...]
     vocab_size: int
+    validation_names: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, folder: Path, names: Sequence[str], seq_len: int) -> Corpus:
@@ -81,13 +83,13 @@ class Corpus:
                 raise ShardsError(f"{folder} was prepared for another format or data.seq_len")
             described = {source.text("name"): source for source in meta.sections("sources")}
             dtype = meta.text("dtype", _DEFAULT_DTYPE)
+            held_out = [name for name, one in described.items() if "val" in one.values]
             training, validation = (
-                tuple(
-                    _shard(folder, described[name].section(split), seq_len, dtype) for name in names
-                )
-                for split in ("train", "val")
+                tuple(_shard(folder, described[name].section(split), seq_len, dtype) for name in of)
+                for split, of in (("train", names), ("val", held_out))
             )
-            return cls(tuple(names), training, validation, meta.integer("vocab_size"))
+            vocab_size = meta.integer("vocab_size")
+            return cls(tuple(names), training, validation, vocab_size, tuple(held_out))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ShardsError(
                 f"the data in {folder} is not prepared ({error!r}); "

@@ -24,7 +24,9 @@ def main(request_path: str) -> int:
         config = RunConfig.parse(Path(request_path).read_bytes())
         training, held_out = read_rows(config.data)
         kind = rows_of(config.framework, config.method)
-        for name, rows in held_out.items():
+        # Without files for validation, each source's held-out rows stand for all of its rows.
+        read = {"to train on": training} if config.data.validation else {}
+        for name, rows in {**read, **held_out}.items():
             problem = problem_of_columns(kind, rows.column_names)
             for number in range(min(_CHECKED_ROWS, len(rows))):
                 problem = problem or problem_of_row(kind, rows[number])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import time
@@ -21,15 +20,14 @@ from typing import BinaryIO
 from trainer_runtime.core.config import DataConfig, SourceConfig
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
-from trainer_runtime.core.inputs.token_files import tokens_in
+from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
 from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of
 
 TOKENS = "tokens"
-# Of files of ready tokens: nanoGPT's val.bin, llm.c's *_val_000000.bin, Megatron's *_valid_*.
-_VALIDATION = re.compile(r"(?:^|[_.-])val(?:id|idation)?(?:[_.-]|\d|$)")
 _BATCH_CHARACTERS = 16 * PIECE_CHARACTERS
 _PROGRESS_INTERVAL_S = 2.0
 _COPIED_BYTES = 4 << 20
@@ -45,7 +43,7 @@ def main(request_path: str) -> int:
     named = request.section("files")
     try:
         data = DataConfig.of(request.section("data"))
-        files = {source.name: named.texts(source.name) for source in data.sources}
+        files = {source.name: named.texts(source.name) for source in data.inputs}
         cut(data, Path(request.text("folder")), files)
     except (ConfigError, DecodingError) as error:
         print(error, flush=True)
@@ -61,28 +59,8 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
     """
     tokenizer = tokenizer_of(data)
     dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
-    described = []
-    for source in data.sources:
-        train, val = folder / f"train-{source.name}.bin", folder / f"val-{source.name}.bin"
-        named, own_val = _parted(source, files[source.name])
-        documents, tokens = _write_file(train, source, named, tokenizer, code)
-        print(f"{source.name}: {documents:,} documents, {tokens:,} tokens", flush=True)
-        if own_val:
-            _, held_out = _write_file(val, source, own_val, tokenizer, code)
-            _refuse_short(source, min(tokens, held_out), data.seq_len + 1, data.seq_len)
-            print(f"{source.name}: {held_out:,} tokens of its own for validation", flush=True)
-        else:
-            held_out = _held_out(source, tokens, data.seq_len)
-            _split_off(train, val, held_out * array(code).itemsize)
-            tokens -= held_out
-        described.append(
-            {
-                "name": source.name,
-                "documents": documents,
-                "train": {"file": train.name, "tokens": tokens},
-                "val": {"file": val.name, "tokens": held_out},
-            }
-        )
+    cutting = _Cutting(data, folder, tokenizer, code)
+    described = [cutting.described(source, files[source.name]) for source in data.inputs]
     described_shards = {
         "vocab_size": tokenizer.vocab_size,
         "end_of_text": tokenizer.end_of_text,
@@ -92,11 +70,63 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
     (folder / "cut.json").write_text(json.dumps(described_shards))
 
 
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """Of what, into which folder, by which tokenizer, as numbers of which type of `array`."""
+
+    data: DataConfig
+    folder: Path
+    tokenizer: Tokenizer
+    code: str
+
+    def described(self, source: SourceConfig, files: Sequence[str]) -> dict[str, object]:
+        """Cut a source; what `meta.json` says of it."""
+        if source.held_out:
+            documents, parts = self._one("val", source, files)
+        elif self.data.validation:
+            documents, parts = self._one("train", source, _parted(source, files)[0])
+        else:
+            documents, parts = self._both(source, files)
+        return {"name": source.name, "documents": documents, **parts}
+
+    def _one(
+        self, split: str, source: SourceConfig, files: Sequence[str]
+    ) -> tuple[int, dict[str, object]]:
+        path = self._path(split, source)
+        documents, tokens = self._write(path, source, files)
+        _refuse_short(source, tokens, self.data.seq_len + 1, self.data.seq_len)
+        return documents, {split: {"file": path.name, "tokens": tokens}}
+
+    def _both(self, source: SourceConfig, files: Sequence[str]) -> tuple[int, dict[str, object]]:
+        seq_len = self.data.seq_len
+        train, val = self._path("train", source), self._path("val", source)
+        named, own_val = _parted(source, files)
+        documents, tokens = self._write(train, source, named)
+        if own_val:
+            _, held_out = _write_file(val, source, own_val, self.tokenizer, self.code)
+            _refuse_short(source, min(tokens, held_out), seq_len + 1, seq_len)
+            print(f"{source.name}: {held_out:,} tokens of its own for validation", flush=True)
+        else:
+            held_out = _held_out(source, tokens, seq_len)
+            _split_off(train, val, held_out * array(self.code).itemsize)
+            tokens -= held_out
+        return documents, {
+            "train": {"file": train.name, "tokens": tokens},
+            "val": {"file": val.name, "tokens": held_out},
+        }
+
+    def _write(self, path: Path, source: SourceConfig, files: Sequence[str]) -> tuple[int, int]:
+        documents, tokens = _write_file(path, source, files, self.tokenizer, self.code)
+        print(f"{source.name}: {documents:,} documents, {tokens:,} tokens", flush=True)
+        return documents, tokens
+
+    def _path(self, split: str, source: SourceConfig) -> Path:
+        return self.folder / f"{split}-{source.name}.bin"
+
+
 def _parted(source: SourceConfig, files: Sequence[str]) -> tuple[list[str], list[str]]:
     """What to train on, and what is held out already: of ready tokens, the files named as such."""
-    own = [file for file in files if _VALIDATION.search(Path(file).stem)]
-    if source.format != TOKENS or len(own) == len(files):
-        return list(files), []
+    own = validation_names(files) if source.format == TOKENS else []
     return [file for file in files if file not in own], own
 
 
@@ -195,10 +225,10 @@ def _held_out(source: SourceConfig, tokens: int, seq_len: int) -> int:
 
 def _refuse_short(source: SourceConfig, tokens: int, needed: int, seq_len: int) -> None:
     if tokens < needed:
+        takes = "training and validation need" if needed > seq_len + 1 else "one sequence takes"
         raise ConfigError(
-            f"data source {source.name}: {tokens} tokens in {source.path}, but training and "
-            f"validation need {needed} with data.seq_len {seq_len}; give more text or a shorter "
-            "data.seq_len"
+            f"data source {source.name}: {tokens} tokens in {source.path}, but {takes} {needed} "
+            f"with data.seq_len {seq_len}; give more text or a shorter data.seq_len"
         )
 
 

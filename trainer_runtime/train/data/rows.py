@@ -30,9 +30,9 @@ def load_rows(config: RunConfig) -> tuple[datasets.Dataset, dict[str, datasets.D
 
     Text gives `text`, a row for each paragraph; the other formats give their columns as they are.
     Of each source every twentieth row is held out, unless a saved `DatasetDict` brings its own
-    `validation` or `test`. Sources are mixed by weight: whichever is furthest behind its share
-    comes next, until each was read at least once; smaller ones repeat. Columns that not every
-    source has are left out.
+    `validation` or `test`, or `data.validation` names files for it. Sources are mixed by weight:
+    whichever is furthest behind its share comes next, until each was read at least once; smaller
+    ones repeat. Columns that not every source has are left out.
 
     Raises:
         ConfigError: a source can't be read, or holds no rows to train on and to hold out.
@@ -45,18 +45,23 @@ def read_rows(
 ) -> tuple[datasets.Dataset, dict[str, datasets.Dataset]]:
     """What `load_rows` gives, by the config's `data` alone."""
     cache = data.folder
-    training, held_out, weights = [], {}, []
+    training, held_out = [], {}
     for source in data.sources:
         rows = _load(source, cache)
-        train, validation = _split(rows, source.name)
-        training.append(train)
-        held_out[source.name] = validation
-        weights.append(source.weight)
+        if data.validation:
+            training.append(_all_of(rows, source.name, ("train",)))
+        else:
+            train, held_out[source.name] = _split(rows, source.name)
+            training.append(train)
+    for source in data.validation:
+        held_out[source.name] = _all_of(_load(source, cache), source.name, _HELD_OUT)
     if len(training) == 1:
         return training[0], held_out
-    columns = _shared_columns(training, list(held_out))
-    kept = {name: rows.select_columns(columns) for name, rows in held_out.items()}
-    return _mixed([rows.select_columns(columns) for rows in training], weights), kept
+    columns = _shared_columns(training, [source.name for source in data.sources])
+    if not data.validation:
+        held_out = {name: rows.select_columns(columns) for name, rows in held_out.items()}
+    weights = [source.weight for source in data.sources]
+    return _mixed([rows.select_columns(columns) for rows in training], weights), held_out
 
 
 def _load(source: SourceConfig, cache: Path) -> Rows:
@@ -77,7 +82,8 @@ def _load(source: SourceConfig, cache: Path) -> Rows:
 
 
 def stream_rows(source: SourceConfig) -> Iterator[Mapping[str, Any]]:
-    """A source's rows to train on, read while they are asked for.
+    """A source's rows to train on, or of a validation file's to evaluate, read while they are
+    asked for.
 
     Raises:
         ConfigError: they can't be read.
@@ -88,9 +94,8 @@ def stream_rows(source: SourceConfig) -> Iterator[Mapping[str, Any]]:
     try:
         if source.format == "hf":
             rows = datasets.load_from_disk(str(path))
-            if isinstance(rows, datasets.DatasetDict):
-                rows = _train_split(rows, name)
-            yield from rows.to_iterable_dataset()
+            splits = _HELD_OUT if source.held_out else ("train",)
+            yield from _all_of(rows, name, splits).to_iterable_dataset()
             return
         files = files_of(source)
         builder = _BUILDERS.get(source.format) or _builder_of(files, name)
@@ -128,6 +133,21 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _all_of(rows: Rows, name: str, splits: Sequence[str]) -> datasets.Dataset:
+    """All rows, of a saved `DatasetDict` those of the first of these splits that it has."""
+    import datasets
+
+    if isinstance(rows, datasets.DatasetDict):
+        found = next((split for split in splits if split in rows), None)
+        if found is None:
+            wanted = " or ".join(splits)
+            raise ConfigError(f"data source {name} holds {', '.join(rows)}, but no {wanted} split")
+        rows = rows[found]
+    if not len(rows):
+        raise ConfigError(f"data source {name} holds no rows")
+    return rows
 
 
 def _split(rows: Rows, name: str) -> tuple[datasets.Dataset, datasets.Dataset]:

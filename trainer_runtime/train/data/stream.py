@@ -2,8 +2,8 @@
 
 Sources are read by `datasets` in its streaming mode, tokenised and packed as shards are: a text,
 the token that ends it, the next text; windows of `seq_len` + 1 tokens that share one. Texts come in
-the order of the files, pass after pass; every twentieth window is held out. Nothing is kept on a
-disk.
+the order of the files, pass after pass; every twentieth window is held out, unless there are files
+for validation. Nothing is kept on a disk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class StreamedSequences(IterableDataset[Item]):
     ) -> None:
         """Raises: ConfigError: the tokenizer can't be used."""
         data = config.data
-        self._sources = [one for one in data.sources if source in (None, one.name)]
+        of_split = data.sources if split == TRAIN else data.evaluated
+        self._sources = [one for one in of_split if source in (None, one.name)]
+        self._is_split = not data.validation
         self._seq_len = data.seq_len
         self._split = split
         self._start = start
@@ -75,7 +77,8 @@ class StreamedSequences(IterableDataset[Item]):
             held.extend(tokens)
             at = 0
             while at + self._seq_len + 1 <= len(held):
-                if (number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1) == held_out:
+                of_the_held_out = number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
+                if not self._is_split or of_the_held_out == held_out:
                     yield held[at : at + self._seq_len + 1]
                 number, at = number + 1, at + self._seq_len
             held = held[at:]

@@ -221,7 +221,7 @@ class TrainmasterCallback(TrainerCallback):
     def _end_evaluation(self) -> None:
         if not self._evaluated:
             return
-        weights = {source.name: source.weight for source in self._attempt.config.data.sources}
+        weights = {source.name: source.weight for source in self._attempt.config.data.evaluated}
         values = evaluation_values(self._evaluated, weights)
         seconds = sum(s for name, s in self._evaluated.items() if name.endswith("_runtime"))
         self._evaluated = {}

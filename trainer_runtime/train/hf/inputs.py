@@ -68,11 +68,11 @@ def held_out(attempt: FrameworkRun) -> HeldOut | dict[str, HeldOut] | None:
         return None
     sets: dict[str, HeldOut] = {}
     if _is_streamed(attempt):
-        for source in config.data.sources:
+        for source in config.data.evaluated:
             sets[source.name] = stream_dataset(config, VALIDATION, source=source.name)
     else:
         corpus = _corpus(attempt)
-        for name, shard in zip(corpus.names, corpus.validation, strict=True):
+        for name, shard in zip(corpus.validation_names, corpus.validation, strict=True):
             sets[name] = HeldOutSequences(shard, chosen.batches, chosen.batch_size)
     return next(iter(sets.values())) if len(sets) == 1 else sets
 

@@ -106,7 +106,8 @@ class TokenShards(RunData):
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
         chosen = self.config.evaluation
-        for name, shard in zip(self.corpus.names, self.corpus.validation, strict=True):
+        corpus = self.corpus
+        for name, shard in zip(corpus.validation_names, corpus.validation, strict=True):
             batches = validation_batches(
                 shard, chosen.batches, chosen.batch_size, at_most=self.batch_size
             )

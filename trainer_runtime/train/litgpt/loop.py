@@ -178,7 +178,7 @@ class Loop:
 
     def _record_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
         config = self.attempt.config
-        weights = {source.name: source.weight for source in config.data.sources}
+        weights = {source.name: source.weight for source in config.data.evaluated}
         total = sum(weights[name] for name in losses)
         self._validation_loss = sum(weights[name] * loss for name, loss in losses.items()) / total
         values = {"val_loss": self._validation_loss}

@@ -78,8 +78,9 @@ class TrainingRun:
                 f"{self._corpus.vocab_size}"
             )
         random_state.seed(config.seed)
-        self._weights = {source.name: source.weight for source in config.data.sources}
-        self._data = TrainingData(self._corpus, list(self._weights.values()), config.seed)
+        self._weights = {source.name: source.weight for source in config.data.evaluated}
+        weights = [source.weight for source in config.data.sources]
+        self._data = TrainingData(self._corpus, weights, config.seed)
         self._events = EventLog(config_path.parent / "events.jsonl")
         self._stop = stop
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
@@ -189,7 +190,8 @@ class TrainingRun:
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
         """Each source's name and its held-out batches, the same ones every time."""
         chosen = self.config.evaluation
-        for name, shard in zip(self._corpus.names, self._corpus.validation, strict=True):
+        corpus = self._corpus
+        for name, shard in zip(corpus.validation_names, corpus.validation, strict=True):
             batches = validation_batches(
                 shard, chosen.batches, chosen.batch_size, at_most=self.config.batch.micro_batch
             )

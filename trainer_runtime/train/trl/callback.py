@@ -26,7 +26,7 @@ class TrlCallback(TrainmasterCallback):
     def __init__(self, attempt: FrameworkRun, epochs_per_step: float) -> None:
         super().__init__(attempt)
         self._epochs_per_step = epochs_per_step
-        self._sources = [source.name for source in attempt.config.data.sources]
+        self._sources = [source.name for source in attempt.config.data.evaluated]
 
     def on_log(
         self,

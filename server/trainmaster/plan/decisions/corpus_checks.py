@@ -18,11 +18,15 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
     held-out sequences.
 
     Raises:
-        PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED or DATA_TOO_SHORT for the first
-            source that fails.
+        PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED, INVALID_VALUE or DATA_TOO_SHORT for
+            the first source that fails.
     """
-    for index, source in enumerate(corpus.sources):
-        field = f"data.sources[{index}].path"
+    is_split = not corpus.validation
+    for place, source in [
+        *((f"data.sources[{index}]", one) for index, one in enumerate(corpus.training)),
+        *((f"data.validation[{index}]", one) for index, one in enumerate(corpus.validation)),
+    ]:
+        field = f"{place}.path"
         if source.problem is not None:
             raise PlanError(
                 "DATA_MISSING",
@@ -46,8 +50,16 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
                 "Convert or fix the data, or set the source's format and the method to match it.",
                 field=field,
             )
+        if source.trained_on is not None:
+            raise PlanError(
+                "INVALID_VALUE",
+                f"`{field}` is {source.path!r}: {source.trained_on}, and its loss would say "
+                "nothing.",
+                "Move it out of what data.sources reads, or name other files.",
+                field=field,
+            )
         if form == "shards" and not corpus.estimated:
-            _check_length(field, source, spec.data.seq_len)
+            _check_length(field, source, spec.data.seq_len, is_split=is_split)
 
 
 def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger: Ledger) -> None:
@@ -68,13 +80,16 @@ def _what(source: SourceFacts) -> str:
     return "text" if endings is None else " or ".join(f"*{ending}" for ending in endings)
 
 
-def _check_length(field: str, source: SourceFacts, seq_len: int) -> None:
-    least = 2 * (seq_len + 1)
+def _check_length(field: str, source: SourceFacts, seq_len: int, *, is_split: bool) -> None:
+    parts = 2 if is_split else 1
+    least = parts * (seq_len + 1)
     if source.tokens < least:
+        held_out = ", half of them held out" if is_split else ""
+        most = max(1, source.tokens // parts - 1)
         raise PlanError(
             "DATA_TOO_SHORT",
             f"`{field}` is {source.path!r} with {source.tokens:,} tokens; sequences of "
-            f"`data.seq_len` {seq_len} take at least {least:,}, half of them held out.",
-            f"Give more text, or set data.seq_len to at most {max(1, source.tokens // 2 - 1)}.",
+            f"`data.seq_len` {seq_len} take at least {least:,}{held_out}.",
+            f"Give more text, or set data.seq_len to at most {most}.",
             field=field,
         )

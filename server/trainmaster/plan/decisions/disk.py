@@ -30,7 +30,8 @@ def data_gib(spec: TrainingSpec, corpus: CorpusFacts) -> float:
     if corpus.cached:
         return 0.0
     # Tokens of other tokenizers may need twice the bytes.
-    size_bytes = corpus.tokens * SHARD_BYTES_PER_TOKEN * (2 if corpus.estimated else 1)
+    tokens = sum(source.tokens for source in corpus.sources)
+    size_bytes = tokens * SHARD_BYTES_PER_TOKEN * (2 if corpus.estimated else 1)
     if spec.data.prepare != "here":
         size_bytes += sum(source.size_bytes for source in corpus.sent)
     return size_bytes / GIB

@@ -178,7 +178,7 @@ def _pins(spec: TrainingSpec, strategy: str) -> tuple[str, ...]:
         adapter=adapter.model_dump() if adapter is not None else None,
         tracking=spec.tracking,
         tokenizer=chosen_tokenizer(spec),
-        formats={source.format for source in spec.data.sources},
+        formats=spec.data.formats,
     )
 
 

@@ -127,7 +127,7 @@ def _refuse_here(spec: TrainingSpec, tokenizer: TokenizerFacts | None) -> None:
     """This machine cuts with what Python itself has."""
     if spec.data.prepare != "here":
         return
-    formats = [one.format for one in spec.data.sources if one.format not in ("text", "jsonl")]
+    formats = sorted(spec.data.formats - {"text", "jsonl"})
     if tokenizer is None and not formats:
         return
     what = "another tokenizer" if tokenizer is not None else f"format {formats[0]}"

@@ -106,8 +106,9 @@ def choose_longest_runtime_s(spec: TrainingSpec, hours: float | None, ledger: Le
 
 def _examples(batch: Batch, method: Method, corpus: CorpusFacts) -> int:
     """Those that train: packed into sequences, or the rows that are not held out."""
+    share = 1.0 if corpus.validation else 1 - VALIDATION_SHARE
     if method.arguments.get("packing") and corpus.tokens:
-        return max(1, round(corpus.tokens * (1 - VALIDATION_SHARE)) // batch.seq_len)
+        return max(1, round(corpus.tokens * share) // batch.seq_len)
     if not corpus.examples:
         raise PlanError(
             "INVALID_VALUE",
@@ -116,7 +117,7 @@ def _examples(batch: Batch, method: Method, corpus: CorpusFacts) -> int:
             "Give the length as steps instead.",
             field="method_args.epochs",
         )
-    return max(1, round(corpus.examples * (1 - VALIDATION_SHARE)))
+    return max(1, round(corpus.examples * share))
 
 
 def _epochs(spec: TrainingSpec, examples: int, ledger: Ledger) -> float:

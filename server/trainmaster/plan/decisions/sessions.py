@@ -77,8 +77,7 @@ def refuse_without_internet(
 def where_prepared(spec: TrainingSpec, facts: HostFacts) -> str:
     """Where shards are prepared, as `data.prepare` has it. Sessions would repeat the work, so they
     get the shards that this machine can prepare."""
-    formats = {source.format for source in spec.data.sources}
-    cuts = chosen_tokenizer(spec) == BYTE and formats == {"text"}
+    cuts = chosen_tokenizer(spec) == BYTE and spec.data.formats == {"text"}
     if facts.sessions is not None and spec.data.prepare == "auto" and cuts:
         return "here"
     return spec.data.prepare

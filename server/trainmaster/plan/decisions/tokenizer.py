@@ -22,4 +22,4 @@ def chosen_tokenizer(spec: TrainingSpec) -> str:
 
 def _is_ready(spec: TrainingSpec) -> bool:
     size = spec.model.vocab_size or spec.model.preset
-    return size is not None and all(source.format == "tokens" for source in spec.data.sources)
+    return size is not None and spec.data.formats == {"tokens"}

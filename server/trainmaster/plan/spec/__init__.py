@@ -3,7 +3,7 @@
 from trainmaster.plan.spec.annotations import Annotation, Changes, Section
 from trainmaster.plan.spec.attached import ATTACHED_NAMES, read_attached, refuse_other_files
 from trainmaster.plan.spec.compute import EnvironmentSpec
-from trainmaster.plan.spec.data import SourceSpec
+from trainmaster.plan.spec.data import SourceSpec, ValidationSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.fields import Field, all_fields, changes_of
 from trainmaster.plan.spec.load import load_spec
@@ -28,6 +28,7 @@ __all__ = [
     "Section",
     "SourceSpec",
     "TrainingSpec",
+    "ValidationSpec",
     "all_fields",
     "arguments_of",
     "changes_of",

@@ -12,7 +12,7 @@ from trainer_runtime.core.alerts.condition import ConditionError, parse_conditio
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.spec.compute import EnvironmentSpec
-from trainmaster.plan.spec.data import SourceSpec
+from trainmaster.plan.spec.data import DataSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.framework_checks import framework_problems
 from trainmaster.plan.spec.model import GPT2_PRESETS, ModelSpec
@@ -48,7 +48,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         ]
     return [
         *model_problems(spec.model),
-        *_source_problems(spec.data.sources),
+        *_source_problems(spec.data),
         *_tokenizer_problems(spec),
         *_place_problems(spec),
         *_batch_problems(spec),
@@ -125,15 +125,15 @@ def _head_problems(model: ModelSpec) -> Iterator[Problem]:
         )
 
 
-def _source_problems(sources: list[SourceSpec]) -> Iterator[Problem]:
-    if not sources:
+def _source_problems(data: DataSpec) -> Iterator[Problem]:
+    if not data.sources:
         yield _wrong("data.sources", "is empty.", "Name at least one file or folder by its path.")
-    counts = Counter(source.name for source in sources if source.name is not None)
-    for index, source in enumerate(sources):
+    counts = Counter(source.name for _, source in data.inputs if source.name is not None)
+    for field, source in data.inputs:
         if source.name is not None and counts[source.name] > 1:
             counts[source.name] = 0
             yield _wrong(
-                f"data.sources[{index}].name",
+                f"{field}.name",
                 f"is {source.name!r}, and so is another source's.",
                 "Give every source a unique name.",
             )
@@ -142,7 +142,7 @@ def _source_problems(sources: list[SourceSpec]) -> Iterator[Problem]:
 def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if spec.data.tokenizer != "none":
         return
-    if spec.framework != "nanogpt" or any(one.format != "tokens" for one in spec.data.sources):
+    if spec.framework != "nanogpt" or spec.data.formats - {"tokens"}:
         yield _wrong(
             "data.tokenizer",
             "is none, which is for nanogpt on sources of format tokens alone.",
@@ -152,13 +152,13 @@ def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
     """Problems of sources on the host."""
-    for index, source in enumerate(spec.data.sources):
+    for field, source in spec.data.inputs:
         if not source.path.startswith(ON_BOX):
             continue
         path = source.path.removeprefix(ON_BOX)
         if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
             yield _wrong(
-                f"data.sources[{index}].path",
+                f"{field}.path",
                 f"is {source.path!r}, which is not a plain absolute path of the host.",
                 "Give it as host:/folder or host:/folder/file, without `..` or a slash at its end.",
             )
@@ -220,8 +220,9 @@ def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
     metric = spec.checkpoint.metric
     known = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
-    if len(spec.data.sources) > 1:
-        known += [f"val_loss/{source.name}" for source in spec.data.sources if source.name]
+    evaluated = spec.data.validation or spec.data.sources
+    if len(evaluated) > 1:
+        known += [f"val_loss/{source.name}" for source in evaluated if source.name]
     if metric not in known:
         yield _wrong("checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(known)}.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from trainmaster.plan.spec.annotations import (
@@ -18,6 +19,12 @@ from trainmaster.plan.spec.places import lands, only
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf")
 _PREFERENCES = "preferences are for trl's dpo, kto and reward"
+_VALIDATION = lands(
+    nanogpt="prepare",
+    litgpt="prepare",
+    hf="prepare, eval_dataset",
+    trl="eval_dataset",
+)
 
 
 class SourceSpec(Section):
@@ -82,6 +89,44 @@ class SourceSpec(Section):
     )
 
 
+class ValidationSpec(Section):
+    """Files that are evaluated and never trained on."""
+
+    name: Name | None = setting(
+        None,
+        "What metrics call it. Null takes the file's or folder's name.",
+        changes="never",
+        lands=lands(
+            nanogpt="shard names, val_loss/<name>",
+            litgpt="shard names, val_loss/<name>",
+            hf="shard names, val_loss/<name>",
+            trl="val_loss/<name>",
+        ),
+    )
+    path: FilePath = setting(
+        ...,
+        "A file or folder, as in data.sources; what the sources read, too, is refused.",
+        changes="never",
+        lands=_VALIDATION,
+    )
+    format: Literal["text", "jsonl", "parquet", "arrow", "hf", "tokens", "preference"] = setting(
+        "text",
+        "How to read it, as in data.sources; of a saved DatasetDict, its validation or test.",
+        changes="never",
+        lands=lands(
+            nanogpt=only("prepare", *TEXTS, lacks=_PREFERENCES),
+            litgpt=only("prepare, InstructionRows", *TEXTS, lacks=_PREFERENCES),
+            hf=only("prepare", *TEXTS, lacks=_PREFERENCES),
+            trl=only(
+                "datasets.load_dataset",
+                *ROWS,
+                "preference",
+                lacks="TRL reads rows, and makes tokens of them itself",
+            ),
+        ),
+    )
+
+
 class DataSpec(Section):
     """What is read, and how it becomes sequences."""
 
@@ -96,6 +141,14 @@ class DataSpec(Section):
             trl="datasets.load_dataset",
             script="{data} in the command",
         ),
+    )
+    validation: list[ValidationSpec] = setting(
+        [],
+        "Files of one's own for val_loss, the mean over them, prepared as the sources are. Without "
+        "any, a twentieth of each source is held out: of texts the end, of rows every twentieth, "
+        "of ready tokens the files named as validation (val.bin).",
+        changes="never",
+        lands=_VALIDATION,
     )
     tokenizer: Text = setting(
         "auto",
@@ -146,3 +199,16 @@ class DataSpec(Section):
             ),
         ),
     )
+
+    @property
+    def inputs(self) -> Iterator[tuple[str, SourceSpec | ValidationSpec]]:
+        """Whatever is read, each with its field."""
+        for index, source in enumerate(self.sources):
+            yield f"data.sources[{index}]", source
+        for index, held_out in enumerate(self.validation):
+            yield f"data.validation[{index}]", held_out
+
+    @property
+    def formats(self) -> set[str]:
+        """The formats of whatever is read."""
+        return {one.format for _, one in self.inputs}

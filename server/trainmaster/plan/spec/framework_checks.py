@@ -80,8 +80,8 @@ def _adapter_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _format_problems(spec: TrainingSpec) -> Iterator[Problem]:
     method = spec.resolved_method
-    for index, source in enumerate(spec.data.sources):
-        field = f"data.sources[{index}].format"
+    for place, source in spec.data.inputs:
+        field = f"{place}.format"
         if source.format == "preference" and method not in _FROM_PREFERENCES:
             fix = "Set method to dpo, kto or reward, or format to jsonl."
             yield _wrong(field, f"is preference, which {method} does not learn from.", fix)

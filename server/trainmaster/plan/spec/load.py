@@ -91,7 +91,7 @@ def _unreadable(path: Path, problem: str) -> SpecError:
 
 def _name_sources(document: dict[str, Any], folder: Path) -> None:
     """Gives sources without a name their file's or folder's, numbered where that is taken."""
-    sources = _mappings(document.get("data"), "sources")
+    sources = _inputs(document)
     taken = {str(source["name"]) for source in sources if source.get("name") is not None}
     for source in sources:
         path = source.get("path")
@@ -107,7 +107,7 @@ def _name_sources(document: dict[str, Any], folder: Path) -> None:
 
 
 def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
-    for source in _mappings(document.get("data"), "sources"):
+    for source in _inputs(document):
         if not str(source.get("path")).startswith(ON_BOX):
             _make_absolute(source, "path", folder)
     model = document.get("model")
@@ -146,6 +146,11 @@ def _absolute(path: str, folder: Path) -> Path:
 def _expanded(path: str) -> Path:
     # Only one's own home: a name that no user has would raise.
     return Path(path).expanduser() if path.startswith("~/") else Path(path)
+
+
+def _inputs(document: dict[str, Any]) -> list[dict[str, Any]]:
+    data = document.get("data")
+    return [*_mappings(data, "sources"), *_mappings(data, "validation")]
 
 
 def _mappings(section: Any, key: str) -> list[dict[str, Any]]:

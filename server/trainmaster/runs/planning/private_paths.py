@@ -31,7 +31,7 @@ def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:
 def named_paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     """The fields of a spec that name files or folders to be read, with their values."""
     given: list[tuple[str, object]] = [
-        *((f"data.sources.{one.name}.path", one.path) for one in spec.data.sources),
+        *((f"{field}.path", one.path) for field, one in spec.data.inputs),
         ("model.path", spec.model.path),
         ("data.tokenizer", spec.data.tokenizer),
         ("method_args.reward_file", spec.method_args.get("reward_file")),

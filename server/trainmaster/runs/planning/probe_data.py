@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path, PurePosixPath
 
 from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.inputs.held_out import trained_on
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.inputs.source_check import check_source
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
-from trainmaster.plan.spec import SourceSpec, TrainingSpec
+from trainmaster.plan.facts import SourceFacts
+from trainmaster.plan.spec import SourceSpec, TrainingSpec, ValidationSpec
 
 
 async def probe_data(
@@ -44,7 +47,7 @@ def _list_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
     """The listings of the sources on this machine, by the source's name."""
     return {
         _name(source.name, source.path): check_source(_asked(spec, source))
-        for source in spec.data.sources
+        for _, source in spec.data.inputs
         if everything or not source.path.startswith(ON_BOX)
     }
 
@@ -52,7 +55,7 @@ def _list_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
 async def _list_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing]:
     asked = {
         _name(source.name, source.path): _asked(spec, source)
-        for source in spec.data.sources
+        for _, source in spec.data.inputs
         if source.path.startswith(ON_BOX)
     }
     if not asked:
@@ -62,7 +65,7 @@ async def _list_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
     return dict(zip(asked, listed, strict=True))
 
 
-def _asked(spec: TrainingSpec, source: SourceSpec) -> AskedSource:
+def _asked(spec: TrainingSpec, source: SourceSpec | ValidationSpec) -> AskedSource:
     kind = rows_of(spec.framework, spec.resolved_method)
     stated = "format" in source.model_fields_set
     return AskedSource(source.path.removeprefix(ON_BOX), source.format, kind, stated)
@@ -75,10 +78,11 @@ def _facts(
     tokenizer: TokenizerFacts | None,
 ) -> CorpusFacts:
     sources, sent_as = [], {}
-    for source in spec.data.sources:
+    for _, source in spec.data.inputs:
         name = _name(source.name, source.path)
         found = listed[name]
-        sources.append(Source(name, source.path, found.files, source.format))
+        held_out = isinstance(source, ValidationSpec)
+        sources.append(Source(name, source.path, found.files, source.format, held_out))
         if name in sent:
             file_name = PurePosixPath(source.path).name
             sent_as[name] = name if found.is_folder else f"{name}/{file_name}"
@@ -91,7 +95,45 @@ def _facts(
     )
     checks = {name: _checked(one) for name, one in listed.items()}
     checked = tuple(one.model_copy(update=checks[one.name]) for one in facts.sources)
-    return facts.model_copy(update={"sources": checked})
+    is_local = spec.host in HERE
+    return facts.model_copy(update={"sources": tuple(_compared(checked, listed, is_local))})
+
+
+def _compared(
+    sources: tuple[SourceFacts, ...], listed: Mapping[str, Listing], is_local: bool
+) -> Iterator[SourceFacts]:
+    """With what of the validation files is trained on: by content here, by path on the host, where
+    the preparation compares them once more."""
+    for source in sources:
+        if not source.held_out:
+            yield source
+            continue
+        is_here = is_local or not source.path.startswith(ON_BOX)
+        others = [
+            one.name
+            for one in sources
+            if not one.held_out and is_here == (is_local or not one.path.startswith(ON_BOX))
+        ]
+        training = chain.from_iterable(_paths(listed[name]) for name in others)
+        own = _paths(listed[source.name])
+        if is_here:
+            found = _trained_on(training, own)
+        else:
+            both = set(training).intersection(own)
+            found = f"{min(both)} is trained on, too" if both else None
+        yield source.model_copy(update={"trained_on": found})
+
+
+def _trained_on(training: Iterator[Path], held_out: list[Path]) -> str | None:
+    try:
+        return trained_on(training, held_out)
+    except OSError:
+        return None  # the source's own problem says so, or the preparation will
+
+
+def _paths(found: Listing) -> list[Path]:
+    root = Path(found.path)
+    return [root / file.name if found.is_folder else root for file in found.files]
 
 
 def _checked(found: Listing) -> dict[str, str | int | None]:
@@ -100,6 +142,7 @@ def _checked(found: Listing) -> dict[str, str | int | None]:
         "problem": found.problem,
         "malformed": found.malformed,
         "examples": found.examples,
+        "beside": found.beside,
         **tokens,
     }
 

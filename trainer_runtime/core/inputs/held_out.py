@@ -1,0 +1,29 @@
+"""Finds validation files that a training reads, too: their loss would say nothing."""
+
+from __future__ import annotations
+
+import filecmp
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None:
+    """What is wrong with the first validation file that is one of the training's, or a copy of one.
+
+    Files of one size are compared until they differ.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    by_size: dict[int, list[Path]] = {}
+    for path in held_out:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    if not by_size:
+        return None
+    for path in training:
+        for other in by_size.get(path.stat().st_size, ()):
+            if path.samefile(other):
+                return f"{other} is trained on, too"
+            if filecmp.cmp(path, other, shallow=False):
+                return f"{other} is a copy of {path}, which is trained on"
+    return None
