@@ -72,7 +72,7 @@ def settle(request: EnvironmentConfig, box: Box) -> dict[str, Any]:
         EnvironmentUnusableError: there is none, and none can be built.
         EnvironmentUnavailableError: none can be built just now.
     """
-    ours = list(request.packages) or _lines(box.folder / REQUIREMENTS, needed=False)
+    ours = required_lines(request, box.folder)
     own = _lines(box.folder / OWN_REQUIREMENTS, needed=True) if request.requirements else []
     search = _Search(request, box)
     # Ours asks for a PyTorch that trains, which one that computes does, whichever it is; and what
@@ -98,6 +98,11 @@ def settle(request: EnvironmentConfig, box: Box) -> dict[str, Any]:
     if request.is_fixed or not search.found:
         raise EnvironmentUnusableError(_nothing_works(search))
     return _fresh(ours, own, search)
+
+
+def required_lines(request: EnvironmentConfig, folder: Path) -> list[str]:
+    """What the training needs, by the plan; `folder`: the run's."""
+    return list(request.packages) or _lines(folder / REQUIREMENTS, needed=False)
 
 
 def _lines(path: Path, *, needed: bool) -> list[str]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
+from trainer_runtime.box.containers.container import Container
 from trainer_runtime.box.processes.commands import follow
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.records import dataclass
@@ -38,10 +39,20 @@ class InputUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPython:
-    """`variables`: what its processes see."""
+    """`variables`: what its processes see. `container`: where it is, if not on the host itself."""
 
     python: str
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    container: Container | None = None
+
+    def command(
+        self, words: Sequence[str], more: Mapping[str, str]
+    ) -> tuple[list[str], Mapping[str, str]]:
+        """The command line and the environment that run the interpreter with `words`, and with
+        `more` variables unless it has its own of that name."""
+        if self.container is None:
+            return [self.python, *words], {**more, **self.variables}
+        return self.container.command([self.python, *words], more), os.environ
 
     def run(self, module: str, request: Mapping[str, object], report: Report) -> None:
         """Carry out a request by `python -m trainer_runtime.train.data.<module>`.
@@ -52,15 +63,15 @@ class TrainingPython:
             InputUnusableError: the module says that it can't be.
             InputUnavailableError: it ended otherwise than well.
         """
-        with tempfile.TemporaryDirectory(prefix="trainmaster-") as folder:
+        # A container sees the run's folder, and not the host's folder for temporary files.
+        place = None if self.container is None else Path.cwd()
+        with tempfile.TemporaryDirectory(prefix=".trainmaster-", dir=place) as folder:
             file = Path(folder, "request.json")
             file.write_text(json.dumps(request))
+            words = ["-m", f"trainer_runtime.train.data.{module}", str(file)]
+            command, environment = self.command(words, _QUIET)
             ended = follow(
-                [self.python, "-m", f"trainer_runtime.train.data.{module}", str(file)],
-                report,
-                label=_LABEL,
-                folder=Path.cwd(),
-                environment={**_QUIET, **self.variables},
+                command, report, label=_LABEL, folder=Path.cwd(), environment=environment
             )
         if ended.code == ExitCode.UNUSABLE:
             raise InputUnusableError(ended.last_words)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_runtime.box.files.resolved_environment import trainer_environment
+from trainer_runtime.box.environment.training_python import TrainingPython
 from trainer_runtime.box.processes.commands import Report, follow
-from trainer_runtime.box.processes.hold import marked
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.protocol.lines import ExitCode
@@ -23,10 +22,12 @@ class NotAdoptedYetError(Exception):
     """Something stood in the way that may be gone later, such as a full disk."""
 
 
-def take_over(config: RunConfig, path: Path, run: Path, report: Report) -> None:
+def take_over(
+    config: RunConfig, path: Path, run: Path, python: TrainingPython, report: Report
+) -> None:
     """Bring the checkpoint that the config's `adopt` names among the run's, unless it is there.
 
-    `path`: the config's. It is read and written by the interpreter that is to train.
+    `path`: the config's. It is read and written by `python`, the interpreter that is to train.
 
     Raises:
         NotAdoptedError: it is not what it was when the run was made, or can't be read.
@@ -34,15 +35,8 @@ def take_over(config: RunConfig, path: Path, run: Path, report: Report) -> None:
     """
     if not _is_due(config, run):
         return
-    python, environment = trainer_environment(path.with_name("environment.json"), config)
-    variables = {**environment, **config.env, **marked(config)}
-    ended = follow(
-        [python, "-m", _TAKES_OVER, str(path)],
-        report,
-        label=_LABEL,
-        folder=run,
-        environment=variables,
-    )
+    command, environment = python.command(["-m", _TAKES_OVER, str(path)], {})
+    ended = follow(command, report, label=_LABEL, folder=run, environment=environment)
     if ended.code == ExitCode.UNUSABLE:
         raise NotAdoptedError(ended.last_words)
     if ended.code != 0:

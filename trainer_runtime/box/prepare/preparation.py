@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trainer_runtime.box.environment.environment import Box, settle
+from trainer_runtime.box.containers.container import Container, Image
+from trainer_runtime.box.environment.environment import Box, required_lines, settle
+from trainer_runtime.box.environment.image import ImageRequest, find_image, settle_image
 from trainer_runtime.box.environment.installers import (
     EnvironmentUnavailableError,
     EnvironmentUnusableError,
@@ -34,11 +36,12 @@ from trainer_runtime.box.prepare.sources import DataUnusableError, await_listed
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_wheels
 from trainer_runtime.box.processes.commands import Report, follow
 from trainer_runtime.box.processes.hold import marked
-from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config import EnvironmentConfig, RunConfig
 from trainer_runtime.core.files.corpus import ROWS, SHARDS
 from trainer_runtime.core.protocol.lines import ExitCode
 
 SETUP = "setup.sh"
+ENVIRONMENT = "environment.json"
 _LOCK = ".preparation.lock"
 _RETRY = 1
 _UNUSABLE = (
@@ -63,11 +66,11 @@ def main(config_path: str, *, data_only: bool = False) -> int:
         with _alone(Path.cwd() / _LOCK):
             if not data_only:
                 _register(Path.cwd(), config)
-                _prepare_environment(config, path.with_name("environment.json"), _say)
-            python = _python(config, None if data_only else path.with_name("environment.json"))
+                _prepare_environment(config, path, _say)
+            python = _python(config, None if data_only else path)
             settle_inputs(config, _say, python)
             place_code(config, Path.cwd(), _say)
-            adopt_checkpoint.take_over(config, path, Path.cwd(), _say)
+            adopt_checkpoint.take_over(config, path, Path.cwd(), python, _say)
             ready = _prepare_data(config, python)
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
@@ -79,12 +82,21 @@ def main(config_path: str, *, data_only: bool = False) -> int:
     return 0
 
 
-def _python(config: RunConfig, record: Path | None) -> TrainingPython:
-    """The interpreter that `record` settled, ours where nothing is settled for a trainer."""
-    if record is None:
+def _python(config: RunConfig, path: Path | None) -> TrainingPython:
+    """The interpreter that was settled for the config at `path`, ours where none is for a
+    trainer."""
+    if path is None:
         return TrainingPython(sys.executable)
+    record = path.with_name(ENVIRONMENT)
+    image = Image.find(record)
     python, environment = trainer_environment(record, config)
-    return TrainingPython(python, {**environment, **config.env, **marked(config)})
+    variables = {**environment, **config.env, **marked(config)}
+    container = None if image is None else _container(image, config, path)
+    return TrainingPython(python, variables, container)
+
+
+def _container(image: Image, config: RunConfig, path: Path) -> Container:
+    return Container(image, Path.cwd(), config, path, marked(config))
 
 
 def _prepare_data(config: RunConfig, python: TrainingPython) -> str:
@@ -132,12 +144,16 @@ def _register(folder: Path, config: RunConfig) -> None:
         cache_roots.register(Path(config.data.cache_dir), folder.parent)
 
 
-def _prepare_environment(config: RunConfig, record: Path, report: Report) -> None:
-    """Write `record`, the interpreter that is to train and what its environment needs."""
-    request = config.environment
+def _prepare_environment(config: RunConfig, path: Path, report: Report) -> None:
+    """Write `environment.json` beside the config: the interpreter that is to train and what its
+    environment needs."""
+    request, record = config.environment, path.with_name(ENVIRONMENT)
     if request is None or (config.attempt.is_recorded and _is_settled(record)):
         return
     folder = Path.cwd()
+    if config.compute.is_contained:
+        _prepare_image(config, request, path, report)
+        return
     variables = {**os.environ, **config.env, **marked(config)}
     if request.setup:
         _run_setup(folder, variables, report)
@@ -160,10 +176,25 @@ def _prepare_environment(config: RunConfig, record: Path, report: Report) -> Non
     report(f"environment: ready, {settled['python']} ({settled['how']})")
 
 
+def _prepare_image(
+    config: RunConfig, request: EnvironmentConfig, path: Path, report: Report
+) -> None:
+    folder = Path.cwd()
+    image = find_image(config.compute.image or "", folder, report)
+    lines = required_lines(request, folder)
+    cache = Path(config.data.cache_dir)
+    asked = ImageRequest(_container(image, config, path), lines, cache, report)
+    settled = settle_image(asked)
+    write_json(path.with_name(ENVIRONMENT), {**settled, "variables": {}})
+    report(f"environment: ready, {settled['python']} ({settled['how']})")
+
+
 def _is_settled(record: Path) -> bool:
     """Whether an earlier preparation of the same attempt came as far as this."""
     settled = read_json(record)
-    return settled is not None and os.access(str(settled.get("python")), os.X_OK)
+    if settled is None:
+        return False
+    return "container" in settled or os.access(str(settled.get("python")), os.X_OK)
 
 
 def _run_setup(folder: Path, variables: Mapping[str, str], report: Report) -> None:

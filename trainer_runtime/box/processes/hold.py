@@ -6,7 +6,8 @@ straight into the opened log, so that hold may be killed without a byte lost; on
 a pump between them, since a terminal needs one.
 
 The run's trainer lock is taken here and inherited by the trainer: whatever the supervisors believe,
-a second trainer of the same run can't start while any process of the first one lives.
+a second trainer of the same run can't start while any process of the first one lives. A trainer in
+a container (contained.py) shares it instead.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.containers.container import Container, Image
 from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.files.resolved_environment import OPENMP, trainer_environment
 from trainer_runtime.box.files.secret_file import SecretsMissingError, secret_environment
+from trainer_runtime.box.processes import contained
 from trainer_runtime.box.processes.identity import identify
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import DecodingError
@@ -79,17 +82,22 @@ def hold(run_dir: Path, number: int) -> int:
     try:
         config = RunConfig.parse(attempt.config.read_bytes(), str(attempt.config))
         launch = _Launch(run, attempt, number, config, log, lock)
-        if config.pty:
+        code: int | None
+        image = Image.find(attempt.environment) if config.compute.is_contained else None
+        if image is not None:
+            code = _run_in_container(launch, image)
+        elif config.pty:
             code = _run_with_terminal(launch)
         else:
             code = _spawn(launch, stdin=subprocess.DEVNULL, output=log).wait()
     except (SecretsMissingError, DecodingError) as error:
         os.write(log, f"{error}\n".encode())
         code = ExitCode.UNUSABLE
-    except OSError as error:
+    except (OSError, contained.NotStartedError) as error:
         os.write(log, f"The trainer could not be started: {error}\n".encode())
         code = _NOT_STARTED
-    outcome = {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
+    signalled = code is not None and code < 0
+    outcome = {"code": None if signalled else code, "signal": -code if code and signalled else None}
     _record(attempt.exit, {**outcome, "t": time.time()})
     return 0
 
@@ -142,6 +150,20 @@ def _spawn(launch: _Launch, *, stdin: int, output: int) -> subprocess.Popen[byte
     identities = {"hold": _identity(os.getpid()), "trainer": _identity(trainer.pid)}
     write_json(attempt.process, identities)
     return trainer
+
+
+def _run_in_container(launch: _Launch, image: Image) -> int | None:
+    name, value = marker(launch.run.run_id, launch.number).split("=", 1)
+    folder = launch.run.root.resolve()
+    relative_config = launch.attempt.config.relative_to(launch.run.root)
+    container = Container(image, folder, launch.config, relative_config, {name: value})
+    log = launch.attempt.train_log.relative_to(launch.run.root)
+
+    def note(pid: int) -> None:
+        identities = {"hold": _identity(os.getpid()), "trainer": _identity(pid)}
+        write_json(launch.attempt.process, identities)
+
+    return contained.train(container, launch.number, log, launch.lock, note)
 
 
 def _run_with_terminal(launch: _Launch) -> int:

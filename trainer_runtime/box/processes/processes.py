@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Literal, Protocol
 
+from trainer_runtime.box.containers.container import Image, container_name
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
@@ -66,6 +67,8 @@ class BoxProcesses:
         self._preparation: tuple[int, subprocess.Popen[bytes]] | None = None
         self._hold: tuple[int, subprocess.Popen[bytes]] | None = None
         self._asked_to_end: set[ProcessIdentity] = set()
+        self._removal: subprocess.Popen[bytes] | None = None
+        self._removed: set[int] = set()
 
     def prepare(self, attempt: int) -> None:
         if self._preparation is not None and self._preparation[0] == attempt:
@@ -138,6 +141,31 @@ class BoxProcesses:
         doomed.update(carriers(marker(self._run.run_id, attempt)))
         for process in doomed:
             send(process, signal.SIGKILL)
+        self._end_container(attempt)
+
+    def _end_container(self, attempt: int) -> None:
+        """Have the engine end the attempt's container as well: what rewrote its environment is
+        no carrier of the marker. Where hold is gone, nobody else would remove it."""
+        if self._removal is not None and self._removal.poll() is None:
+            return
+        folder = self._run.attempt(attempt)
+        image = Image.find(folder.environment)
+        identities = read_json(folder.process)
+        if image is None or identities is None or attempt in self._removed:
+            return
+        hold = identities.get("hold")
+        held = isinstance(hold, dict) and is_alive(ProcessIdentity.from_dict(hold))
+        name = container_name(self._run.run_id, attempt)
+        words = ("kill", name) if held else ("rm", "--force", name)
+        if not held:
+            self._removed.add(attempt)
+        self._removal = subprocess.Popen(
+            [image.engine.program, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _preparing(self, attempt: int) -> subprocess.Popen[bytes] | None:
         """The attempt's preparation, as long as it runs."""

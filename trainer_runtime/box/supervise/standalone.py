@@ -31,6 +31,11 @@ from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGUSR2)
 _EVENTS = Path("events.jsonl")
+_IN_AN_IMAGE = (
+    "compute.launcher is docker: `trainmaster launch` trains in the image. By hand, start a "
+    "container of it with this folder and the cache mounted, and run `PYTHON=python3 sh train.sh` "
+    "there."
+)
 _READ_EVERY_S = 2.0
 # Of a signal that ends a process, as shells report it.
 _SIGNALLED = 128
@@ -53,6 +58,8 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
     if lock is None:
         sys.exit("A trainer of this run is running already.")
     config = RunConfig.parse(config_path.read_bytes())
+    if config.compute.is_contained and not this_python:
+        sys.exit(_IN_AN_IMAGE)
     threads = config.compute.threads
     ours = OPENMP if threads is None else {**OPENMP, "OMP_NUM_THREADS": str(threads)}
     for name, value in ours.items():

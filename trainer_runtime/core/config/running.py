@@ -9,7 +9,7 @@ from trainer_runtime.core.records import dataclass
 @dataclass(frozen=True, slots=True)
 class ComputeConfig:
     """`processes` is the number of ranks, over all `nodes` alike, `strategy` how they share the
-    model."""
+    model. `launcher` docker: in a container of `image`, with `shm_size` of shared memory."""
 
     device: str = "cpu"
     gpus: int | None = None
@@ -20,6 +20,9 @@ class ComputeConfig:
     nodes: int = 1
     activation_checkpointing: bool = False
     gpu_memory_gib: float | None = None
+    launcher: str = "process"
+    image: str | None = None
+    shm_size: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> ComputeConfig:
@@ -34,7 +37,14 @@ class ComputeConfig:
             nodes=fields.integer("nodes", 1) or 1,
             activation_checkpointing=bool(recompute),
             gpu_memory_gib=fields.find_number("gpu_memory_gib"),
+            launcher=fields.text("launcher", "process"),
+            image=fields.find_text("image"),
+            shm_size=fields.find_text("shm_size"),
         )
+
+    @property
+    def is_contained(self) -> bool:
+        return self.launcher == "docker"
 
 
 @dataclass(frozen=True, slots=True)

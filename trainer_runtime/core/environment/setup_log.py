@@ -13,6 +13,7 @@ from trainer_runtime.core.records import dataclass
 _STEPS = {
     "setup": "setup script",
     "modules": "modules",
+    "image": "image",
     "venv": "environment",
     "pip": "packages",
     "uv": "packages",
@@ -31,6 +32,7 @@ FIRST_STEP = "environment"
 STEPS = (
     "setup script",
     "modules",
+    "image",
     "environment",
     "packages",
     "wheels",
