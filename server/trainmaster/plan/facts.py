@@ -78,7 +78,8 @@ class HostFacts(Facts):
     None, and `cache_free_gib` the free space of its disk if that is another one.
     `measured_at` is Unix time in seconds. `c_compiler` and `venv_available` (whether the
     interpreter can create environments and install into them) are None if not probed; `pip` is its
-    version of pip, `uv` the path of uv. `packages` are the versions of the frameworks' packages,
+    version of pip, `uv` the path of uv. `engines`: the container engines on the search path, None
+    if not probed. `packages` are the versions of the frameworks' packages,
     None if not probed. `wheels`: the folder of the spec's wheels once they were sent.
     `usd_per_hour` and `lease_end_t` (Unix time of the lease's end) are set for rented instances.
     """
@@ -105,6 +106,7 @@ class HostFacts(Facts):
     cache_free_gib: float | None = None
     cache_writable: bool = True
     c_compiler: bool | None = None
+    engines: tuple[str, ...] | None = None
     usd_per_hour: float | None = None
     lease_end_t: float | None = None
     measured_at: float | None = None

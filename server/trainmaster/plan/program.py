@@ -6,6 +6,7 @@ from typing import Any
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.config import CONFIG_VERSION
+from trainmaster.plan.decisions.container import choose_image, is_contained
 from trainmaster.plan.decisions.environment import choose_environment, may_install
 from trainmaster.plan.decisions.length import choose_longest_runtime_s
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
@@ -48,6 +49,7 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
         "gpu": spec.compute.gpu,
         "processes": target.processes,
         "threads": None,
+        **_container(spec),
     }
     config["env"] = _variables(spec, target, facts, ledger)
     environment = _environment(spec, facts, target, ledger)
@@ -168,11 +170,21 @@ def _script(
     }
 
 
+def _container(spec: TrainingSpec) -> dict[str, Any]:
+    compute = spec.compute
+    if not is_contained(spec):
+        return {}
+    return {"launcher": "docker", "image": compute.image, "shm_size": compute.shm_size}
+
+
 def _environment(
     spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger
 ) -> dict[str, Any] | None:
     """What the host prepares for the program; None where that is taken as it is."""
     given = spec.environment
+    if is_contained(spec):
+        choose_image(spec, facts, ledger)
+        return None
     if not isinstance(given, EnvironmentSpec) or not may_install(spec):
         if given == "auto":
             reason = "What the program needs is not known: the host's own packages are used."

@@ -153,6 +153,7 @@ CODES: dict[str, Code] = {
     "ENVIRONMENT_MISMATCH": Code(
         "The existing environment has other package versions than required."
     ),
+    "CONTAINER_ENGINE_MISSING": Code("The host has no Docker or Podman to run a container."),
     "SUPERVISOR_DID_NOT_START": Code("The run's supervisor was started but did not respond."),
     "CONDITION_INVALID": Code("The condition of an alert doesn't parse, or has an unknown name."),
     "DESTINATION_UNKNOWN": Code("The settings have no destination of this name."),

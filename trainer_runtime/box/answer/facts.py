@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.containers.engine import installed
 from trainer_runtime.box.environment.interpreter_facts import facts
 from trainer_runtime.core.frameworks.packages import MODULES
 
@@ -41,6 +42,7 @@ def examine(root: Path, cache: Path | None = None) -> dict[str, Any]:
         "python_version": platform.python_version(),
         "torch": _torch(gpus),
         **_installed(),
+        "engines": installed(os.environ),
         "root_writable": os.access(existing, os.W_OK | os.X_OK) and existing.is_dir(),
         "c_compiler": any(shutil.which(name) for name in ("cc", "gcc", "clang")),
         "measured_at": time.time(),

@@ -113,7 +113,7 @@ class Container:
             *("--network", "host", "--pid", "host", *_user(engine)),
             *("--shm-size", f"{_bytes(compute.shm_size)}b"),
             *("--security-opt", "label=disable", "--no-healthcheck"),
-            *("--stop-timeout", str(_STOPPED_AFTER_S), *_limits()),
+            *("--stop-timeout", str(_STOPPED_AFTER_S), *_limits(engine)),
             *(_gpus(engine) if compute.device == "cuda" else ()),
             *_volumes(self.config, self.run),
             *("--workdir", str(self.run)),
@@ -161,11 +161,18 @@ def _user(engine: Engine) -> tuple[str, ...]:
     return ("--userns", "host", "--user", f"{os.getuid()}:{os.getgid()}")
 
 
-def _limits() -> Iterator[str]:
-    """The supervisor's own limits: engines would raise them, which not every account may."""
-    for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
-        soft, hard = resource.getrlimit(number)
-        yield from ("--ulimit", f"{name}={soft}:{hard}")
+def _limits(engine: Engine) -> Iterator[str]:
+    """The supervisor's own limits: Podman would raise them, which not every account may.
+
+    It lowers its own limit of processes to the largest pid, and nothing that it starts has more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield from ("--ulimit", f"nofile={soft}:{hard}")
+    if engine.kind == "podman":
+        pids = int(Path("/proc/sys/kernel/pid_max").read_text())
+        own = resource.getrlimit(resource.RLIMIT_NPROC)
+        soft, hard = (pids if one == resource.RLIM_INFINITY else min(one, pids) for one in own)
+        yield from ("--ulimit", f"nproc={soft}:{hard}")
 
 
 def _gpus(engine: Engine) -> tuple[str, ...]:

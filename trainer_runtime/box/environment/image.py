@@ -38,7 +38,7 @@ from trainer_runtime.box.environment.installers import (
 from trainer_runtime.box.environment.interpreters import OLDEST_PYTHON, driver
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.processes.commands import Ended, Report, ask, follow
-from trainer_runtime.core.decoding import Fields, decode_fields
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, Fields, decode_fields, decode_value
 from trainer_runtime.core.environment.requirements import release_of, unsatisfied
 from trainer_runtime.core.records import dataclass
 
@@ -55,6 +55,10 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+# Whether a program of the image was not found, or is no program, in the runtimes' words.
+_NO_PROGRAM = re.compile(
+    r"executable file|no such file or directory|is a directory|exec format error", re.IGNORECASE
+)
 _NVIDIA = re.compile(r"nvidia|capabilities: \[\[gpu\]\]|CDI device", re.IGNORECASE)
 _NVIDIA_REMEDY = (
     "install the NVIDIA Container Toolkit on the host; for Podman also run "
@@ -139,8 +143,11 @@ def settle_image(request: ImageRequest) -> dict[str, Any]:
             f"that has it, or build one: `FROM {name}` and `RUN {found.python} -m pip install "
             f"{' '.join(_quoted(line) for line in missing)}`"
         )
-    torch = _torch(replace(request, container=container))
-    request.report(f"environment: {found.python} of {name}, PyTorch {torch}")
+    # What a program of the user's needs is its own affair.
+    has_torch = container.config.script is None
+    torch = _torch(replace(request, container=container)) if has_torch else None
+    if torch is not None:
+        request.report(f"environment: {found.python} of {name}, PyTorch {torch}")
     return {
         "python": found.python,
         "how": f"image {name}",
@@ -151,9 +158,13 @@ def settle_image(request: ImageRequest) -> dict[str, Any]:
 
 
 def _inspected(engine: Engine, name: str) -> Fields | None:
-    answer = ask_engine(engine.program, "image", "inspect", "--format", "{{json .}}", name)
-    if answer.code == 0:
-        return decode_fields(answer.output, "image inspect")
+    # Without a template, in which Docker and Podman name the fields differently.
+    answer = ask_engine(engine.program, "image", "inspect", name)
+    if answer.code != 0:
+        return None
+    found = decode_value(answer.output, "image inspect", max_bytes=MAX_DOCUMENT_BYTES)
+    if isinstance(found, list) and found and isinstance(found[0], dict):
+        return Fields(found[0], "image inspect")
     return None
 
 
@@ -204,7 +215,7 @@ def _python_facts(request: ImageRequest) -> Fields:
             f"a container of {engine.kind} does not see the run's folder {request.container.run} "
             f"({text}); the engine has to run on the host itself"
         )
-    if ended.code in (126, 127) or "executable file" in text:
+    if _NO_PROGRAM.search(text):
         raise EnvironmentUnusableError(
             f"compute.image {name} has no Python: it needs `python3` (3.10 or newer) and PyTorch; "
             "name an image that has both, such as one of pytorch/pytorch"

@@ -36,7 +36,7 @@ from trainer_runtime.box.prepare.sources import DataUnusableError, await_listed
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_wheels
 from trainer_runtime.box.processes.commands import Report, follow
 from trainer_runtime.box.processes.hold import marked
-from trainer_runtime.core.config import EnvironmentConfig, RunConfig
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import ROWS, SHARDS
 from trainer_runtime.core.protocol.lines import ExitCode
 
@@ -148,12 +148,14 @@ def _prepare_environment(config: RunConfig, path: Path, report: Report) -> None:
     """Write `environment.json` beside the config: the interpreter that is to train and what its
     environment needs."""
     request, record = config.environment, path.with_name(ENVIRONMENT)
-    if request is None or (config.attempt.is_recorded and _is_settled(record)):
+    if config.attempt.is_recorded and _is_settled(record):
+        return
+    if config.compute.is_contained:
+        _prepare_image(config, path, report)
+        return
+    if request is None:
         return
     folder = Path.cwd()
-    if config.compute.is_contained:
-        _prepare_image(config, request, path, report)
-        return
     variables = {**os.environ, **config.env, **marked(config)}
     if request.setup:
         _run_setup(folder, variables, report)
@@ -176,12 +178,10 @@ def _prepare_environment(config: RunConfig, path: Path, report: Report) -> None:
     report(f"environment: ready, {settled['python']} ({settled['how']})")
 
 
-def _prepare_image(
-    config: RunConfig, request: EnvironmentConfig, path: Path, report: Report
-) -> None:
-    folder = Path.cwd()
+def _prepare_image(config: RunConfig, path: Path, report: Report) -> None:
+    folder, request = Path.cwd(), config.environment
     image = find_image(config.compute.image or "", folder, report)
-    lines = required_lines(request, folder)
+    lines = [] if request is None else required_lines(request, folder)
     cache = Path(config.data.cache_dir)
     asked = ImageRequest(_container(image, config, path), lines, cache, report)
     settled = settle_image(asked)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.box.containers.container import (
@@ -29,6 +31,7 @@ from trainer_runtime.core.protocol.text import shown
 
 _ENGINE_BACK_WITHIN_S = 120.0
 _POLL_S = 1.0
+_SHORT_POLL_S = 0.05
 _STATE = "{{.State.Status}} {{.State.ExitCode}}"
 _ENDED = ("exited", "stopped", "dead")
 _SIGNALLED = 128
@@ -61,7 +64,8 @@ def train(
     process = _process(engine, name)
     if process is not None:
         note(process.pid)
-    code = _wait(engine, name, process)
+        _await_end(process)
+    code = _exit_code(engine, name)
     if code != 0:
         _keep_last_words(engine, name, container.run / log)
     ask_engine(engine.program, "rm", "--force", name)
@@ -101,28 +105,36 @@ def _process(engine: Engine, name: str) -> ProcessIdentity | None:
     return identify(pid) if pid else None
 
 
-def _wait(engine: Engine, name: str, process: ProcessIdentity | None) -> int | None:
-    """The exit code, once the container has ended, whatever the engine's daemon goes through."""
-    deadline: float | None = None
+def _await_end(process: ProcessIdentity) -> None:
+    """Wait until the process is gone: it is there or not, whatever becomes of the engine."""
+    poll = select.poll()
+    descriptor = -1
+    with suppress(OSError):  # kernels before 5.3 have none: then it is polled
+        descriptor = os.pidfd_open(process.pid)
+        poll.register(descriptor, select.POLLIN)
+    try:
+        while is_alive(process):
+            poll.poll(_POLL_S * 1000 if descriptor < 0 else None)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _exit_code(engine: Engine, name: str) -> int | None:
+    """The exit code as the engine has it, once the container has ended."""
+    unknown_since_s: float | None = None
+    wait_s = _SHORT_POLL_S
     while True:
-        waited = subprocess.run(
-            [engine.program, "wait", name],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        said = waited.stdout.decode(errors="replace").split()
-        if waited.returncode == 0 and said and said[-1].isdecimal():
-            return _outcome(int(said[-1]))
-        state = inspect_container(engine, name, _STATE).output.split()
+        answer = inspect_container(engine, name, _STATE)
+        state = answer.output.split()
         if len(state) == 2 and state[0] in _ENDED and state[1].isdecimal():
             return _outcome(int(state[1]))
-        # Its process is there or not, whether or not the engine answers.
-        if process is None or not is_alive(process):
-            deadline = deadline or time.monotonic() + _ENGINE_BACK_WITHIN_S
-            if time.monotonic() > deadline or (not state and _answers(engine)):
-                return None
-        time.sleep(_POLL_S)
+        if answer.code != 0:
+            unknown_since_s = unknown_since_s or time.monotonic()
+            if _answers(engine) or time.monotonic() - unknown_since_s > _ENGINE_BACK_WITHIN_S:
+                return None  # somebody has removed it
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, _POLL_S)
 
 
 def _outcome(code: int) -> int:

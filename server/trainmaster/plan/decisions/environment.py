@@ -12,6 +12,7 @@ from trainer_runtime.core.environment.torch_builds import (
     SOURCE,
     torch_bound,
 )
+from trainmaster.plan.decisions.container import choose_image, facts_in_image, is_contained
 from trainmaster.plan.decisions.requirements import Mismatch, accepted, mismatches, requirements
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
@@ -32,6 +33,8 @@ _FRAMEWORK_GIB = {"nanogpt": 0.0, "litgpt": 0.3, "hf": 0.7, "trl": 0.7}
 def may_install(spec: TrainingSpec) -> bool:
     """Whether an environment may be built for the run; else one interpreter is taken as it is."""
     environment = spec.environment
+    if is_contained(spec):
+        return False
     if isinstance(environment, EnvironmentSpec):
         more = (environment.requirements, environment.wheels, environment.setup)
         return environment.python is None or any(more) or bool(environment.modules)
@@ -44,6 +47,8 @@ def facts_to_train_by(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> H
     A PyTorch that can't use the host's GPUs is one that will be replaced, unless the CPU is asked
     for; and where no PyTorch for them exists, they count as not there.
     """
+    if is_contained(spec):
+        return facts_in_image(facts)
     if not may_install(spec) or not facts.gpus or spec.compute.gpus == 0:
         return facts
     if facts.torch is not None and facts.torch.cuda_available:
@@ -80,7 +85,10 @@ def choose_environment(
         section["modules"] = list(given.modules or [])
         there = (given.wheels or "").removeprefix(f"{spec.host}:") or None
         section["wheels"] = facts.wheels if section["wheels_from"] is not None else there
-    _decide_torch(spec, facts, bound, ledger)
+    if is_contained(spec):
+        choose_image(spec, facts, ledger)
+    else:
+        _decide_torch(spec, facts, bound, ledger)
     return section
 
 
@@ -94,6 +102,8 @@ def choose_requirements(
             the framework needs.
     """
     pins = _pins(spec, strategy)
+    if is_contained(spec):
+        return (f"torch>={OLDEST_TORCH}", *accepted(pins))
     _check_packages(spec, facts, pins, ledger)
     _warn_of_no_digests(spec, pins, ledger)
     lines = accepted(pins) if _is_fixed(spec) else pins

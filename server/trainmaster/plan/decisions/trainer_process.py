@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmaster.plan.decisions.container import is_contained
 from trainmaster.plan.decisions.hardware import usable_cores
 from trainmaster.plan.decisions.memory import Sharing
 from trainmaster.plan.decisions.target import Target
@@ -46,6 +47,9 @@ def choose_compile(
     if target.device == "cpu":
         chosen = False
         reason = "On CPUs it gains up to a fifth, but equal runs may differ in their last bits."
+    elif is_contained(spec):
+        chosen = False
+        reason = "Not known whether the image has a C compiler, which torch.compile needs."
     elif facts.c_compiler is False and target.on_host:
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
     elif spec.resolved_method != "pretrain":

@@ -12,6 +12,7 @@ from trainer_runtime.core.alerts.condition import ConditionError, parse_conditio
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.spec.compute import EnvironmentSpec
+from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.data import DataSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.framework_checks import framework_problems
@@ -43,6 +44,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
             *_variable_problems(spec.env),
             *_secret_problems(spec),
             *_environment_problems(spec),
+            *container_problems(spec),
             *_label_problems(spec.labels),
             *_alert_problems(spec),
         ]
@@ -58,6 +60,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_variable_problems(spec.env),
         *_secret_problems(spec),
         *_environment_problems(spec),
+        *container_problems(spec),
         *_label_problems(spec.labels),
         *_alert_problems(spec),
         *framework_problems(spec),

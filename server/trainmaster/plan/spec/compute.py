@@ -126,19 +126,24 @@ class ComputeSpec(Section):
     )
     launcher: Literal["process", "docker", "slurm"] = setting(
         "process",
-        "The program that runs the trainer on the host.",
+        "What the trainer runs as on the host: a process, or a container of compute.image by "
+        "Docker or Podman, whichever is there.",
         changes="never",
-        lands=everywhere(only("hold", "process")),
+        lands=everywhere(only("hold", "process", "docker")),
     )
     image: Text | None = setting(
-        None, "Container image, for docker.", changes="never", lands=not_built()
+        None,
+        "The image to train in, for docker: with Python 3.10 or newer, PyTorch, and what the "
+        "framework needs. It is pulled where the host does not have it.",
+        changes="never",
+        lands=everywhere("preparation, docker run"),
     )
     shm_size: Size = setting(
         "16g",
-        "Shared memory of the container, for docker.",
+        "Maximum shared memory of the container, for docker: data loaders and NCCL use it.",
         changes="never",
         unit="size",
-        lands=not_built(),
+        lands=everywhere("docker run --shm-size"),
     )
     preemptible: bool = setting(
         False,

@@ -295,6 +295,8 @@ async def _probe_host(backend: Backend, spec: TrainingSpec, *, is_run: bool) -> 
     Where the spec names none it is the one that Trainmaster's own side runs on there, or `python3`
     where that alone has PyTorch.
     """
+    if spec.compute.launcher == "docker":
+        return await backend.facts(None)  # the image's interpreter trains
     given = given_python(spec)
     if given is not None and _is_made_first(spec):
         # It may not exist yet; the host checks it after modules and setup script.

@@ -70,6 +70,7 @@ class PreparationState(Answer):
         "starting",
         "setup script",
         "modules",
+        "image",
         "environment",
         "packages",
         "wheels",
