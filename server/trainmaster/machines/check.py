@@ -35,7 +35,7 @@ _OF_RUNTIME = frozenset(
     {
         *("python", "environments", "frameworks", "torch", "gpu", "tmux or screen", "logging out"),
         *("root", "root noexec", "cache", "cache noexec", "permissions"),
-        *("cores and memory", "/dev/shm"),
+        *("cores and memory", "/dev/shm", "containers"),
     }
 )
 _UNKNOWN = "another check"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from trainer_runtime.box.environment.training_python import TrainingPython
 from trainer_runtime.box.prepare.adopt_checkpoint import (
     NotAdoptedError,
     NotAdoptedYetError,
@@ -50,7 +51,9 @@ def taker(tmp_path: Path) -> Path:
 
 
 def called(run: Path, document: dict[str, Any]) -> bool:
-    take_over(RunConfig.parse(document), run / "attempts/1/config.json", run, lambda _line: None)
+    python = TrainingPython(str(run / "python"))
+    path = run / "attempts/1/config.json"
+    take_over(RunConfig.parse(document), path, run, python, lambda _line: None)
     return (run / "called").exists()
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.answer.check_engine import engine
 from trainer_runtime.box.answer.check_gpus import gpus, torch
 from trainer_runtime.box.answer.check_row import Row, State
 from trainer_runtime.box.environment.cgroup_limits import limits
@@ -61,6 +62,7 @@ def _checks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterato
     yield "cores and memory", _limits
     yield "/dev/shm", lambda: _shared_memory(Path("/dev/shm"))
     yield "logging out", _logging_out
+    yield "containers", engine
 
 
 def _independently(name: str, probe: Callable[[], Iterator[Row]]) -> Iterator[Row]:

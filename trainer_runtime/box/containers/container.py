@@ -152,13 +152,12 @@ def home(config: RunConfig) -> Path:
 
 
 def _user(engine: Engine) -> tuple[str, ...]:
-    """Inside as outside: files of the training belong to whom the supervisor runs as."""
-    if engine.kind == "podman":
-        same = ("--userns", "keep-id") if engine.rootless else ()
-        return (*same, "--user", f"{os.getuid()}:{os.getgid()}")
+    """Files of the training belong to whom the supervisor runs as, who is root in a container of
+    their own engine (to be themselves there takes subordinate ids, and a copy of the image)."""
     if engine.rootless:
         return ("--user", "0:0")
-    return ("--userns", "host", "--user", f"{os.getuid()}:{os.getgid()}")
+    same = ("--userns", "host") if engine.kind == "docker" else ()
+    return (*same, "--user", f"{os.getuid()}:{os.getgid()}")
 
 
 def _limits(engine: Engine) -> Iterator[str]:

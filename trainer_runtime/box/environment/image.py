@@ -107,8 +107,7 @@ def find_image(name: str, folder: Path, report: Report) -> Image:
             f"compute.image {name} is for {made_for} and the host is {machine}; name one that is "
             f"built for {machine}"
         )
-    digests = found.texts("RepoDigests")
-    image = Image(engine, name, found.text("Id"), "", digests[0] if digests else None)
+    image = Image(engine, name, found.text("Id"), "", _digest(name, found.texts("RepoDigests")))
     report(f"{LABEL}: {image.digest or image.id}")
     return image
 
@@ -168,6 +167,16 @@ def _inspected(engine: Engine, name: str) -> Fields | None:
     return None
 
 
+def _digest(name: str, digests: Sequence[str]) -> str | None:
+    """The digest by which the image's registry knows it; None of an image that has been in none.
+
+    An image may have come from several, and Docker leaves its own registry's name out.
+    """
+    repository = re.sub(r"(@|:[^/]*\Z).*", "", name).removeprefix("docker.io/")
+    known = [one for one in digests if one.partition("@")[0].endswith(repository)]
+    return min([*known, *digests], key=lambda one: one not in known, default=None)
+
+
 def _pull(engine: Engine, name: str, folder: Path, report: Report) -> str:
     """Pull an image; its full name."""
     full = _full_name(name)
@@ -206,7 +215,7 @@ def _python_facts(request: ImageRequest) -> Fields:
         ended = _ask(request, python, ["-m", _FACTS])
         if ended.code == 0:
             return decode_fields(ended.output.splitlines()[-1], "interpreter_facts")
-        if _NVIDIA.search(ended.last_words):
+        if not _NO_PROGRAM.search(ended.last_words):
             break
     name, engine = request.name, request.container.image.engine
     text = ended.last_words[:_PROBLEM_LENGTH]

@@ -1,0 +1,148 @@
+"""The command lines that start containers, and what a container sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.box import rootless_container
+from support.box.container_images import BARE, PYTHON, Podman
+from support.box.scripted_processes import CONFIG
+from support.runs.running_run import own_run_id
+
+import trainer_runtime
+from trainer_runtime.box.containers.container import Container, Image, unmountable
+from trainer_runtime.box.containers.engine import Engine
+from trainer_runtime.core.config import RunConfig
+
+DOCKER, PODMAN = Engine("docker", "/usr/bin/docker", "28"), Engine("podman", "/bin/podman", "5")
+SECRET = "HF_TOKEN"
+_NOBODY = 65534
+
+
+def document(folder: Path, **compute: object) -> dict[str, object]:
+    given = {"device": "cpu", "launcher": "docker", "image": BARE, "shm_size": "2g", **compute}
+    data = {
+        "sources": [{"name": "main", "path": str(folder / "read"), "format": "text"}],
+        "cache_dir": str(folder / "cache"),
+    }
+    return {**CONFIG, "run_id": own_run_id("boxed"), "compute": given, "data": data}
+
+
+def config(folder: Path, **compute: object) -> RunConfig:
+    return RunConfig.parse(document(folder, **compute))
+
+
+def container(engine: Engine, folder: Path, **compute: object) -> Container:
+    for name in ("read", "cache", "run"):
+        (folder / name).mkdir(exist_ok=True)
+    image = Image(engine, BARE, BARE, PYTHON)
+    marker = {"TRAINMASTER_ATTEMPT": "boxed/1"}
+    return Container(image, folder / "run", config(folder, **compute), Path("c.json"), marker)
+
+
+def values(words: list[str], option: str) -> list[str]:
+    return [words[at + 1] for at, word in enumerate(words) if word == option]
+
+
+def test_all_that_the_training_writes_and_reads_is_mounted_where_it_is(tmp_path: Path) -> None:
+    words = container(PODMAN, tmp_path).command(["python3"], {})
+    assert values(words, "--volume") == [
+        f"{tmp_path}/{name}:{tmp_path}/{name}:{mode}"
+        for name, mode in (("run", "rw"), ("cache", "rw"), ("read", "ro"))
+    ]
+    assert values(words, "--shm-size") == [f"{2 << 30}b"]
+    assert (values(words, "--network"), values(words, "--pid")) == (["host"], ["host"])
+    assert values(words, "--entrypoint") == [PYTHON]
+    assert not values(words, "--device") and "--gpus" not in words
+
+
+def test_gpus_come_as_the_engine_takes_them(tmp_path: Path) -> None:
+    gpu = {"device": "cuda", "gpus": 2}
+    words = container(PODMAN, tmp_path, **gpu).command(["python3"], {})
+    assert values(words, "--device") == ["nvidia.com/gpu=all"]
+    assert values(container(DOCKER, tmp_path, **gpu).command([], {}), "--gpus") == ["all"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "user"),
+    [
+        (PODMAN, f"{os.getuid()}:{os.getgid()}"),
+        (DOCKER, f"{os.getuid()}:{os.getgid()}"),
+        (replace(PODMAN, rootless=True), "0:0"),
+        (replace(DOCKER, rootless=True), "0:0"),
+    ],
+)
+def test_files_belong_to_whom_the_supervisor_runs_as(
+    engine: Engine, user: str, tmp_path: Path
+) -> None:
+    assert values(container(engine, tmp_path).command([], {}), "--user") == [user]
+
+
+def test_variables_of_the_host_come_without_their_values_and_few_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "NCCL_DEBUG", "LD_LIBRARY_PATH", SECRET):
+        monkeypatch.setenv(name, "user:password")
+    words = container(PODMAN, tmp_path).trainer_command(3, ["python3"], Path("train.log"))
+    given = {one.partition("=")[0]: one.partition("=")[2] for one in values(words, "--env")}
+    assert {"HTTPS_PROXY", "NCCL_DEBUG"} <= set(given)
+    assert not {"LD_LIBRARY_PATH", SECRET, "PATH"} & set(given)
+    assert "user:password" not in " ".join(words)
+    assert given["TRAINMASTER_ATTEMPT"] == "boxed/1"
+
+
+def test_a_path_with_a_colon_is_found_before_the_engine_misreads_it(tmp_path: Path) -> None:
+    assert unmountable(config(tmp_path), tmp_path / "run") is None
+    (tmp_path / "run:1").mkdir()
+    assert unmountable(config(tmp_path), tmp_path / "run:1") == str(tmp_path / "run:1")
+
+
+@pytest.fixture
+def rootless() -> Iterator[Podman]:
+    """The Podman of a user who has no subordinate ids."""
+    if os.geteuid() != 0:
+        pytest.skip("to become another user takes root")
+    folder = Path(tempfile.mkdtemp(prefix="tm-podman-"))
+    folder.chmod(0o755)
+    made = Podman(folder, _NOBODY, _NOBODY)
+    made.make(BARE)
+    yield made
+    made.end()
+    shutil.rmtree(folder)
+
+
+def test_a_container_of_an_ordinary_user_is_seen_and_ended_as_any_process(
+    rootless: Podman,
+) -> None:
+    run = rootless.folder / "run"
+    shutil.copytree(Path(trainer_runtime.__file__).parent, run / "trainer_runtime")
+    (run / "config.json").write_text(json.dumps(document(rootless.folder)))
+    for path in (run, rootless.folder):
+        os.chown(path, _NOBODY, _NOBODY)
+    done = subprocess.run(
+        [PYTHON, rootless_container.__file__, str(rootless.folder), BARE],
+        env={**os.environ, **rootless.environment, "PYTHONPATH": str(run)},
+        user=_NOBODY,
+        group=_NOBODY,
+        extra_groups=[],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == {
+        "rootless": True,
+        "owner": _NOBODY,
+        "same_pid": True,
+        "log": "inside\n",
+        "signalled": True,
+        "code": -15,
+        "left": [],
+    }
