@@ -306,3 +306,44 @@ def test_a_setup_script_may_bring_what_is_missing(
     spec = framework_spec("environment={python: /opt/py, setup: s.sh}")
     lines, _ = chosen(spec, with_packages(cpu_host, {}))
     assert "transformers>=4.56.2,<6" in lines  # the host checks after the script has run
+
+
+CONTAINED = "compute={launcher: docker, image: 'pytorch/pytorch:2.9.1', shm_size: 2g}"
+
+
+def test_a_container_trains_by_its_image_whatever_the_host_has(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = cpu_host.model_copy(update={"torch": None, "engines": ("podman",)})
+    planned = plan(make_spec(CONTAINED), host, text_corpus)
+    assert decided(planned)["environment.python"] == "python3 of pytorch/pytorch:2.9.1"
+    assert "environment.torch" not in decided(planned)
+    assert planned.requirements == ("torch>=2.3",)
+    compute = planned.config["compute"]
+    found = (compute["launcher"], compute["image"], compute["shm_size"])
+    assert found == ("docker", "pytorch/pytorch:2.9.1", "2g")
+    plain = plan(make_spec(), cpu_host, text_corpus)
+    assert planned.estimates.disk_gib == plain.estimates.disk_gib
+
+
+def test_a_gpu_is_planned_for_whose_pytorch_is_in_the_image(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = host_with_gpu(cpu_host, torch=CPU_TORCH, c_compiler=True)
+    planned = plan(make_spec(CONTAINED), host, text_corpus)
+    assert planned.config["compute"]["device"] == "cuda"
+    assert planned.config["compute"]["compile"] is False
+    assert not any("PyTorch" in warning for warning in planned.warnings)
+
+
+def test_a_container_on_a_host_without_an_engine_is_refused(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = cpu_host.model_copy(update={"engines": ()})
+    with pytest.raises(HostError, match="neither docker nor podman") as refused:
+        plan(make_spec(CONTAINED), host, text_corpus)
+    assert (refused.value.code, refused.value.field) == (
+        "CONTAINER_ENGINE_MISSING",
+        "compute.launcher",
+    )
+    assert "apt install podman" in refused.value.fix

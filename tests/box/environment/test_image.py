@@ -86,7 +86,7 @@ def test_an_image_without_pytorch_is_named_with_how_to_build_one(tmp_path: Path)
     assert f"`FROM {BARE}`" in found
 
 
-def test_an_engine_that_does_not_see_the_runs_folder_is_told_from_a_bad_image(
+def test_an_engine_that_does_not_see_the_runs_folder_is_named_rather_than_the_image(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "trainer_runtime").symlink_to(find_assets().runtime)  # as on an engine elsewhere

@@ -55,7 +55,7 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-# Whether a program of the image was not found, or is no program, in the runtimes' words.
+# Whether the image lacks a program, or has another file of its name, in the runtimes' words.
 _NO_PROGRAM = re.compile(
     r"executable file|no such file or directory|is a directory|exec format error", re.IGNORECASE
 )
@@ -84,14 +84,14 @@ def find_image(name: str, folder: Path, report: Report) -> Image:
     """The image of this name, pulled where the host does not have it; its Python is not known yet.
 
     Raises:
-        EnvironmentUnusableError: there is no engine, or the image can't be had.
+        EnvironmentUnusableError: no engine answers, or the image can't be had.
         EnvironmentUnavailableError: it can't be pulled just now.
     """
     try:
         engine = find_engine(os.environ)
     except NoEngineError as error:
         raise EnvironmentUnusableError(
-            f"compute.launcher is docker, and there is no container engine: {error}; {REMEDY}"
+            f"compute.launcher is docker, and no container engine answers: {error}; {REMEDY}"
         ) from None
     report(f"{LABEL}: {engine.label}, {name}")
     found = _inspected(engine, name)
