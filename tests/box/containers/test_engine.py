@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from support.box.container_images import Podman, docker_socket
-from support.runs.running_run import wait_until
 
 from trainer_runtime.box.answer.check_engine import engine
 from trainer_runtime.box.containers.engine import NoEngineError, find_engine
@@ -37,7 +36,6 @@ def test_dockers_program_before_podman_is_taken_for_podman(
     with docker_socket(podman) as address:
         monkeypatch.setenv("DOCKER_HOST", address)
         only_docker = path_with(tmp_path / "docker", "docker")
-        wait_until((podman.folder / "docker.sock").exists, "the service's socket")
         found = find_engine(only_docker)
         assert (found.kind, Path(found.program).name) == ("podman", "docker")
         both = path_with(tmp_path / "both", "docker", "podman")

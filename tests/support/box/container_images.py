@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.runs.running_run import wait_until
 
 _FOLDERS = ("usr", "proc", "sys", "dev", "tmp", "etc", "root", "run", "var")
 _LINKS = {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin"}
@@ -131,13 +132,15 @@ def podman(podman_folder: Podman, monkeypatch: pytest.MonkeyPatch) -> Podman:
 @contextmanager
 def docker_socket(podman: Podman) -> Iterator[str]:
     """Podman's service for Docker's program: the value of DOCKER_HOST."""
-    address = f"unix://{podman.folder}/docker.sock"
+    socket = podman.folder / "docker.sock"
+    address = f"unix://{socket}"
     service = subprocess.Popen(
         ["podman", "system", "service", "--time=0", address],
         env={**os.environ, **podman.environment},
         stderr=subprocess.DEVNULL,
     )
     try:
+        wait_until(socket.exists, "the service's socket")
         yield address
     finally:
         service.terminate()
