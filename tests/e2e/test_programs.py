@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -131,6 +132,34 @@ def test_an_end_before_the_last_step_is_not_complete(here: CommandLine, tmp_path
     here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
     status = here("status", run)
     assert (status["state"], status["step"], status["target_step"]) == ("failed", 40, 400)
+
+
+def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_failure(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "loop.py").write_text(
+        "import pathlib\n"
+        "for step in range(12):\n"
+        "    print('~~', step, '^', 4 - step / 10)\n"
+        "pathlib.Path('model.pt').write_bytes(b'weights')\n"
+    )
+    script = {
+        "path": str(tmp_path),
+        "command": ["python3", "loop.py"],
+        "checkpoints": {"path": "out/*.pt"},
+        "pattern": "it {step} L={loss}",
+    }
+    spec = {"name": "missed", "framework": "script", "script": script, "compute": {"gpus": 0}}
+    run = here("launch", json.dumps(spec))["run_id"]
+    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    found = {one["code"]: one for one in here("diagnose", run)["findings"]}
+    assert here("status", run)["state"] == "completed"
+    assert {code: one["severity"] for code, one in found.items()} == {
+        "checkpoints_unmatched": "warning",
+        "log_not_understood": "warning",
+    }
+    assert "written since the start: model.pt" in found["checkpoints_unmatched"]["evidence"]
+    assert "~~ 0 ^ 4.0" in found["log_not_understood"]["evidence"]
 
 
 def test_a_command_that_the_host_lacks_is_named(here: CommandLine, tmp_path: Path) -> None:

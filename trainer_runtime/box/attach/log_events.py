@@ -15,7 +15,7 @@ from typing import Any
 
 from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.box.files.layout import AttemptFolder
-from trainer_runtime.core.diagnosis.parse import LogParser, Parsed, Point
+from trainer_runtime.core.diagnosis.parse import Coverage, LogParser, Parsed, Point
 from trainer_runtime.core.diagnosis.parse.pattern import taught
 from trainer_runtime.core.diagnosis.parse.points import LogEvent
 from trainer_runtime.core.diagnosis.rank_aggregates import (
@@ -101,6 +101,19 @@ class LogEvents:
         """Report something about the log itself."""
         fields = {"what": what, "reason": reason}
         self._log.append(self._clock(), "decision", fields)
+
+    def decide(self, what: str, **fields: object) -> None:
+        """Report a decision with fields of its own."""
+        self._log.append(self._clock(), "decision", {"what": what, **fields})
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much was understood so far."""
+        return self._parser.coverage
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     def report(self, kind: str, fields: dict[str, Any], t: float | None = None) -> None:
         """Write an event that comes from elsewhere than the log."""

@@ -34,6 +34,7 @@ from trainer_runtime.box.script.command import command_of, program_of, python_of
 from trainer_runtime.box.script.reported import Report, Reports
 from trainer_runtime.box.script.saves import Outcome, Saves
 from trainer_runtime.box.script.step_times import StepTimes
+from trainer_runtime.box.script.unmatched import Unmatched
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.processes.parent_death import die_with_parent
@@ -96,6 +97,9 @@ class _Relay:
         self._steps = StepTimes(run, config.attempt.number)
         self._metrics: OrderedDict[str, dict[str, float]] = OrderedDict()
         self._saves: Saves | None = None
+        every = config.checkpoint.every
+        self._unmatched = Unmatched(script, self._base, self._events, every)
+        self._start_step = 0
         self._shown: subprocess.Popen[bytes] | None = None
         self._asked_s: float | None = None
         self._saved_since_asked = False
@@ -118,7 +122,7 @@ class _Relay:
                 python or python_of(program, variables),
             )
         beginning = self._begin()
-        self._step = beginning.step
+        self._step = self._start_step = beginning.step
         variables = variables_of(self._run, beginning, events, self._stop_file, python)
         words = command_of(self._run, self._config, self._script, beginning)
         child = _start([program, *words[1:]], self._base, variables, self._output())
@@ -187,6 +191,12 @@ class _Relay:
             outcome = self._saves.poll(self._steps.at, self._metrics)
             if outcome is not None:
                 self._take_outcome(outcome)
+        self._notice(ended=False)
+
+    def _notice(self, *, ended: bool) -> None:
+        steps = self._step - self._start_step
+        has_metrics = self._reporting or bool(self._metrics)
+        self._unmatched.poll(self._saves, steps, has_metrics=has_metrics, ended=ended)
 
     def _ask_to_stop(self, child: subprocess.Popen[bytes]) -> None:
         """Ask the program once, by a file and by its signal; who watches the file gets no signal,
@@ -267,6 +277,7 @@ class _Relay:
         self._events.finish()
         for outcome in self._seal_left():
             self._take_outcome(outcome)
+        self._notice(ended=code == 0)
         self._asked_s = time.monotonic() if signals.take() else self._asked_s
         if code == 0 and self._is_at_target():
             self._events.report("completed", {"step": self._step, **self._final()})

@@ -101,6 +101,15 @@ class Saves:
         return None
 
     @property
+    def pattern(self) -> str:
+        return self._saves.path
+
+    @property
+    def has_found(self) -> bool:
+        """Whether the pattern has matched anything, in this attempt or before."""
+        return bool(self._seen or self._sealed or self.matches())
+
+    @property
     def is_busy(self) -> bool:
         return self._child is not None
 

@@ -215,6 +215,27 @@ def test_an_overdue_checkpoint_is_reported(settings: Settings, overdue_at: int) 
     assert detectors.findings() == []
 
 
+def test_checkpoints_that_match_nothing_are_a_finding_until_one_is_saved() -> None:
+    detectors = Detectors(Settings(checkpoint_every_steps=10))
+    detectors.event("started", FIRST_T, 0, {})
+    t = stepping(detectors, 1, 15, FIRST_T)
+    files = {"pattern": "ckpts/*.pt", "files": ["out/a.pt", "out/\x1b[31mb.pt"]}
+    detectors.event("decision", t, 15, {"what": "checkpoints_unmatched", **files})
+    t = stepping(detectors, 16, 60, t)
+    (finding,) = detectors.findings()  # and not `checkpoint_overdue`, which it explains
+    assert (finding.code, finding.severity, finding.step) == (
+        "checkpoints_unmatched",
+        "warning",
+        15,
+    )
+    assert finding.evidence == (
+        "script.checkpoints.path is ckpts/*.pt",
+        "written since the start: out/a.pt out/b.pt",
+    )
+    detectors.event("checkpoint", t, 60, {"action": "saved"})
+    assert detectors.findings() == []
+
+
 def test_what_the_trainer_decided_itself_about_checkpoints_counts() -> None:
     detectors = Detectors(Settings(checkpoint_every_s=60.0))
     detectors.event("started", FIRST_T, 0, {})

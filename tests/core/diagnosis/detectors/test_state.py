@@ -211,6 +211,8 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "gpu_idle",
         "gpu_throttled",
         "checkpoint_overdue",
+        "checkpoints_unmatched",
+        "log_not_understood",
         "disk_filling",
         "memory_rising",
         "resume_mismatch",

@@ -48,7 +48,7 @@ class Checkpoints:
             over = (step - self.saved_step) / (_TIMES * every_steps)
         elif self.saves >= _LEARNT_FROM and self.longest_steps > 0:
             over = (step - self.saved_step) / (_TIMES_LEARNT * self.longest_steps)
-        if over > 1:
+        if over > 1 and context.ledger.get("checkpoints_unmatched") is None:
             self._report(context, step, over)
 
     def decided(self, every: int | str, seconds: float | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors import unmatched
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.detector_set import DetectorSet
 from trainer_runtime.core.protocol.duration import parse_duration
@@ -45,6 +46,7 @@ def _checkpoint(
     if action == "saved":
         detectors.pace.pause(step, detectors.stall.silent_s)
         detectors.checkpoints.saved(context, step)
+        unmatched.saved(context, step)
         if context.saves <= (context.settings.keeps_checkpoints or 0):
             detectors.disk.restart()  # checkpoints that are kept as planned aren't a trend
         detectors.resumed.note(context, step, detectors.spike.outlier.window)
@@ -61,6 +63,9 @@ def _warning(context: DetectorContext, detectors: DetectorSet, step: int, fields
 
 def _decision(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
     decided = Decided.of(fields)
+    if decided.what in (unmatched.CHECKPOINTS, unmatched.LOG):
+        unmatched.noticed(context, decided.what, step, fields)
+        return
     every = decided.value
     if decided.what != "checkpoint_every" or every is None:
         return

@@ -205,6 +205,35 @@ MESSAGES: Mapping[str, Message] = {
         ("{steps_since} steps and {hours_since} hours of work since step {saved_step}",),
         ("Check the log and the disk: a save may hang or fail.",),
     ),
+    "checkpoints_unmatched": Message(
+        "`script.checkpoints` matches nothing that the program has written: a crash would lose all "
+        "of its work.",
+        (
+            "script.checkpoints.path is {pattern}",
+            "written since the start: {files}",
+            "files like checkpoints, written since the start: {no_files}",
+        ),
+        (
+            "Launch again with a script.checkpoints.path that matches what it saves, as seen from "
+            "the program's folder.",
+        ),
+    ),
+    "log_not_understood": Message(
+        "The program's log gives no metrics, or its pattern matches no line: steps, losses and "
+        "hangs go unnoticed.",
+        (
+            "{lines} lines with numbers so far",
+            "script.pattern is {pattern}",
+            "{sample_1}",
+            "{sample_2}",
+            "{sample_3}",
+        ),
+        (
+            "Teach the shape of its lines by script.pattern (docs/logs.md); "
+            "`trainmaster fetch RUN 'attempts/*/train.log' FOLDER` and "
+            "`trainmaster metrics FILE --pattern LINE` try one.",
+        ),
+    ),
     "disk_filling": Message(
         "The disk is filling up.",
         (
