@@ -137,14 +137,16 @@ def test_an_end_before_the_last_step_is_not_complete(here: CommandLine, tmp_path
 def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_failure(
     here: CommandLine, tmp_path: Path
 ) -> None:
-    (tmp_path / "loop.py").write_text(
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "loop.py").write_text(
         "import pathlib\n"
         "for step in range(12):\n"
         "    print('~~', step, '^', 4 - step / 10)\n"
         "pathlib.Path('model.pt').write_bytes(b'weights')\n"
     )
     script = {
-        "path": str(tmp_path),
+        "path": str(program),
         "command": ["python3", "loop.py"],
         "checkpoints": {"path": "out/*.pt"},
         "pattern": "it {step} L={loss}",
@@ -160,6 +162,31 @@ def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_
     }
     assert "written since the start: model.pt" in found["checkpoints_unmatched"]["evidence"]
     assert "~~ 0 ^ 4.0" in found["log_not_understood"]["evidence"]
+
+
+def test_a_failed_run_is_compared_with_the_last_of_its_spec_that_completed(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    program = tmp_path / "program" / "loop.py"
+    program.parent.mkdir()
+    program.write_text("print('step 1 loss 2.5')\n")
+    script = {"path": str(program.parent), "command": ["python3", "loop.py"]}
+    given = {"name": "same", "framework": "script", "script": script, "compute": {"gpus": 0}}
+    ends = ("--until", "end", "--timeout", str(LONGEST_S))
+    good = here("launch", json.dumps(given))["run_id"]
+    here("wait", good, *ends)
+    program.write_text("raise SystemExit(3)\n")
+    changed = {**given, "env": {"MODE": "new"}, "recovery": {"on_crash": "stop"}}
+    bad = here("launch", json.dumps(changed))["run_id"]
+    here("wait", bad, *ends)
+    compared = here("diagnose", bad)["compared"]
+    assert compared["run_id"] == good
+    assert compared["differs"][0].startswith("code: sha256:")
+    assert sorted(compared["differs"][1:]) == [
+        "env.MODE: null -> new",
+        "recovery.on_crash: resume -> stop",
+    ]
+    assert "compared" not in here("diagnose", good)
 
 
 def test_a_command_that_the_host_lacks_is_named(here: CommandLine, tmp_path: Path) -> None:

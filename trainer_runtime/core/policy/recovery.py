@@ -10,6 +10,7 @@ from trainer_runtime.core.config import RecoveryConfig, RunConfig, Skip
 from trainer_runtime.core.policy.intervention import (
     DETERMINISTIC,
     DIVERGENCE,
+    INTERVENTIONS,
     OUT_OF_MEMORY,
     RULES,
     SESSION_OVER,
@@ -138,7 +139,9 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
         return Ending(EndReason.COMPLETED, f"step {progress.step} of {target}")
     if terminated_why is not None:
         saved = end.code == ExitCode.SAVED_ON_SIGTERM
-        return Ending(EndReason(terminated_why), "saved and ended" if saved else _how(end))
+        asked = terminated_why not in INTERVENTIONS and end.signal == _KILL and end.prepared
+        how = f"{_how(end)}: it did not end when it was asked to" if asked else _how(end)
+        return Ending(EndReason(terminated_why), "saved and ended" if saved else how)
     if end.lost is not None or end.rebooted:
         return _classify_lost(end)
     if end.code == ExitCode.UNUSABLE:
@@ -285,6 +288,7 @@ def backoff_s(spent: int) -> float:
     return 0.0 if spent <= 0 else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (spent - 1))
 
 
+_KILL = 9
 _FIXED = {
     EndReason.COMPLETED: Action.COMPLETE,
     EndReason.STOPPED: Action.STOP,

@@ -9,7 +9,12 @@ from trainmaster.cli.format import size, value
 from trainmaster.cli.views.metrics import drafted_words, understood
 from trainmaster.cli.views.views import Block, view
 from trainmaster.metrics.log_pattern import TEACH
-from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer, PatchAnswer
+from trainmaster.words.answers.diagnosis import (
+    ComparedRun,
+    DiagnosisAnswer,
+    FindingAnswer,
+    PatchAnswer,
+)
 
 
 @view.register
@@ -27,6 +32,8 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
         blocks.append(_nothing_found(answer))
     if answer.past is not None:
         blocks.append(f"Findings: {answer.past} (--all shows them).")
+    if answer.compared is not None:
+        blocks += _compared(answer.compared)
     if answer.omitted is not None:
         blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")
     if answer.read_bytes is not None:
@@ -36,6 +43,16 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     if answer.next_step is not None:
         blocks.append(f"Next: {answer.next_step}")
     return blocks
+
+
+def _compared(good: ComparedRun) -> Iterable[Block]:
+    if not good.differs:
+        yield f"Settings, data, code and host are those of {good.run_id}, which completed."
+        return
+    yield f"Unlike {good.run_id}, which completed:"
+    yield from (f"  {line}" for line in good.differs)
+    if good.omitted is not None:
+        yield f"  and {value(good.omitted)} more"
 
 
 def _read(answer: DiagnosisAnswer, read_bytes: int) -> Iterable[Block]:

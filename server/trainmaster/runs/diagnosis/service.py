@@ -11,6 +11,7 @@ from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.log_pattern import refuse_for_runs
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
+from trainmaster.runs.diagnosis.last_good import compared_with_last_good
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of
 from trainmaster.sync.refresh import refresh
@@ -51,7 +52,9 @@ async def diagnose(
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     refuse_for_runs(pattern)
     view = await refresh(workspace, run_or_file)
-    return diagnosis_of(view, everything=everything, cursor=cursor)
+    answer = diagnosis_of(view, everything=everything, cursor=cursor)
+    compared = compared_with_last_good(workspace, view)
+    return answer.model_copy(update={"compared": compared})
 
 
 def diagnosis_of(

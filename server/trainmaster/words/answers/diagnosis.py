@@ -48,6 +48,14 @@ class FindingAnswer(Answer):
     patches: list[PatchAnswer]
 
 
+class ComparedRun(Answer):
+    """The last completed run of the same spec; `differs`: field, value there, value here."""
+
+    run_id: str
+    differs: list[str]
+    omitted: int | None = None
+
+
 class DiagnosisAnswer(RecordedAnswer):
     """Findings of a run or a file; none where nothing is wrong.
 
@@ -64,6 +72,9 @@ class DiagnosisAnswer(RecordedAnswer):
     reason: str | None = Field(default=None, description="how it failed, without a finding")
     untrusted_detail: str | None = Field(default=None, description="the host's words on `reason`")
     evidence: list[str] | None = Field(default=None, description="the last lines of its log")
+    compared: ComparedRun | None = Field(
+        default=None, description="of a failed run: with the last that completed"
+    )
     omitted: int | None = Field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None
     read_share: float | None = Field(
