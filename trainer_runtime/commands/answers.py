@@ -14,6 +14,7 @@ from trainer_runtime.commands.command import (
     print_answer,
     run_folder,
 )
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.lines import ExitCode
 
 
@@ -55,6 +56,20 @@ def _input(options: Options) -> int:
     from trainer_runtime.box.answer.examine_input import examine_input
 
     return print_answer(examine_input(options.kind, options.name, options.revision))
+
+
+def _reach(options: Options) -> int:
+    from trainer_runtime.box.answer import reach
+
+    asked = decode_fields(sys.stdin.read(), "standard input")
+    if options.how == "addresses":
+        return print_answer(reach.addresses())
+    port, nonce = asked.integer("port"), asked.text("nonce")
+    within_s = asked.number("within_s")
+    if options.how == "listen":
+        return print_answer(reach.listen(port, nonce, asked.texts("nodes"), within_s))
+    name, candidates = asked.text("node"), asked.texts("addresses")
+    return print_answer(reach.connect(name, candidates, port, nonce, within_s))
 
 
 def _check(options: Options) -> int:
@@ -132,6 +147,11 @@ COMMANDS = {
             Argument.of("kind", choices=("model", "tokenizer", "cached")),
             Argument.of("name"),
         ),
+    ),
+    "reach": Command(
+        "whether this machine and others reach one another, as standard input asks",
+        _reach,
+        (Argument.of("how", choices=("addresses", "listen", "connect")),),
     ),
     "check": Command(
         "what stands between this machine and a training",

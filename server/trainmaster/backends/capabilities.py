@@ -175,6 +175,41 @@ class RunFiles(Capability):
         """Read every byte of every checkpoint."""
 
 
+class NodeProber(Capability):
+    """Takes part in trainings on several hosts."""
+
+    cannot = "take part in a training on several hosts"
+    instead = "List hosts that are reached over SSH, or name a single one."
+
+    @abstractmethod
+    async def clock(self) -> float:
+        """Its Unix time, in seconds."""
+
+    @abstractmethod
+    async def addresses(self) -> Sequence[str]:
+        """Its IPv4 addresses."""
+
+    @abstractmethod
+    async def listen(
+        self, port: int, nonce: str, nodes: Sequence[str], within_s: float
+    ) -> str | None:
+        """Wait for connections of these nodes; why the port can't be used, None where it can."""
+
+    @abstractmethod
+    async def connect(
+        self, node: str, addresses: Sequence[str], port: int, nonce: str, within_s: float
+    ) -> Mapping[str, object]:
+        """Connect to a node that listens; see `box.answer.reach.connect`."""
+
+    @abstractmethod
+    async def deliver_nodes(self, run_id: str, given: Mapping[str, Any]) -> None:
+        """Give a placed run what it has to know of its nodes, in a file of its owner's alone."""
+
+    @abstractmethod
+    async def nodes_secret(self, run_id: str) -> str | None:
+        """The secret that a placed run was given; None before."""
+
+
 class Inspector(Capability):
     """Samples the processes of a run."""
 

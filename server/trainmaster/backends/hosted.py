@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from trainer_runtime.core.decoding import MAX_RECORD_BYTES, decode_fields
+from trainer_runtime.core.processes.nodes import NODES
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -15,6 +17,7 @@ from trainmaster.backends.capabilities import (
     InputExaminer,
     InputReceiver,
     Inspector,
+    NodeProber,
     OutputReader,
     RunFiles,
     RunReceiver,
@@ -22,7 +25,7 @@ from trainmaster.backends.capabilities import (
     SupervisorFinder,
 )
 from trainmaster.backends.follower import Follower
-from trainmaster.backends.hosts import Host, corpus, foreign, run_files
+from trainmaster.backends.hosts import Host, corpus, foreign, reach, run_files
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.hosts.trees import OnTreeProgress, put_tree
@@ -51,6 +54,7 @@ class HostedBackend(
     InputExaminer,
     InputReceiver,
     Inspector,
+    NodeProber,
     OutputReader,
     RunFiles,
     RunReceiver,
@@ -218,6 +222,31 @@ class HostedBackend(
         arguments = [*options, "--", folder, str(attempt)]
         call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
         return await runtime_call(self._host, call, InspectionReport.from_fields)
+
+    async def clock(self) -> float:
+        return await reach.clock(self._host)
+
+    async def addresses(self) -> Sequence[str]:
+        return await reach.addresses(self._host)
+
+    async def listen(
+        self, port: int, nonce: str, nodes: Sequence[str], within_s: float
+    ) -> str | None:
+        asked = {"port": port, "nonce": nonce, "nodes": list(nodes), "within_s": within_s}
+        return await reach.listen(self._host, asked)
+
+    async def connect(
+        self, node: str, addresses: Sequence[str], port: int, nonce: str, within_s: float
+    ) -> Mapping[str, object]:
+        asked = {"port": port, "nonce": nonce, "node": node, "within_s": within_s}
+        return await reach.connect(self._host, {**asked, "addresses": list(addresses)})
+
+    async def deliver_nodes(self, run_id: str, given: Mapping[str, Any]) -> None:
+        await self._put_json(run_id, NODES, given, mode=0o600)
+
+    async def nodes_secret(self, run_id: str) -> str | None:
+        text = await self._host.read(f"{await self.folder(run_id)}/{NODES}", 0, MAX_RECORD_BYTES)
+        return decode_fields(text, NODES).find_text("secret") if text else None
 
     async def examine_source(
         self, kind: str, target: str, begin: str, pattern: str | None = None

@@ -121,6 +121,7 @@ def _of_frameworks(
 ) -> dict[str, Any]:
     """Further fields of the config of every framework except nanogpt."""
     compute = {
+        "nodes": decided.target.nodes,
         "processes": decided.target.processes,
         "activation_checkpointing": decided.fitted.sharing.recompute,
     }

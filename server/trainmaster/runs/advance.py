@@ -18,6 +18,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
+from trainmaster.runs.nodes import place_nodes, start_members
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run
@@ -128,8 +129,9 @@ async def _place(due: _Due) -> str | None:
     from trainmaster.runs.rerender import bundle_of  # once in a run's life, and heavy
 
     bundle = bundle_of(due.run)
-    files = {**bundle.files, "desired.json": json.dumps(due.desired.to_dict()).encode()}
-    await due.backend.place(due.run.run_id, files, bundle.executable)
+    desired = {"desired.json": json.dumps(due.desired.to_dict()).encode()}
+    await due.backend.place(due.run.run_id, {**bundle.files, **desired}, bundle.executable)
+    await place_nodes(due.workspace, due.run, bundle, desired)
     due.workspace.control.set_placed(due.run, time.time())
     return "placed"
 
@@ -152,13 +154,15 @@ async def _deliver_alerts(due: _Due) -> str | None:
 
 async def _start_supervisor(due: _Due) -> str | None:
     view = due.view
-    if not (due.acted or due.thorough or _is_silent(view)):
+    if not (due.acted or due.thorough or _is_silent(view) or "lost" in view.record.nodes.values()):
         return None
     if view.record.closed and not view.request_pending:
         return None
+    started = await start_members(due.workspace, view, thorough=due.acted or due.thorough)
+    said = f"started the members on {', '.join(started)}" if started else None
     if not due.acted and due.supervised is not None and await due.supervised.has(due.run.run_id):
-        return None
-    return "started the supervisor" if await due.backend.start(due.run.run_id) else None
+        return said
+    return "started the supervisor" if await due.backend.start(due.run.run_id) else said
 
 
 async def _begin_transfers(due: _Due) -> str | None:

@@ -11,6 +11,7 @@ from trainmaster.alerts.send import begin_sending
 from trainmaster.runs.advance import fire_alerts
 from trainmaster.runs.attach import detach
 from trainmaster.runs.maintain import until_closed
+from trainmaster.runs.nodes import remove_from_members
 from trainmaster.store import secret_values
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_step
 from trainmaster.sync.refresh import refresh
@@ -57,6 +58,7 @@ async def clean(
     if not dry_run:
         await _until_read(workspace, view.run.run_id)
         freed = await backend.remove(view.run.run_id, removed if kept else ["."])
+        freed += await remove_from_members(workspace, view.run)
         workspace.control.set_cleaned(view.run.run_id)
         secret_values.forget(workspace.home, view.run.run_id)
     return CleanAnswer(

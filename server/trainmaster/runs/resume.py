@@ -23,6 +23,7 @@ from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_pat
 from trainmaster.runs.launch import launched
 from trainmaster.runs.maintain import deliver
 from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
+from trainmaster.runs.nodes import refuse_several_hosts
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.planning.spec_policy import Beyond
@@ -189,6 +190,7 @@ async def _on_target_host(
         if not view.record.awaits_choice(view.now):
             refuse_unless_ended(view)
         return view, await allow_resume(workspace, view, target, asked)
+    refuse_several_hosts(view.run, "migrated")
     allowed = await allow_resume(workspace, view, target, asked)
     await migrate(
         workspace,

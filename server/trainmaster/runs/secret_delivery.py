@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
+from trainmaster.runs.nodes import deliver_secrets_to_members
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
@@ -28,6 +29,7 @@ async def deliver_secrets(workspace: Workspace, run: Run, desired: Desired) -> N
         values = secret_values.kept(workspace.home, run.run_id, names)
         backend = workspace.backend(run.host)
         await backend.deliver_secrets(run.run_id, desired.generation, values)
+        await deliver_secrets_to_members(workspace, run, desired.generation, values)
 
 
 def forget_secrets(workspace: Workspace, view: RunView) -> bool:

@@ -85,6 +85,7 @@ def status_of(view: RunView) -> StatusAnswer:
         resumes_at=resumes_at(view),
         session=_session_row(view),
         host=view.run.host,
+        nodes=dict(record.nodes) or None,
         as_of=None if age is None else round(time.time() - age, 3),
         unreachable=view.unreachable,
         pending=None if view.delivered else True,

@@ -87,6 +87,8 @@ CODES: dict[str, Code] = {
     "DOES_NOT_FIT": Code("The training needs more memory than the machine has."),
     "DISK_TOO_SMALL": Code("Checkpoints and data shards need more space than the disk has."),
     "GPU_NOT_FOUND": Code("The spec requests a GPU that the machine does not have."),
+    "NODES_DIFFER": Code("The hosts of one training have different GPUs, versions or clocks."),
+    "NODES_UNREACHABLE": Code("The hosts of one training can't connect to one another."),
     "BAD_ARGUMENT": Code("An argument of a command or tool can't be used as given."),
     "AGENT_CONFIG_UNREADABLE": Code("The configuration of an agent's program can't be changed."),
     "CURSOR_INVALID": Code("The cursor was not issued by Trainmaster for this run."),

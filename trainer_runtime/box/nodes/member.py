@@ -149,6 +149,7 @@ class Member:
         if order.stage == "leave":
             self._end_attempt()
             self._left_s = self._left_s or time.monotonic()
+            self._run.secrets.unlink(missing_ok=True)
             return
         self._left_s = None
         known = self._order

@@ -177,7 +177,8 @@ def on_nodes(run: RunFolder, attempt: int, end: Exit) -> Exit:
     lost, node, rank = found.find_text("lost"), found.find_text("node"), found.find_integer("rank")
     if lost is not None:
         silent = spoken_duration(found.number("silent_s", 0.0))
-        return replace(end, lost=lost, where=f"not heard of for {silent}")
+        # Whatever its ranks ended by since, node 0 did that itself.
+        return replace(end, code=None, signal=None, lost=lost, where=f"not heard of for {silent}")
     return replace(end, where=f"node {node}" if rank is None else f"rank {rank} on node {node}")
 
 

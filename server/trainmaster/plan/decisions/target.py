@@ -22,7 +22,8 @@ _CPU_SHARE = 0.9
 class Target:
     """What computes. `name` is `cpu` or the GPU's; `gpu` its row of the table, None if unknown.
 
-    `gpus` of them work together, one for each of the `processes`; each has `memory_gib`.
+    `gpus` of them work together on each of `nodes` machines, one for each of the `processes`, of
+    which all nodes together have that many; each has `memory_gib`.
     `indexes` are the host's numbers for them. `on_host` is false for what is only planned for.
     """
 
@@ -35,6 +36,12 @@ class Target:
     on_host: bool = True
     gpus: int = 0
     processes: int = 1
+    nodes: int = 1
+
+    @property
+    def node_processes(self) -> int:
+        """How many processes each node has."""
+        return self.processes // self.nodes
 
 
 def choose_target(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
@@ -59,7 +66,8 @@ def choose_target(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Targe
         target = _host_gpus(spec, facts, wanted)
     else:
         target = _best_device(spec, facts, ledger)
-    return _with_precision(spec, _with_processes(spec, target, ledger), facts, ledger)
+    target = _with_nodes(spec, _with_processes(spec, target, ledger), ledger)
+    return _with_precision(spec, target, facts, ledger)
 
 
 def _with_processes(spec: TrainingSpec, target: Target, ledger: Ledger) -> Target:
@@ -77,6 +85,17 @@ def _with_processes(spec: TrainingSpec, target: Target, ledger: Ledger) -> Targe
         return replace(target, processes=target.gpus)
     processes = wanted if isinstance(wanted, int) else 1
     return replace(target, processes=processes, memory_gib=target.memory_gib / processes)
+
+
+def _with_nodes(spec: TrainingSpec, target: Target, ledger: Ledger) -> Target:
+    """The same target on each of the spec's hosts."""
+    nodes = 1 + len(spec.other_hosts)
+    if nodes == 1:
+        return target
+    processes = nodes * target.processes
+    reason = f"{target.processes} on each of {nodes} hosts."
+    ledger.decide("compute.processes", processes, reason)
+    return replace(target, processes=processes, nodes=nodes)
 
 
 def _best_device(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:

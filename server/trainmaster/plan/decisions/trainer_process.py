@@ -20,13 +20,13 @@ def choose_threads(spec: TrainingSpec, facts: HostFacts, target: Target, ledger:
     if isinstance(spec.compute.threads, int):
         return spec.compute.threads
     cores = usable_cores(facts)
-    threads = max(1, cores // target.processes)
+    threads = max(1, cores // target.node_processes)
     reason = f"The host grants {facts.cores:g} cores; more threads are much slower."
-    if target.processes > 1:
-        reason = f"The host grants {facts.cores:g} cores to {target.processes} processes."
-        if target.processes > cores:
+    if target.node_processes > 1:
+        reason = f"The host grants {facts.cores:g} cores to {target.node_processes} processes."
+        if target.node_processes > cores:
             ledger.warn(
-                f"{target.processes} processes on {facts.cores:g} cores compete: they make "
+                f"{target.node_processes} processes on {facts.cores:g} cores compete: they make "
                 "the training slower, not faster."
             )
     ledger.decide("compute.threads", threads, reason)

@@ -23,6 +23,8 @@ from trainmaster.words.secret_names import ACCEPTED, is_operators, name_problem
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
+# Places that are no machine among several.
+_NO_NODES = ("local", "debug", "kaggle")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
 _BEST_BY = ("auto", "val_loss", "val_perplexity")
 # Methods whose loss has no perplexity, with their further metrics.
@@ -45,6 +47,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
             *_secret_problems(spec),
             *_environment_problems(spec),
             *container_problems(spec),
+            *_host_problems(spec),
             *_label_problems(spec.labels),
             *_alert_problems(spec),
         ]
@@ -295,6 +298,21 @@ def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
                 f"is {name!r}, which is not a module's name.",
                 "Give names such as cuda/12.4, without options.",
             )
+
+
+def _host_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if not spec.other_hosts:
+        return
+    hosts = [spec.host, *spec.other_hosts]
+    for index, name in enumerate(hosts):
+        if name in _NO_NODES:
+            yield _wrong(
+                "host",
+                f"names {name} among several hosts, which {name} can't be.",
+                "List hosts that `trainmaster hosts` shows, or give host a single name.",
+            )
+        elif name in hosts[:index]:
+            yield _wrong("host", f"names {name} twice.", "Name each host once.")
 
 
 def _label_problems(labels: Iterable[str]) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ from trainmaster.plan.spec.annotations import (
 )
 from trainmaster.plan.spec.places import everywhere, lands, not_built, only, such
 
-_SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
+SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
 _ALONE = ("auto", "single")
 _PLANNING = everywhere("planning")
 _PREPARATION = everywhere("preparation")
@@ -37,7 +37,7 @@ class ComputeSpec(Section):
         changes="never",
         unit="GPUs",
         lands=lands(
-            nanogpt=such("device", _one_or_none, "auto, 0 or 1", lacks=_SINGLE),
+            nanogpt=such("device", _one_or_none, "auto, 0 or 1", lacks=SINGLE),
             litgpt="devices",
             hf="ranks of the launcher, TrainingArguments.use_cpu",
             script="{gpus} in the command",
@@ -70,7 +70,7 @@ class ComputeSpec(Section):
         changes="never",
         unit="processes",
         lands=lands(
-            nanogpt=only("one process", "auto", 1, lacks=_SINGLE),
+            nanogpt=only("one process", "auto", 1, lacks=SINGLE),
             litgpt="devices",
             hf="accelerate_config.yaml: num_processes",
             script="{processes} in the command",
@@ -93,7 +93,7 @@ class ComputeSpec(Section):
         "them: fsdp for litgpt, zero2 and zero3 for hf and trl.",
         changes="resume",
         lands=lands(
-            nanogpt=only("one process", *_ALONE, lacks=_SINGLE),
+            nanogpt=only("one process", *_ALONE, lacks=SINGLE),
             litgpt=only(
                 "the wrapper's Fabric strategy",
                 *_ALONE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from trainmaster.plan.spec.annotations import Auto, Count, Name, Section, Seed, Text, setting
-from trainmaster.plan.spec.compute import ComputeSpec, EnvironmentSpec
+from trainmaster.plan.spec.compute import SINGLE, ComputeSpec, EnvironmentSpec
 from trainmaster.plan.spec.data import DataSpec
 from trainmaster.plan.spec.model import AdapterSpec, ModelSpec
 from trainmaster.plan.spec.phases import PhaseSpec
@@ -278,9 +278,21 @@ class TrainingSpec(Section):
     )
     host: Name = setting(
         "local",
-        "Where it runs: local, debug, a host's name, or kaggle.",
+        "Where it runs: local, debug, a host's name, or kaggle. A list such as [gpu1, gpu2] trains "
+        "on several hosts at once: the first has the supervisor, the rest are `other_hosts`.",
         changes="never",
         lands=everywhere("launch"),
+    )
+    other_hosts: list[Name] = setting(
+        [],
+        "Further hosts of the same training, as `host` given as a list says.",
+        changes="never",
+        lands=lands(
+            nanogpt=only("one machine", [], lacks=SINGLE),
+            litgpt="devices, num_nodes",
+            hf="torchrun",
+            script=only("one machine", []),
+        ),
     )
     limits: LimitsSpec = setting(
         LimitsSpec(), "Limits of the run.", changes="resume", lands=_SUPERVISOR

@@ -46,6 +46,7 @@ def load_spec(
         # Before, so that --set can address them; after, because --set may bring new ones.
         _name_sources(document, folder)
         document = apply_sets(document, sets)
+        _split_hosts(document)
         _name_sources(document, folder)
         _absolute_paths(document, folder)
     spec = validate(document)
@@ -104,6 +105,13 @@ def _name_sources(document: dict[str, Any], folder: Path) -> None:
             name, number = f"{base}-{number}", number + 1
         taken.add(name)
         source["name"] = name
+
+
+def _split_hosts(document: dict[str, Any]) -> None:
+    """`host: [a, b]` is host a with b among the other hosts."""
+    hosts = document.get("host")
+    if isinstance(hosts, list) and hosts and "other_hosts" not in document:
+        document["host"], document["other_hosts"] = hosts[0], hosts[1:]
 
 
 def _absolute_paths(document: dict[str, Any], folder: Path) -> None:

@@ -42,6 +42,7 @@ from trainmaster.runs.planning.private_paths import refuse_private_inputs
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
+from trainmaster.runs.planning.probe_nodes import probe_nodes
 from trainmaster.runs.planning.spec_policy import (
     NOTHING_BEYOND,
     Beyond,
@@ -178,7 +179,29 @@ async def plan_spec(
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
     if not is_run:
         made = made.model_copy(update={"warnings": [*made.warnings, _NOT_RUN]})
+    if loaded.other_hosts:
+        made = await _with_nodes(workspace, loaded, facts, made)
     return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer, beyond)
+
+
+async def _with_nodes(
+    workspace: Workspace, spec: TrainingSpec, facts: HostFacts, made: Plan
+) -> Plan:
+    """The plan with where its hosts reach one another."""
+    hosts = [spec.host, *spec.other_hosts]
+    enter_stage(f"connecting {' and '.join(hosts)}")
+    others = await asyncio.gather(
+        *(_probe_host(workspace.backend(host), spec, is_run=True) for host in spec.other_hosts)
+    )
+    found = await probe_nodes(workspace, hosts, [facts, *others])
+    meeting = f"They meet at {found.nodes[0].address}, port {found.port}, tried from each."
+    decision = Decision(field="host", value=", ".join(hosts), reason=meeting)
+    return made.model_copy(
+        update={
+            "config": {**made.config, "nodes": found.to_dict()},
+            "decisions": (*made.decisions, decision),
+        }
+    )
 
 
 def _planned_program(

@@ -164,11 +164,12 @@ def _checks(
 ) -> Iterator[Callable[[], object]]:
     policy, is_here = workspace.policy, has_host and spec.host in HERE
     if has_host:
-        yield partial(policy.check_host, spec.host, "host")
-        record = workspace.control.host(spec.host)
-        is_agents = record is not None and record.by_agent
-        for name in spec.secrets:
-            yield partial(policy.check_secret, name, spec.host, is_agents=is_agents)
+        for host in (spec.host, *spec.other_hosts):
+            yield partial(policy.check_host, host, "host")
+            record = workspace.control.host(host)
+            is_agents = record is not None and record.by_agent
+            for name in spec.secrets:
+                yield partial(policy.check_secret, name, host, is_agents=is_agents)
     for field, path in _places(spec):
         there, is_hosts = _place_of(spec, path)
         if is_hosts and not is_here:

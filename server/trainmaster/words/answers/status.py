@@ -134,6 +134,7 @@ class StatusAnswer(RecordedAnswer):
     resumes_at: str | None = Field(default=None, description="when the next quota starts, UTC")
     session: SessionRow | None = None
     host: str
+    nodes: dict[str, str] | None = None
     as_of: float | None = None
     heartbeat_age_s: float | None = None
     unreachable: str | None = Field(default=None, description=WHY_OLD)

@@ -1,0 +1,52 @@
+"""Calls by which hosts try to reach one another; see `trainer_runtime.box.answer.reach`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from trainer_runtime.core.decoding import Fields
+from trainmaster.backends.hosts.host import Host
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+
+_TIMEOUT_S = 45.0
+
+
+async def clock(host: Host) -> float:
+    """The host's Unix time, in seconds."""
+    return await runtime_call(host, _call(host, "addresses", {}), lambda answer: answer.time("t"))
+
+
+async def addresses(host: Host) -> Sequence[str]:
+    """The host's IPv4 addresses."""
+    call = _call(host, "addresses", {})
+    return await runtime_call(host, call, lambda answer: answer.texts("addresses"))
+
+
+async def listen(host: Host, asked: Mapping[str, object]) -> str | None:
+    """Wait for other nodes; why that can't be."""
+    call = _call(host, "listen", asked)
+    return await runtime_call(host, call, lambda answer: answer.find_text("problem"))
+
+
+async def connect(host: Host, asked: Mapping[str, object]) -> Mapping[str, object]:
+    """Connect to the first node; what came of it."""
+    return await runtime_call(host, _call(host, "connect", asked), _reached)
+
+
+def _reached(answer: Fields) -> Mapping[str, object]:
+    return {
+        "address": answer.find_text("address"),
+        "own": answer.find_text("own"),
+        "back": answer.find_text("back"),
+        "tried": answer.text_map("tried"),
+    }
+
+
+def _call(host: Host, how: str, asked: Mapping[str, object]) -> RuntimeCall:
+    failure = Failure(
+        f"{host.name} could not try its connections to other hosts",
+        f"`trainmaster hosts check {host.name}` finds the cause.",
+        code="NODES_UNREACHABLE",
+    )
+    return RuntimeCall("reach", [how], failure, _TIMEOUT_S, stdin=json.dumps(asked).encode())

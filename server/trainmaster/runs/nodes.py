@@ -1,0 +1,108 @@
+"""The further hosts of a run on several: placing it there, starting their members, removing it.
+
+The run's own host has the supervisor, and is the only one that is asked and followed.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
+from trainmaster.backends import NodeProber
+from trainmaster.plan.render import Bundle
+from trainmaster.store.run import Run
+from trainmaster.sync.last_pass import record_unreachable
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError, StateError
+
+_CONNECTED = "connected"
+
+
+async def place_nodes(
+    workspace: Workspace, run: Run, bundle: Bundle, desired: Mapping[str, bytes]
+) -> None:
+    """Place a run on its further hosts, and give each of all its hosts what it has to know; the
+    first host has the run's folder by now. May be repeated.
+
+    Raises:
+        HostError: a host refuses or can't be reached.
+    """
+    hosts = _hosts(run)
+    if not hosts:
+        return
+    first = str(hosts[0]["cache"])
+    for host in hosts[1:]:
+        config = moved(json.loads(bundle.files["config.json"]), first, str(host["cache"]))
+        files = {**bundle.files, **desired, "config.json": json.dumps(config, indent=2).encode()}
+        backend = workspace.backend(str(host["name"]))
+        await backend.place(run.run_id, files, bundle.executable)
+    probers = [NodeProber.of(workspace.backend(str(host["name"]))) for host in hosts]
+    secret = await probers[0].nodes_secret(run.run_id) or secrets.token_hex(32)
+    nodes = tuple(Node(str(host["name"]), str(host["address"])) for host in hosts)
+    for rank, prober in enumerate(probers):
+        given = NodesConfig(rank, int(run.document["nodes"]["port"]), secret, nodes)
+        await prober.deliver_nodes(run.run_id, given.to_dict())
+
+
+async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) -> list[str]:
+    """Make sure that the members of a run that has not ended are there; those that had to be started.
+
+    `thorough`: ask each host; otherwise only those of which the supervisor hears nothing. A host
+    that can't be reached keeps none of the others from starting.
+    """
+    started = []
+    for host in members_of(view.run):
+        if not thorough and view.record.nodes.get(host) == _CONNECTED:
+            continue
+        try:
+            if await workspace.backend(host).start(view.run.run_id):
+                started.append(host)
+        except HostError as error:
+            if not error.unanswered:
+                raise
+            record_unreachable(workspace.home, host, error)
+    return started
+
+
+async def deliver_secrets_to_members(
+    workspace: Workspace, run: Run, generation: int, values: Mapping[str, str]
+) -> None:
+    for host in members_of(run):
+        await workspace.backend(host).deliver_secrets(run.run_id, generation, values)
+
+
+async def remove_from_members(workspace: Workspace, run: Run) -> int:
+    """Remove an ended run's folders from its further hosts; the bytes that this freed."""
+    freed = 0
+    for host in members_of(run):
+        freed += await workspace.backend(host).remove(run.run_id, ["."])
+    return freed
+
+
+def members_of(run: Run) -> Sequence[str]:
+    """The further hosts of a run; none of most."""
+    return [str(host["name"]) for host in _hosts(run)[1:]]
+
+
+def refuse_several_hosts(run: Run, what: str) -> None:
+    """Raises:
+    StateError: `UNSUPPORTED`, the run has several hosts.
+    """
+    if members_of(run):
+        raise StateError(
+            "UNSUPPORTED",
+            f"Run {run.run_id} trains on several hosts, and can't be {what}.",
+            "Resume it where it is, or launch it again.",
+        )
+
+
+def _hosts(run: Run) -> list[Mapping[str, object]]:
+    return list(_each(run.document.get("nodes")))
+
+
+def _each(nodes: object) -> Iterator[Mapping[str, object]]:
+    if isinstance(nodes, Mapping):
+        yield from nodes.get("hosts", ())

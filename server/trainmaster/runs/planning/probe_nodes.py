@@ -1,0 +1,185 @@
+"""Probes the hosts of a training on several: alike, in step, and within reach of one another."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+
+from trainer_runtime.core.records import dataclass
+from trainmaster.backends import NodeProber
+from trainmaster.plan import HostFacts
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError
+
+# Below the ports that systems give out by themselves.
+_FIRST_PORT, _LAST_PORT = 20_000, 31_999
+_WITHIN_S = 12.0
+_LONGEST_SKEW_S = 5.0
+_PORTS_TRIED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One host of a training: where the others reach it, and its folder of shared files."""
+
+    name: str
+    address: str
+    cache: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodesFacts:
+    """All hosts of a training, in order; `port`: where the first one's supervisor will listen."""
+
+    nodes: tuple[NodeFacts, ...]
+    port: int
+
+    def to_dict(self) -> dict[str, object]:
+        """As the run's configuration has them."""
+        each = [
+            {"name": node.name, "address": node.address, "cache": node.cache} for node in self.nodes
+        ]
+        return {"port": self.port, "hosts": each}
+
+
+async def probe_nodes(
+    workspace: Workspace, hosts: Sequence[str], facts: Sequence[HostFacts]
+) -> NodesFacts:
+    """Check that these hosts can train together; `facts`: of each, in the same order.
+
+    Raises:
+        HostError: `NODES_DIFFER`, `NODES_UNREACHABLE`; or a host can't be reached from here.
+    """
+    first = facts[0]
+    for other in facts[1:]:
+        _refuse_unlike(first, other)
+    probers = [NodeProber.of(workspace.backend(host), field="host") for host in hosts]
+    await _refuse_skewed(hosts, probers)
+    found = await probers[0].addresses()
+    record = workspace.control.host(hosts[0])
+    named = [] if record is None else [record.address]
+    candidates = list(dict.fromkeys([*named, *found]))
+    port, reached = await _reach(hosts, probers, candidates)
+    nodes = [NodeFacts(hosts[0], _address_of_first(hosts, reached), first.cache_folder)]
+    for host, one in zip(hosts[1:], facts[1:], strict=True):
+        nodes.append(NodeFacts(host, str(reached[host]["own"]), one.cache_folder))
+    return NodesFacts(tuple(nodes), port)
+
+
+def _refuse_unlike(first: HostFacts, other: HostFacts) -> None:
+    """Raises:
+    HostError: `NODES_DIFFER`.
+    """
+    differing = [
+        ("PyTorch", _torch(first), _torch(other), "Install the same version on both"),
+        ("GPUs", _gpus(first), _gpus(other), "Name hosts with the same GPUs"),
+        (
+            "Python",
+            first.python_version.rpartition(".")[0],
+            other.python_version.rpartition(".")[0],
+            "Name by `environment: {python: PATH}` an interpreter that both have",
+        ),
+    ]
+    for what, own, others, fix in differing:
+        if own != others:
+            raise HostError(
+                "NODES_DIFFER",
+                f"{what} of {first.hostname} and {other.hostname} differ: {own}, and {others}.",
+                f"{fix}, or train on one host.",
+                field="host",
+            )
+
+
+def _torch(facts: HostFacts) -> str:
+    return "none" if facts.torch is None else facts.torch.version
+
+
+def _gpus(facts: HostFacts) -> str:
+    names = sorted(gpu.name for gpu in facts.gpus)
+    return ", ".join(names) or "none"
+
+
+async def _refuse_skewed(hosts: Sequence[str], probers: Sequence[NodeProber]) -> None:
+    """Raises:
+    HostError: `NODES_DIFFER`, their clocks are too far apart.
+    """
+
+    async def ahead_s(prober: NodeProber) -> tuple[float, float]:
+        begun_t = time.time()
+        there_t = await prober.clock()
+        taken_s = time.time() - begun_t
+        return there_t - begun_t - taken_s / 2, taken_s / 2
+
+    found = await asyncio.gather(*map(ahead_s, probers))
+    (first_s, first_error_s), *others = found
+    for host, (other_s, error_s) in zip(hosts[1:], others, strict=True):
+        skew_s = abs(other_s - first_s)
+        if skew_s - error_s - first_error_s > _LONGEST_SKEW_S:
+            raise HostError(
+                "NODES_DIFFER",
+                f"The clocks of {hosts[0]} and {host} are {skew_s:.0f} s apart.",
+                "Have both set their clocks by NTP (`timedatectl set-ntp true`).",
+                field="host",
+            )
+
+
+async def _reach(
+    hosts: Sequence[str], probers: Sequence[NodeProber], candidates: Sequence[str]
+) -> tuple[int, Mapping[str, Mapping[str, object]]]:
+    """The port, and what each of the other hosts has reached.
+
+    Raises:
+        HostError: `NODES_UNREACHABLE`.
+    """
+    problem = ""
+    for _ in range(_PORTS_TRIED):
+        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
+        nonce = secrets.token_hex(16)
+        connecting = [
+            prober.connect(host, candidates, port, nonce, _WITHIN_S)
+            for host, prober in zip(hosts[1:], probers[1:], strict=True)
+        ]
+        found, answers = await asyncio.gather(
+            probers[0].listen(port, nonce, hosts[1:], _WITHIN_S), asyncio.gather(*connecting)
+        )
+        if found is not None:
+            problem = found
+            continue  # the port is somebody's
+        reached = dict(zip(hosts[1:], answers, strict=True))
+        for host, answer in reached.items():
+            _refuse_unreached(hosts[0], host, port, answer)
+        return port, reached
+    raise _unreachable(f"{hosts[0]} can't be listened on: {problem}")
+
+
+def _refuse_unreached(first: str, host: str, port: int, answer: Mapping[str, object]) -> None:
+    if answer["address"] is None:
+        tried = answer["tried"]
+        each = tried.items() if isinstance(tried, Mapping) else ()
+        reasons = "; ".join(f"{address}: {reason}" for address, reason in each)
+        raise _unreachable(f"{host} can't connect to {first} on port {port} ({reasons})")
+    if answer["back"] is not None:
+        raise _unreachable(f"{first} can't connect back to {host} ({answer['back']})")
+
+
+def _unreachable(what: str) -> HostError:
+    return HostError(
+        "NODES_UNREACHABLE",
+        f"{what}.",
+        "Let TCP through between the hosts on all ports (firewall, security group), or name hosts "
+        "of one network.",
+        retryable=True,
+        field="host",
+    )
+
+
+def _address_of_first(hosts: Sequence[str], reached: Mapping[str, Mapping[str, object]]) -> str:
+    """Raises:
+    HostError: `NODES_UNREACHABLE`, the others reach it by different addresses.
+    """
+    found = {str(answer["address"]) for answer in reached.values()}
+    if len(found) > 1:
+        raise _unreachable(f"{hosts[0]} has no address that all others reach")
+    return found.pop()

@@ -1,0 +1,223 @@
+"""One training on two hosts: real sshds in networks and process namespaces of their own, torchrun
+over gloo between them.
+
+`TRAINMASTER_FAULT_ROUNDS` sets how many faults come in turn at random (1, a killed rank, by
+default), `TRAINMASTER_FAULT_SEED` which; with more than one the run's losses are compared with one
+host's, too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.backends.ssh_hosts import Network, Sshd
+from support.runs.running_run import (
+    LONGEST_S,
+    CommandLine,
+    command_line,
+    kill,
+    pace,
+    small_spec,
+    wait_until,
+)
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
+SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
+NAMES = ("gpu1", "gpu2")
+_BETWEEN_FAULTS = 25
+
+
+class TwoHosts:
+    """Two hosts that know nothing of one another, and a client that knows both."""
+
+    def __init__(self, folder: Path, network: Network, hosts: dict[str, Sshd]) -> None:
+        self.folder, self.network, self.hosts = folder, network, hosts
+        home = folder / "home"
+        self.command = CommandLine(home, "gpu1", hosts["gpu1"].home / "trainmaster")
+        for name, host in hosts.items():
+            record = host.record(name)
+            address = f"{record.user}@{record.address}:{record.port}"
+            where = ["--key", str(record.key), "--root", record.root]
+            self.command("hosts", "add", name, address, *where)
+
+    def spec(self, **changes: str) -> str:
+        usual = {
+            "framework": "hf",
+            "host": "[gpu1, gpu2]",
+            "environment": f"{{python: {sys.executable}}}",
+            "env": pace(self.folder, 0.1),
+            "precision": "fp32",
+        }
+        return small_spec(self.folder, **{**usual, **changes})
+
+    def losses(self, run: str) -> dict[int, float]:
+        found = self.command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+        return dict(zip(found["steps"], found["values"], strict=True))
+
+    def ranks(self, name: str) -> list[int]:
+        """The pids of the ranks on a host."""
+        here = self.hosts[name].processes
+        return [pid for pid in here if _is_rank(command_line(pid))]
+
+    def members(self, name: str) -> list[int]:
+        here = self.hosts[name].processes
+        return [pid for pid in here if b"supervise" in command_line(pid)]
+
+    def until_step(self, run: str, step: int) -> None:
+        wait_for = ("--until", f"step:{step},end", "--timeout", str(LONGEST_S))
+        self.command("wait", run, *wait_for)
+
+    def status(self, run: str) -> dict[str, Any]:
+        return self.command("status", run)
+
+
+def _is_rank(words: list[bytes]) -> bool:
+    return b"train.py" in words and b"torch.distributed.run" not in words
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
+    with ExitStack() as opened:
+        network = opened.enter_context(Network())
+        hosts = {}
+        for name in NAMES:
+            space = network.add(name)
+            made = Sshd(netns=space, address=network.address(name), pid_namespace=True)
+            hosts[name] = opened.enter_context(made)
+        yield TwoHosts(tmp_path_factory.mktemp("two-hosts"), network, hosts)
+
+
+def test_a_killed_rank_ends_the_attempt_on_both_hosts_and_the_next_is_exact(two: TwoHosts) -> None:
+    run = two.command("launch", two.spec())["run_id"]
+    two.until_step(run, 25)
+    kill(two.ranks("gpu2")[0])
+    ended = two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert ended["event"] == "completed"
+    status = two.status(run)
+    assert (status["attempt"], status["step"]) == (2, 60)
+    assert status["nodes"] == {"gpu1": "connected", "gpu2": "connected"}
+    before, after = (_own_losses(two, run, attempt) for attempt in (1, 2))
+    assert min(after) == 21  # from the checkpoint of step 20, which gpu2 has fetched
+    again = before.keys() & after.keys()
+    assert again and {step: before[step] for step in again} == {step: after[step] for step in again}
+    assert "first rank 1 on node gpu2" in _journal(two, run)
+    assert two.command("clean", run, "--yes")["freed_bytes"] > 0
+    for host in two.hosts.values():
+        assert not (host.home / "trainmaster/runs" / run).exists()
+
+
+def test_hosts_that_cannot_reach_one_another_are_refused_before_anything_is_placed(
+    two: TwoHosts,
+) -> None:
+    first = two.network.address("gpu1")
+    route = ["ip", "-n", two.network.namespace("gpu2"), "route"]
+    subprocess.run([*route, "add", "prohibit", f"{first}/32"], check=True)
+    try:
+        error = two.command("launch", two.spec(name="walled"), code=1)["error"]
+    finally:
+        subprocess.run([*route, "del", "prohibit", f"{first}/32"], check=True)
+    assert error["code"] == "NODES_UNREACHABLE"
+    assert "gpu2 can't connect to gpu1 on port" in error["message"] and first in error["message"]
+    assert not [run for run in two.command("runs")["runs"] if run["name"] == "walled"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"host": "[gpu1, gpu1]"}, "INVALID_VALUE", "names gpu1 twice"),
+        ({"host": "[gpu1, local]"}, "INVALID_VALUE", "names local among several hosts"),
+        ({"host": "[gpu1, elsewhere]"}, "HOST_UNKNOWN", "elsewhere"),
+        ({"framework": "nanogpt"}, "NOT_YET_SUPPORTED", "other_hosts"),
+        ({"compute": "{strategy: zero2}"}, "NOT_YET_SUPPORTED", "zero2"),
+    ],
+)
+def test_what_several_hosts_cannot_do_is_named(
+    two: TwoHosts, changes: dict[str, str], code: str, words: str
+) -> None:
+    error = two.command("plan", two.spec(**changes), code=1)["error"]
+    assert error["code"] == code
+    assert words in error["message"]
+
+
+@pytest.mark.skipif(ROUNDS < 2, reason="long: TRAINMASTER_FAULT_ROUNDS sets how many")
+def test_faults_at_random_leave_the_losses_of_one_host(two: TwoHosts) -> None:
+    print(f"seed {SEED}, {ROUNDS} faults")
+    chosen = random.Random(SEED)
+    steps = str(40 + _BETWEEN_FAULTS * ROUNDS)
+    recovery = f"{{max_restarts: {4 * ROUNDS}}}"
+    alone = {"host": "gpu1", "compute": "{threads: 1, processes: 2}", "env": "{}"}
+    reference = two.command("launch", two.spec(name="alone", steps=steps, **alone))["run_id"]
+    two.command("wait", reference, "--until", "completed", "--timeout", str(LONGEST_S))
+    run = two.command("launch", two.spec(steps=steps, recovery=recovery))["run_id"]
+    for number in range(ROUNDS):
+        two.until_step(run, 22 + _BETWEEN_FAULTS * number)
+        attempt = two.status(run)["attempt"]
+        fault = chosen.choice(FAULTS)
+        print(f"round {number}: {fault.__name__}")
+        fault(two)
+        wait_until(lambda: _next_attempt(two, run, attempt), "the next attempt")
+    two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert two.losses(run) == two.losses(reference)
+
+
+def _next_attempt(two: TwoHosts, run: str, attempt: int) -> bool:
+    two.command("tick")  # as the keeper would: hosts that were rebooted get theirs again
+    status = two.status(run)
+    return status["attempt"] > attempt and status["state"] == "running"
+
+
+def _kill_first_rank(two: TwoHosts) -> None:
+    kill(two.ranks("gpu1")[0])
+
+
+def _kill_second_rank(two: TwoHosts) -> None:
+    kill(two.ranks("gpu2")[0])
+
+
+def _cut_the_network(two: TwoHosts) -> None:
+    """Until both have ended their parts, which has to be within a minute."""
+    two.network.partition("gpu2")
+    try:
+        wait_until(lambda: not two.ranks("gpu2") and not two.ranks("gpu1"), "both ends", 60.0)
+    finally:
+        two.network.heal("gpu2")
+
+
+def _reboot_the_second(two: TwoHosts) -> None:
+    two.hosts["gpu2"].reboot()
+
+
+def _reboot_the_first(two: TwoHosts) -> None:
+    two.hosts["gpu1"].reboot()
+
+
+FAULTS: list[Callable[[TwoHosts], None]] = [
+    _kill_first_rank,
+    _kill_second_rank,
+    _cut_the_network,
+    _reboot_the_second,
+    _reboot_the_first,
+]
+
+
+def _own_losses(two: TwoHosts, run: str, attempt: int) -> dict[int, float]:
+    from trainer_runtime.core.protocol.lines import complete_lines, decode
+
+    data = two.command.folder(run).attempt(attempt).events.read_bytes()
+    events = [decode(line).document for line in complete_lines(data)[0]]
+    metrics = [event for event in events if event["kind"] == "metric"]
+    return {event["step"]: event["values"]["loss"] for event in metrics}
+
+
+def _journal(two: TwoHosts, run: str) -> str:
+    return two.command.folder(run).journal.read_text()
