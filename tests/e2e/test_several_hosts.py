@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from support.runs.running_run import (
     small_spec,
     wait_until,
 )
+
+from trainer_runtime.core.protocol.lines import complete_lines, decode
 
 pytestmark = pytest.mark.slow
 
@@ -165,7 +168,7 @@ def test_faults_at_random_leave_the_losses_of_one_host(two: TwoHosts) -> None:
         fault = chosen.choice(FAULTS)
         print(f"round {number}: {fault.__name__}")
         fault(two)
-        wait_until(lambda: _next_attempt(two, run, attempt), "the next attempt")
+        wait_until(partial(_next_attempt, two, run, attempt), "the next attempt")
     two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert two.losses(run) == two.losses(reference)
 
@@ -211,12 +214,10 @@ FAULTS: list[Callable[[TwoHosts], None]] = [
 
 
 def _own_losses(two: TwoHosts, run: str, attempt: int) -> dict[int, float]:
-    from trainer_runtime.core.protocol.lines import complete_lines, decode
-
     data = two.command.folder(run).attempt(attempt).events.read_bytes()
     events = [decode(line).document for line in complete_lines(data)[0]]
     metrics = [event for event in events if event["kind"] == "metric"]
-    return {event["step"]: event["values"]["loss"] for event in metrics}
+    return {e["step"]: e["values"]["loss"] for e in metrics if "loss" in e["values"]}
 
 
 def _journal(two: TwoHosts, run: str) -> str:

@@ -48,7 +48,7 @@ async def place_nodes(
 
 
 async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) -> list[str]:
-    """Make sure that the members of a run that has not ended are there; those that had to be started.
+    """Make sure that a run that has not ended has its members; those that had to be started.
 
     `thorough`: ask each host; otherwise only those of which the supervisor hears nothing. A host
     that can't be reached keeps none of the others from starting.

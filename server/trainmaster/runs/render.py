@@ -88,7 +88,9 @@ def write_bundle(
 
     Raises:
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
+        UsageError: `UNSUPPORTED`, the spec names several hosts.
     """
+    _refuse_several_hosts(planned.spec.other_hosts)
     try:
         found = portable(planned)
         attached = {**planned.attached, **(more or {})}
@@ -103,6 +105,16 @@ def write_bundle(
             field="folder",
         ) from error
     return bundle, found
+
+
+def _refuse_several_hosts(others: Sequence[str]) -> None:
+    if others:
+        raise UsageError(
+            "UNSUPPORTED",
+            "A rendered folder trains on one machine, but `host` lists several.",
+            "Name one of them (`--host NAME`), or launch the spec.",
+            field="host",
+        )
 
 
 def _or_elsewhere(found: Portable) -> str:
