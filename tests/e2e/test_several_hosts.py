@@ -133,6 +133,18 @@ def test_hosts_that_cannot_reach_one_another_are_refused_before_anything_is_plac
     assert not [run for run in two.command("runs")["runs"] if run["name"] == "walled"]
 
 
+def test_hosts_that_share_their_folder_for_runs_are_refused(two: TwoHosts) -> None:
+    record = two.hosts["gpu1"].record("twin")
+    address = f"{record.user}@{record.address}:{record.port}"
+    two.command("hosts", "add", "twin", address, "--key", str(record.key), "--root", record.root)
+    spec = two.spec(name="shared", host="[gpu1, twin]")
+    error = two.command("launch", spec, code=1)["error"]
+    assert error["code"] == "NODES_DIFFER"
+    assert "gpu1 and twin have one folder for runs" in error["message"]
+    runs = two.hosts["gpu1"].home / "trainmaster/runs"
+    assert not [run for run in runs.iterdir() if run.name.startswith("shared-")]
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [

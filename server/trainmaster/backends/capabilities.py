@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainer_runtime.core.files.listing import LeftOut, ListedFile
     from trainer_runtime.core.files.model_folder import ModelFolder
     from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
+    from trainer_runtime.core.processes.nodes import NodesConfig
     from trainmaster.backends.hosts.tree_files import TreeFile
     from trainmaster.backends.hosts.trees import OnTreeProgress
 
@@ -202,12 +203,12 @@ class NodeProber(Capability):
         """Connect to a node that listens; see `box.answer.reach.connect`."""
 
     @abstractmethod
-    async def deliver_nodes(self, run_id: str, given: Mapping[str, Any]) -> None:
+    async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
         """Give a placed run what it has to know of its nodes, in a file of its owner's alone."""
 
     @abstractmethod
-    async def nodes_secret(self, run_id: str) -> str | None:
-        """The secret that a placed run was given; None before."""
+    async def given_nodes(self, run_id: str) -> NodesConfig | None:
+        """What a placed run was given by `deliver_nodes`; None before."""
 
 
 class Inspector(Capability):

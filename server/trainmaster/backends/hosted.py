@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, decode_fields
-from trainer_runtime.core.processes.nodes import NODES
+from trainer_runtime.core.processes.nodes import NODES, NodesConfig
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -241,12 +241,12 @@ class HostedBackend(
         asked = {"port": port, "nonce": nonce, "node": node, "within_s": within_s}
         return await reach.connect(self._host, {**asked, "addresses": list(addresses)})
 
-    async def deliver_nodes(self, run_id: str, given: Mapping[str, Any]) -> None:
-        await self._put_json(run_id, NODES, given, mode=0o600)
+    async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
+        await self._put_json(run_id, NODES, given.to_dict(), mode=0o600)
 
-    async def nodes_secret(self, run_id: str) -> str | None:
+    async def given_nodes(self, run_id: str) -> NodesConfig | None:
         text = await self._host.read(f"{await self.folder(run_id)}/{NODES}", 0, MAX_RECORD_BYTES)
-        return decode_fields(text, NODES).find_text("secret") if text else None
+        return NodesConfig.of(decode_fields(text, NODES)) if text else None
 
     async def examine_source(
         self, kind: str, target: str, begin: str, pattern: str | None = None

@@ -33,18 +33,21 @@ async def place_nodes(
     hosts = _hosts(run)
     if not hosts:
         return
-    first = str(hosts[0]["cache"])
-    for host in hosts[1:]:
-        config = moved(json.loads(bundle.files["config.json"]), first, str(host["cache"]))
-        files = {**bundle.files, **desired, "config.json": json.dumps(config, indent=2).encode()}
-        backend = workspace.backend(str(host["name"]))
-        await backend.place(run.run_id, files, bundle.executable)
-    probers = [NodeProber.of(workspace.backend(str(host["name"]))) for host in hosts]
-    secret = await probers[0].nodes_secret(run.run_id) or secrets.token_hex(32)
     nodes = tuple(Node(str(host["name"]), str(host["address"])) for host in hosts)
-    for rank, prober in enumerate(probers):
-        given = NodesConfig(rank, int(run.document["nodes"]["port"]), secret, nodes)
-        await prober.deliver_nodes(run.run_id, given.to_dict())
+    port, secret = int(run.document["nodes"]["port"]), secrets.token_hex(32)
+    for rank, host in enumerate(hosts):
+        backend = workspace.backend(nodes[rank].name)
+        prober = NodeProber.of(backend)
+        given = await prober.given_nodes(run.run_id)
+        if rank == 0:
+            secret = secret if given is None else given.secret
+        elif given is not None and given.rank != rank:
+            await backend.remove(run.run_id, ["."])
+            raise _shared_folder(nodes[0].name, nodes[rank].name)
+        else:
+            files = {**bundle.files, **desired, "config.json": _config_of(bundle, hosts[0], host)}
+            await backend.place(run.run_id, files, bundle.executable)
+        await prober.deliver_nodes(run.run_id, NodesConfig(rank, port, secret, nodes))
 
 
 async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) -> list[str]:
@@ -97,6 +100,22 @@ def refuse_several_hosts(run: Run, what: str) -> None:
             f"Run {run.run_id} trains on several hosts, and can't be {what}.",
             "Resume it where it is, or launch it again.",
         )
+
+
+def _config_of(bundle: Bundle, first: Mapping[str, object], host: Mapping[str, object]) -> bytes:
+    """The configuration for a host whose folder of shared files is another one."""
+    config = json.loads(bundle.files["config.json"])
+    return json.dumps(moved(config, str(first["cache"]), str(host["cache"])), indent=2).encode()
+
+
+def _shared_folder(first: str, other: str) -> HostError:
+    return HostError(
+        "NODES_DIFFER",
+        f"{first} and {other} have one folder for runs, on a disk that they share.",
+        f"Give each its own: `trainmaster hosts remove {other}`, then add it again with another "
+        "`--root`.",
+        field="host",
+    )
 
 
 def _hosts(run: Run) -> list[Mapping[str, object]]:

@@ -50,7 +50,7 @@ def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNod
     nodes.until_step(30)
     nodes.kill(nodes.rank(1))  # ends the attempt on both nodes
     nodes.until_step(60, attempt=2)
-    nodes.kill(nodes.supervisor(0))  # the ranks go on, and so do their members
+    nodes.kill(nodes.supervisor(0))  # the ranks continue, and so do their members
     nodes.until_step(90, attempt=2)
     nodes.start(0)
     nodes.ask("stopped", 2)  # both nodes save

@@ -86,7 +86,7 @@ def _try(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
 def _answer(connection: socket.socket, peer: str, nonce: str) -> tuple[str, str | None]:
     said = _receive(connection)
     if not hmac.compare_digest(str(said["nonce"]), nonce):
-        raise ValueError("a stranger")
+        raise ValueError("another program")
     try:
         socket.create_connection((peer, int(said["port"])), timeout=_TRY_S).close()
         back = None

@@ -6,7 +6,6 @@ Each connection has a thread. The supervisor sets the order and reads the report
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -40,12 +39,14 @@ class Hub:
     """Listens on node 0's port until it is closed."""
 
     def __init__(self, run: RunFolder, nodes: NodesConfig) -> None:
+        """`problem`: why no member can connect, None where they can."""
         self._run = run
         self.nodes = nodes
         self._order: Order | None = None
         self._heard: dict[str, Heard] = {}
         self._changed = threading.Condition()
         self._closing = False
+        self.problem: str | None = None
         self._room = threading.Semaphore(_MOST_CONNECTIONS)
         self.began_s = time.monotonic()
         self._thread = threading.Thread(target=self._listen, name="nodes", daemon=True)
@@ -85,11 +86,12 @@ class Hub:
         while not self._closing and listener is None:
             try:
                 listener = socket.create_server(("", self.nodes.port), backlog=16)
-            except OSError as error:  # an earlier supervisor's connection, or a stranger
-                print(f"nodes: port {self.nodes.port}: {error}", file=sys.stderr, flush=True)
+            except OSError as error:  # an earlier supervisor's connection, or another program
+                self.problem = f"port {self.nodes.port} can't be listened on: {error.strerror}"
                 time.sleep(_BIND_AGAIN_S)
         if listener is None:
             return
+        self.problem = None
         with listener:
             listener.settimeout(BEAT_S / 2)
             while not self._closing:

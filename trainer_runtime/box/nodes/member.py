@@ -81,7 +81,7 @@ class Member:
             if self.tick():
                 return 0
             if time.monotonic() - self._ordered_s > _GIVE_UP_S:
-                break  # whoever still wants the run starts another one
+                break  # a client that still wants the run starts another one
         self._end_attempt()
         return 0
 
@@ -269,7 +269,7 @@ class Member:
 
 
 class _Fetch:
-    """Fetching in a thread of its own, since reports go on meanwhile; tried until it is done."""
+    """Fetching in a thread of its own, since reports continue meanwhile; tried until it is done."""
 
     def __init__(self, member: Member, order: Order) -> None:
         self._member, self._order = member, order

@@ -89,18 +89,24 @@ class NodeProcesses:
         for name in waiting:
             failed = heard.get(name)
             if failed is not None and _is(failed, attempt, "failed"):
-                self._say(attempt, failed.report.tail, name)
+                self._say(attempt, f"The preparation of {name} ends with:\n{failed.report.tail}")
                 self._note(attempt, {"node": name, "code": failed.report.code})
                 return failed.report.code or 1
-        missing = [name for name in waiting if self._is_silent(name, heard)]
-        self._say_who_is_awaited(attempt, waiting, missing)
+        missing = [
+            name
+            for name in waiting
+            if self._is_silent(name, heard) or _problem(heard.get(name), attempt)
+        ]
+        self._say_who_is_awaited(attempt, waiting, heard)
         if not missing:
             self._awaited_s = None
             return None if waiting else 0
         self._awaited_s = self._awaited_s or time.monotonic()
         if time.monotonic() - self._awaited_s > self._patience.returns_s:
             self._awaited_s = None
-            self._note_lost(attempt, missing[0], self._patience.returns_s)
+            if self._is_silent(missing[0], heard):
+                self._note_lost(attempt, missing[0], self._patience.returns_s)
+            self._note(attempt, {"node": missing[0]})
             return 1
         return None
 
@@ -184,7 +190,7 @@ class NodeProcesses:
     def _have_ended(
         self, attempt: int, own: Exit, heard: Mapping[str, Heard], lost: list[str]
     ) -> bool:
-        """Whether no node has to be waited for any more; ends those that would go on for ever."""
+        """Whether no node has to be waited for any more; ends those that would never end."""
         waiting = [
             name
             for name in self._members
@@ -232,16 +238,24 @@ class NodeProcesses:
         if not folder.nodes_end.exists():
             write_json(folder.nodes_end, {"v": 1, **found})
 
-    def _say_who_is_awaited(self, attempt: int, waiting: list[str], missing: list[str]) -> None:
-        for name in missing:
-            self._say(attempt, f"nodes: waiting for {name}, which is not connected\n", name)
-        if waiting and not missing:
-            self._say(attempt, f"nodes: preparing {', '.join(waiting)}\n", "")
+    def _say_who_is_awaited(
+        self, attempt: int, waiting: list[str], heard: Mapping[str, Heard]
+    ) -> None:
+        if self._hub.problem is not None:
+            self._say(attempt, f"nodes: {self._hub.problem}\n")
+        for name in waiting:
+            problem = _problem(heard.get(name), attempt)
+            if self._is_silent(name, heard):
+                self._say(attempt, f"nodes: waiting for {name}, which is not connected\n")
+            elif problem is not None:
+                self._say(attempt, f"nodes: {name}: {problem}\n")
+            else:
+                self._say(attempt, f"nodes: preparing {name}\n")
 
-    def _say(self, attempt: int, text: str, about: str) -> None:
-        """Into the preparation's log, once for each node; the preparation itself has ended."""
-        if (attempt, about) not in self._noted:
-            self._noted.add((attempt, about))
+    def _say(self, attempt: int, text: str) -> None:
+        """Into the preparation's log, each text once; the preparation itself has ended."""
+        if (attempt, text) not in self._noted:
+            self._noted.add((attempt, text))
             with self._run.attempt(attempt).setup_log.open("a") as log:
                 log.write(text)
 
@@ -261,6 +275,11 @@ class NodeProcesses:
 
 def _is(heard: Heard | None, attempt: int, phase: str) -> bool:
     return heard is not None and (heard.report.attempt, heard.report.phase) == (attempt, phase)
+
+
+def _problem(heard: Heard | None, attempt: int) -> str | None:
+    """What keeps a member from getting ready."""
+    return heard.report.problem if heard is not None and heard.report.attempt == attempt else None
 
 
 def _has_failed(heard: Heard | None, attempt: int) -> bool:

@@ -68,7 +68,7 @@ def _folder(run: RunFolder, step: int | None, entry: str | None) -> Path | None:
 
 def _listed(root: Path) -> dict[str, int]:
     """The files of a folder with their sizes, what completes it last; of a checkpoint those that
-    its manifest lists. None where there is no such folder."""
+    its manifest lists. Empty where the folder is missing."""
     try:
         return _in_order(_paths(root), root)
     except OSError:
