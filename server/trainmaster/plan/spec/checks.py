@@ -303,6 +303,13 @@ def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
 def _host_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if not spec.other_hosts:
         return
+    if spec.compute.launcher != "process":
+        yield Problem(
+            "NOT_YET_SUPPORTED",
+            "compute.launcher",
+            f"`compute.launcher` is {spec.compute.launcher}, which is not built for several hosts.",
+            "Leave `compute.launcher` out, or give host a single name.",
+        )
     hosts = [spec.host, *spec.other_hosts]
     for index, name in enumerate(hosts):
         if name in _NO_NODES:
