@@ -13,6 +13,8 @@ from trainmaster.plan import (
     CorpusFacts,
     HostFacts,
 )
+from trainmaster.plan.decisions.disk import disk_gib
+from trainmaster.plan.spec import load_spec
 
 Corpora = Callable[..., CorpusFacts]
 
@@ -153,6 +155,18 @@ def test_an_adapter_takes_a_fraction_of_memory_and_disk(
     assert whole.disk_gib is not None
     assert adapter.disk_gib is not None
     assert adapter.disk_gib < whole.disk_gib / 20
+
+
+def test_the_final_model_of_litgpt_takes_its_disk_twice(rows: CorpusFacts) -> None:
+    spec = (
+        "{name: a, framework: %s, model: {preset: gpt2-124m}, data: {sources: [{path: a}]}, "
+        "steps: 10}"
+    )
+    by = {
+        framework: disk_gib(load_spec(spec % framework), 10**9, 10, rows)
+        for framework in ("litgpt", "hf")
+    }
+    assert by["litgpt"] - by["hf"] == pytest.approx(4e9 / 2**30)
 
 
 def test_a_token_costs_less_with_an_adapter_and_more_beside_a_reference(

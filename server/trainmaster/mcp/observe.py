@@ -44,16 +44,18 @@ async def list_runs(
         ),
     ] = "",
     label: Annotated[str, Field(description="`key=value`")] = "",
+    code: Annotated[str, Field(description="Commit")] = "",
     limit: Annotated[int, Field(ge=1, le=500)] = 20,
     cursor: str = "",
 ) -> RunsAnswer:
-    """Runs, newest first, of a state or label. What needs attention: overview."""
+    """Runs, newest first. Urgent ones: overview."""
     from trainmaster.runs import list_runs as query
 
     return await query.list_runs(
         workspace_of(context),
         state=state or None,
         label=label or None,
+        code=code or None,
         limit=limit,
         cursor=cursor or None,
     )

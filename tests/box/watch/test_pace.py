@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_runtime.box.watch.pace import read_pace
+from trainer_runtime.box.watch.pace import last_steps, read_pace
 from trainer_runtime.core.protocol.lines import encode
 
 
@@ -34,3 +34,10 @@ def test_slow_steps_are_measured_each(tmp_path: Path) -> None:
 def test_a_few_fast_steps_have_a_pace_already(tmp_path: Path) -> None:
     pace = read_pace(written(tmp_path / "events.jsonl", [n * 0.02 for n in range(8)]), 0.5)
     assert pace.usual_s == pytest.approx(0.02)
+
+
+def test_the_last_step_of_a_log_is_read_by_its_pattern(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"~~ {step} ^ {4 - step / 10:.2f}\n" for step in range(1, 8)))
+    assert last_steps(log, "~~ {step} ^ {loss}") == {0: 7}
+    assert last_steps(log) == {}

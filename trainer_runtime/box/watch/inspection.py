@@ -17,6 +17,7 @@ from trainer_runtime.box.watch.pace import last_steps, read_pace
 from trainer_runtime.box.watch.py_spy import find_py_spy, spy
 from trainer_runtime.box.watch.stacks import Taken, as_text, take
 from trainer_runtime.box.watch.telemetry import parse_gpus, start_gpu_query
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.stacks.frames import read_stacks, top
 from trainer_runtime.core.diagnosis.stacks.places import locate
 from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, ProcessReport, RankReport
@@ -78,7 +79,8 @@ def inspect(
     deadline = time.monotonic() + within_s
     query = start_gpu_query()
     before = read_pace(run.attempt(attempt).events, time.time())
-    allowed = allow_py_spy or not config_of(run).is_attached
+    config = config_of(run)
+    allowed = allow_py_spy or not config.is_attached
     seen, outside = _sample(run, attempt, allowed, deadline)
     pace = read_pace(run.attempt(attempt).events, time.time(), before.step)
     ranks = _ranks(list(seen.values()))
@@ -89,10 +91,16 @@ def inspect(
         write_atomic(run.attempt(attempt).stacks, text.encode())
     verdict = judge(ranks, pace, world_size)
     gpus = _gpus(query, deadline)
-    steps = last_steps(run.attempt(attempt).train_log)
+    steps = last_steps(run.attempt(attempt).train_log, _pattern(config))
     if pace.step is not None:
         steps[0] = pace.step
     return Inspection(attempt, ranks, world_size, pace, verdict, gpus, text, outside, steps)
+
+
+def _pattern(config: RunConfig) -> str | None:
+    """The shape of the log's lines, where it was taught."""
+    described = config.script or config.attached
+    return None if described is None else described.pattern
 
 
 def report(found: Inspection) -> InspectionReport:

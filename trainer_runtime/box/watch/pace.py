@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from trainer_runtime.core.diagnosis.parse import LogParser
+from trainer_runtime.core.diagnosis.parse.pattern import taught
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
@@ -49,8 +50,9 @@ def _apart(events: Iterable[Event]) -> Iterator[Event]:
             yield event
 
 
-def last_steps(log: Path) -> dict[int, int]:
-    """The last step that each rank reported, by the end of the trainer's log."""
+def last_steps(log: Path, pattern: str | None = None) -> dict[int, int]:
+    """The last step that each rank reported, by the end of the trainer's log; `pattern`: the shape
+    of its lines, where it was taught."""
     try:
         with open_regular(log) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL_BYTES))
@@ -58,7 +60,7 @@ def last_steps(log: Path) -> dict[int, int]:
     except OSError:
         return {}
     steps: dict[int, int] = {}
-    for point in LogParser().feed(data):
+    for point in LogParser(patterns=taught(pattern)).feed(data):
         steps[point.rank] = point.step
     return steps
 

@@ -21,7 +21,9 @@ def disk_gib(spec: TrainingSpec, trained: int, steps: int, corpus: CorpusFacts) 
     data in the cache."""
     policy = spec.checkpoint
     kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
-    size_bytes = trained * (kept * CHECKPOINT_BYTES_PER_PARAMETER + EXPORT_BYTES_PER_PARAMETER)
+    exports = 2 if spec.framework == "litgpt" else 1  # also as transformers reads it
+    per_parameter = kept * CHECKPOINT_BYTES_PER_PARAMETER + exports * EXPORT_BYTES_PER_PARAMETER
+    size_bytes = trained * per_parameter
     return size_bytes / GIB + _LOGS_GIB + data_gib(spec, corpus)
 
 
