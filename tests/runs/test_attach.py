@@ -251,6 +251,30 @@ def test_a_pane_of_tmux_is_read_with_its_history(
         assert tmux(terminals, "display-message", "-p", "-t", "train", "#{pane_pipe}") == "0\n"
 
 
+def test_a_pane_of_a_tmux_with_a_socket_of_its_own_is_found(
+    command: CommandLine, terminals: dict[str, str], tmp_path: Path
+) -> None:
+    asked = ("-f", "/dev/null", "new-session", "-d", "-s", "train")
+    with listening(tmp_path / "fifo") as training:
+        tmux(terminals, "-L", "work", *asked, f"exec cat {tmp_path / 'fifo'}")
+        tmux(terminals, "-L", "other", *asked, "exec sleep 1000")
+        try:
+            error = command("attach", "--tmux", "train", code=1)["error"]
+            assert error["message"].endswith("several servers of tmux: other, work.")
+            error = command("attach", "--tmux", "nowhere", code=1)["error"]
+            assert "Its sessions: other/train, work/train." in error["message"]
+            tmux(terminals, "-L", "other", "kill-server")
+            training.say(lines(0, 5))
+            run = command("attach", "--tmux", "work/train")["run_id"]
+            waited(command, run, "step:4")
+            training.say(lines(5, 8))
+            waited(command, run, "step:7")
+            assert losses(command, run)["steps"] == list(range(8))
+            command("clean", run, "--yes")
+        finally:
+            tmux(terminals, "-L", "work", "kill-server")
+
+
 def test_a_pipe_that_somebody_has_set_up_is_left_alone(
     command: CommandLine, terminals: dict[str, str], tmp_path: Path
 ) -> None:

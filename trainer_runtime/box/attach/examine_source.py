@@ -20,8 +20,9 @@ from trainer_runtime.box.attach.terminals import (
     Pane,
     foreground,
     screen_windows,
-    tmux_pane,
     tmux_panes,
+    tmux_servers,
+    tmux_wherever,
 )
 from trainer_runtime.box.processes.identity import ProcessIdentity, identify
 from trainer_runtime.box.processes.open_files import (
@@ -172,17 +173,29 @@ def _pane_of(pid: int, tty: str) -> Pane | None:
 
 
 def _tmux(target: str) -> dict[str, Any]:
-    pane = tmux_pane(target)
-    if pane is None:
-        names = _plain(one.session for one in tmux_panes())
+    panes = tmux_wherever(target)
+    if len(panes) > 1:
+        sockets = _plain(Path(str(pane.server)).name for pane in panes)
+        raise RefusedError(
+            "TMUX_NOT_FOUND",
+            f"{target!r} is of several servers of tmux: {', '.join(sockets)}.",
+            f"Name one as SOCKET/TARGET, e.g. `{sockets[0]}/{target}`.",
+        )
+    if not panes:
+        others = [
+            f"{name}/{pane.session}"
+            for name, path in tmux_servers().items()
+            for pane in tmux_panes(path)
+        ]
+        names = _plain([*(one.session for one in tmux_panes()), *others])
         there = f"Its sessions: {', '.join(names)}." if names else "It has no session."
         raise RefusedError(
             "TMUX_NOT_FOUND",
             f"tmux of {_me()} on {_here()} knows no {target!r}. {there}{_others_tmux()}",
-            "Name a session, `session:window.pane` or a pane's id: "
-            "`tmux list-panes -a` lists them there.",
+            "Name a session, `session:window.pane` or a pane's id (`tmux list-panes -a` lists them "
+            "there), with `SOCKET/` before it for `tmux -L SOCKET`.",
         )
-    return _of_pane(pane)
+    return _of_pane(panes[0])
 
 
 def _screen(target: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _TIMEOUT_S = 10.0
 _PANE = "#{pane_id}\t#{pane_pid}\t#{pane_tty}\t#{pane_pipe}\t#{pane_dead}\t#{session_name}"
 _SCREEN_SESSION = re.compile(r"^\s*((\d+)\.(\S+))\s")
 _SCREEN_SIZE = re.compile(r"\)/\((\d+),\d+\)")
+_USUAL_SERVER = "default"
 _PARENT, _GROUP, _TERMINAL, _FOREGROUND = 1, 2, 4, 5  # fields of /proc/PID/stat behind the name
 
 
@@ -64,6 +65,36 @@ def tmux_pane(target: str, server: str | None = None) -> Pane | None:
     name = (output or "").strip()
     exact = _ask([*_tmux(server), "has-session", "-t", target]) is not None
     return next((one for one in tmux_panes(server) if one.name == name and exact), None)
+
+
+def tmux_servers() -> dict[str, str]:
+    """The sockets of the user's other tmux servers (`tmux -L NAME`) by name."""
+    folder = Path(os.environ.get("TMUX_TMPDIR") or "/tmp", f"tmux-{os.getuid()}")
+    try:
+        if folder.stat().st_uid != os.getuid():
+            return {}
+        found = sorted(path for path in folder.iterdir() if path.is_socket())
+    except OSError:
+        return {}
+    return {path.name: str(path) for path in found if path.name != _USUAL_SERVER}
+
+
+def tmux_wherever(target: str) -> list[Pane]:
+    """What a target means to the user's usual tmux; else to those of others that know it.
+    `SOCKET/TARGET` names one of them."""
+    servers = tmux_servers()
+    name, _, rest = target.partition("/")
+    asked = [(None, target)] + [(path, target) for path in servers.values()]
+    if rest and name in servers:
+        asked = [(servers[name], rest)]
+    found = []
+    for server, wanted in asked:
+        pane = tmux_pane(wanted, server)
+        if pane is not None:
+            found.append(pane)
+            if server is None:
+                break
+    return found
 
 
 def screen_windows(session: str) -> list[Pane]:

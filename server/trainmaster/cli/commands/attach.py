@@ -19,7 +19,11 @@ def attach(
     ] = None,
     tmux: Annotated[
         str | None,
-        typer.Option("--tmux", metavar="TARGET", help="Its session, window or pane of tmux."),
+        typer.Option(
+            "--tmux",
+            metavar="TARGET",
+            help="Its session, window or pane of tmux; SOCKET/TARGET of `tmux -L SOCKET`.",
+        ),
     ] = None,
     screen: Annotated[
         str | None,
