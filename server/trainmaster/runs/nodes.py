@@ -54,7 +54,7 @@ async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) 
     """Make sure that a run that has not ended has its members; those that had to be started.
 
     `thorough`: ask each host; otherwise only those of which the supervisor hears nothing. A host
-    that can't be reached keeps none of the others from starting.
+    that refuses or can't be reached keeps none of the others from starting: the run waits for it.
     """
     started = []
     for host in members_of(view.run):
@@ -64,9 +64,8 @@ async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) 
             if await workspace.backend(host).start(view.run.run_id):
                 started.append(host)
         except HostError as error:
-            if not error.unanswered:
-                raise
-            record_unreachable(workspace.home, host, error)
+            if error.unreachable:
+                record_unreachable(workspace.home, host, error)
     return started
 
 
