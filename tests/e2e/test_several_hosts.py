@@ -113,6 +113,10 @@ def test_two_hosts_train_together_and_are_cleaned(two: TwoHosts) -> None:
         "rng_state_0.pth",
         "rng_state_1.pth",  # which gpu2 has sent
     }
+    log = two.hosts["gpu2"].home / f"trainmaster/runs/{run}/attempts/1/train.log"
+    lines = two.command("logs", run, "--rank", "1")["lines"]
+    assert lines == [line for line in log.read_text().splitlines()[-100:] if line.strip()]
+    assert two.command("logs", run, "--rank", "2", code=2)["error"]["code"] == "BAD_ARGUMENT"
     assert two.command("clean", run, "--yes")["freed_bytes"] > 0
     for host in two.hosts.values():
         assert not (host.home / "trainmaster/runs" / run).exists()

@@ -34,6 +34,10 @@ def logs(
         Literal["train", "setup", "supervisor"], typer.Option("--stream", help="Whose log.")
     ] = "train",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of lines.")] = 100,
+    rank: Annotated[
+        int | None,
+        typer.Option("--rank", min=0, help="Last lines of the host that this rank is on."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read a log. Prints its last lines, or with --cursor the lines after it.
@@ -41,6 +45,10 @@ def logs(
     With -f, does what is due for the run meanwhile, as the keeper would.
     """
     from trainmaster.runs.logs import read_log
+
+    if rank is not None:
+        emit_log(_of_rank(run_or_file, rank, grep, limit), as_json, None)
+        return
 
     words = _words(stream)
 
@@ -64,6 +72,12 @@ def logs(
         ask(read_on, shows_progress=True)
     else:
         emit_log(ask(lambda workspace: read(workspace, cursor)), as_json, words)
+
+
+def _of_rank(run: str, rank: int, grep: str | None, limit: int) -> LogAnswer:
+    from trainmaster.runs.rank_log import read_rank_log
+
+    return ask(lambda workspace: read_rank_log(workspace, run, rank, grep=grep, limit=limit))
 
 
 def _words(stream: str) -> Callable[[str], str] | None:

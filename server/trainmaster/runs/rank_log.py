@@ -1,0 +1,82 @@
+"""The log of one rank of a run on several hosts, read from the host that it is on."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from trainer_runtime.core.files.listing import ListedFile
+from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
+from trainmaster.backends import RunFiles
+from trainmaster.runs.logs import read_log
+from trainmaster.runs.nodes import members_of
+from trainmaster.sync.mask_of_run import MaskOfRun
+from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import LogAnswer
+from trainmaster.words.errors import StateError, UsageError
+
+_MOST_BYTES = 1 << 20
+
+
+async def read_rank_log(
+    workspace: Workspace, run: str, rank: int, *, grep: str | None = None, limit: int = 100
+) -> LogAnswer:
+    """The last lines of the newest attempt's log on the host of a rank, which all ranks there
+    share.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `SECRET_MISSING`.
+        UsageError: `BAD_ARGUMENT`, the run has no such rank.
+        HostError: that host can't be reached.
+    """
+    view = await refresh(workspace, run)
+    node = _node_of(view, rank)
+    if node == 0:
+        return await read_log(workspace, view.run.run_id, grep=grep, limit=limit)
+    data = await _last_bytes(workspace, view, members_of(view.run)[node - 1])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "train.log")
+        file.write_bytes(_masked(workspace, view, data))
+        return await read_log(workspace, str(file), grep=grep, limit=limit)
+
+
+def _node_of(view: RunView, rank: int) -> int:
+    """Raises:
+    UsageError: `BAD_ARGUMENT`.
+    """
+    ranks, nodes = view.run.config.compute.processes, 1 + len(members_of(view.run))
+    if not 0 <= rank < ranks:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"Run {view.run.run_id} has no rank {rank}.",
+            f"Name one of 0 to {ranks - 1}.",
+            field="rank",
+        )
+    return rank // (ranks // nodes)
+
+
+async def _last_bytes(workspace: Workspace, view: RunView, host: str) -> bytes:
+    files, path = RunFiles.of(workspace.backend(host)), f"attempts/{view.attempt}/{TRAIN_LOG}"
+    listed = await files.list_files(view.run.run_id, path)
+    size = sum(found.size_bytes for found in listed if isinstance(found, ListedFile))
+    begin = max(0, size - _MOST_BYTES)
+    data = await files.read_file(view.run.run_id, path, begin, _MOST_BYTES)
+    return data.partition(b"\n")[2] if begin else data
+
+
+def _masked(workspace: Workspace, view: RunView, data: bytes) -> bytes:
+    """Raises:
+    StateError: `SECRET_MISSING`, what would have to be masked is not known here any more.
+    """
+    if not view.run.config.secrets:
+        return data
+    mask = MaskOfRun(workspace.home, view.run.run_id)()
+    if mask is None:
+        raise StateError(
+            "SECRET_MISSING",
+            f"The secrets of {view.run.run_id} were removed, so that this log can't be masked.",
+            "Read the log of the first host: `trainmaster logs RUN` without a rank.",
+        )
+    return mask.apply(data, final=True)
