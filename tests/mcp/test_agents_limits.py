@@ -247,6 +247,15 @@ def test_only_allowed_hosts_are_launched_on_or_attached_to(agent: Agent) -> None
         assert not was_reached()
 
 
+def test_every_host_of_a_training_on_several_has_to_be_allowed(agent: Agent) -> None:
+    agent.settings("agent: {hosts: [local, gpu1]}")
+    spec = _SPEC.replace("nanogpt", "hf").replace("host: debug", "host: [gpu1, gpu2]")
+    with open_workspace(agent.environment) as workspace:
+        workspace.policy_now = agent_policies(agent.home, agent.environment, reads_only=False)
+        (error,) = beyond_policy(workspace, load_spec(spec)).errors
+    assert error.code == "POLICY_HOST" and "gpu2" in error.message
+
+
 def test_secrets_go_neither_to_an_agents_host_nor_beyond_their_own(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

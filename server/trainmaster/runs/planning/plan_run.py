@@ -180,18 +180,18 @@ async def plan_spec(
     if not is_run:
         made = made.model_copy(update={"warnings": [*made.warnings, _NOT_RUN]})
     if loaded.other_hosts:
-        made = await _with_nodes(workspace, loaded, facts, made)
+        made = await _with_nodes(workspace, loaded, facts, made, is_run=is_run)
     return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer, beyond)
 
 
 async def _with_nodes(
-    workspace: Workspace, spec: TrainingSpec, facts: HostFacts, made: Plan
+    workspace: Workspace, spec: TrainingSpec, facts: HostFacts, made: Plan, *, is_run: bool
 ) -> Plan:
     """The plan with where its hosts reach one another."""
     hosts = [spec.host, *spec.other_hosts]
     enter_stage(f"connecting {' and '.join(hosts)}")
     others = await asyncio.gather(
-        *(_probe_host(workspace.backend(host), spec, is_run=True) for host in spec.other_hosts)
+        *(_probe_host(workspace.backend(host), spec, is_run=is_run) for host in spec.other_hosts)
     )
     found = await probe_nodes(workspace, hosts, [facts, *others])
     meeting = f"They meet at {found.nodes[0].address}, port {found.port}, tried from each."
