@@ -50,8 +50,10 @@ async def probe_nodes(
     """Check that these hosts can train together; `facts`: of each, in the same order.
 
     Raises:
-        HostError: `NODES_DIFFER`, `NODES_UNREACHABLE`; or a host can't be reached from here.
+        HostError: `NODES_DIFFER`, `NODES_UNREACHABLE`, `UNSUPPORTED`; or a host can't be reached
+            from here.
     """
+    _refuse_rented(workspace, hosts)
     first = facts[0]
     for other in facts[1:]:
         _refuse_unlike(first, other)
@@ -66,6 +68,20 @@ async def probe_nodes(
     for host, one in zip(hosts[1:], facts[1:], strict=True):
         nodes.append(NodeFacts(host, str(reached[host]["own"]), one.cache_folder))
     return NodesFacts(tuple(nodes), port)
+
+
+def _refuse_rented(workspace: Workspace, hosts: Sequence[str]) -> None:
+    """Raises:
+    HostError: `UNSUPPORTED`, costs and leases are those of a single host.
+    """
+    for host in hosts:
+        if workspace.control.instances.by_host(host) is not None:
+            raise HostError(
+                "UNSUPPORTED",
+                f"{host} is rented, and its costs and lease are not kept over several hosts yet.",
+                "Rent one instance with more GPUs, or list hosts of your own.",
+                field="host",
+            )
 
 
 def _refuse_unlike(first: HostFacts, other: HostFacts) -> None:
