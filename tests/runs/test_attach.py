@@ -260,7 +260,7 @@ def test_a_pane_of_a_tmux_with_a_socket_of_its_own_is_found(
         tmux(terminals, "-L", "other", *asked, "exec sleep 1000")
         try:
             error = command("attach", "--tmux", "train", code=1)["error"]
-            assert error["message"].endswith("several servers of tmux: other, work.")
+            assert "of several servers of tmux: other, work." in error["message"]
             error = command("attach", "--tmux", "nowhere", code=1)["error"]
             assert "Its sessions: other/train, work/train." in error["message"]
             tmux(terminals, "-L", "other", "kill-server")

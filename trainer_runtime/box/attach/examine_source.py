@@ -249,7 +249,8 @@ def _written_by(pane: Pane) -> str:
 
 def _end_of_pipe(pane: Pane) -> str:
     if pane.program == "tmux":
-        return f"`tmux pipe-pane -t {shlex.quote(pane.name)}`"
+        server = f" -S {shlex.quote(pane.server)}" if pane.server else ""
+        return f"`tmux{server} pipe-pane -t {shlex.quote(pane.name)}`"
     session, _, window = pane.name.rpartition(":")
     return f"`screen -S {shlex.quote(session)} -p {window} -X log off`"
 
