@@ -18,7 +18,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
-from trainmaster.runs.nodes import place_nodes, start_members
+from trainmaster.runs.nodes import has_lost_node, place_nodes, start_members
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run
@@ -154,7 +154,7 @@ async def _deliver_alerts(due: _Due) -> str | None:
 
 async def _start_supervisor(due: _Due) -> str | None:
     view = due.view
-    if not (due.acted or due.thorough or _is_silent(view) or "lost" in view.record.nodes.values()):
+    if not (due.acted or due.thorough or _is_silent(view) or has_lost_node(view)):
         return None
     if view.record.closed and not view.request_pending:
         return None

@@ -5,6 +5,7 @@ The run's own host has the supervisor, and is the only one that is asked and fol
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,9 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StateError
 
-_CONNECTED = "connected"
+# Within the time that a round has for a run: else its own host would be taken for unreachable.
+_THOROUGH_S, _IN_PASSING_S = 8.0, 2.0
+_CONNECTED, _LOST = "connected", "lost"
 
 
 async def place_nodes(
@@ -58,11 +61,14 @@ async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) 
     """
     started = []
     for host in members_of(view.run):
-        if not thorough and view.record.nodes.get(host) == _CONNECTED:
+        if not thorough and states_of_nodes(view).get(host) == _CONNECTED:
             continue
         try:
-            if await workspace.backend(host).start(view.run.run_id):
-                started.append(host)
+            async with asyncio.timeout(_THOROUGH_S if thorough else _IN_PASSING_S):
+                if await workspace.backend(host).start(view.run.run_id):
+                    started.append(host)
+        except TimeoutError:
+            continue  # a later round asks again
         except HostError as error:
             if error.unreachable:
                 record_unreachable(workspace.home, host, error)
@@ -87,6 +93,20 @@ async def remove_from_members(workspace: Workspace, run: Run) -> int:
 def members_of(run: Run) -> Sequence[str]:
     """The further hosts of a run; none of most."""
     return [str(host["name"]) for host in _hosts(run)[1:]]
+
+
+def states_of_nodes(view: RunView) -> dict[str, str]:
+    """Of a run on several hosts whether each is `connected` or `lost`, as far as its supervisor
+    says; the journal is the host's, so that nothing else of it is passed on."""
+    members = members_of(view.run)
+    known = view.record.nodes
+    names = [view.run.host, *members] if members else []
+    return {name: known[name] for name in names if known.get(name) in (_CONNECTED, _LOST)}
+
+
+def has_lost_node(view: RunView) -> bool:
+    """Whether the supervisor hears nothing of a node."""
+    return _LOST in states_of_nodes(view).values()
 
 
 def refuse_several_hosts(run: Run, what: str) -> None:

@@ -15,6 +15,7 @@ from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.next_step import next_step
+from trainmaster.runs.nodes import states_of_nodes
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.store.run import Run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
@@ -85,7 +86,7 @@ def status_of(view: RunView) -> StatusAnswer:
         resumes_at=resumes_at(view),
         session=_session_row(view),
         host=view.run.host,
-        nodes=dict(record.nodes) or None,
+        nodes=states_of_nodes(view) or None,
         as_of=None if age is None else round(time.time() - age, 3),
         unreachable=view.unreachable,
         pending=None if view.delivered else True,

@@ -103,6 +103,9 @@ def _(answer: StatusAnswer) -> list[Block]:
         f"Step {_steps(answer.step, answer.target_step)}{remaining}",
         *_session(answer),
         *named("Metrics", pairs(answer.metrics)),
+        *named(
+            "Nodes", ", ".join(f"{name} {state}" for name, state in (answer.nodes or {}).items())
+        ),
         *named("Ranks", _ranks(answer.ranks)),
         *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
         *named("Findings", answer.past),
