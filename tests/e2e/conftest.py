@@ -9,6 +9,8 @@ from typing import Literal
 
 import pytest
 from support.backends.ssh_hosts import Sshd
+from support.box.container_images import podman, podman_folder  # noqa: F401 - fixtures
+from support.box.docker_daemon import docker  # noqa: F401 - a fixture
 from support.runs.running_run import CommandLine
 
 

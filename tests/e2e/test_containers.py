@@ -1,4 +1,4 @@
-"""Trainings in real containers: recovered, stopped and resumed as processes are, bit for bit."""
+"""Trainings in real containers: adopted, recovered and stopped as processes are, bit for bit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box.container_images import (  # noqa: F401 - fixtures
-    BARE,
-    TORCH,
-    Podman,
-    docker_socket,
-    podman,
-    podman_folder,
-)
+from support.box.container_images import BARE, TORCH, Podman
+from support.box.docker_daemon import IMAGE, DockerDaemon
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -32,11 +26,34 @@ from trainer_runtime.box.files.files import read_json
 
 pytestmark = pytest.mark.slow
 SECRET = "a-secret-of-the-run"
+PROGRAM_SPEC = """\
+name: program
+framework: script
+script: {{path: {path}, command: [python3, train.py], checkpoints: {{path: "at_*"}}, resume: []}}
+compute: {{launcher: docker, image: "{image}", shm_size: 64m}}
+"""
+# Steps until it is stopped; then saves, as it does every twenty.
+PROGRAM = """\
+import os, pathlib, signal, sys, time
+
+begun = os.environ.get("TRAINMASTER_CHECKPOINT")
+step, stopped = int(pathlib.Path(begun).read_text()) if begun else 0, []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+while True:
+    step += 1
+    print(f"step {step} loss {5 / step:.4f}", flush=True)
+    if stopped or step % 20 == 0:
+        pathlib.Path("part").write_text(str(step))
+        pathlib.Path("part").rename(f"at_{step:06}")
+    if stopped:
+        sys.exit(0)
+    time.sleep(0.05)
+"""
 
 
 @pytest.fixture
 def contained(
-    podman: Podman,  # noqa: F811 - a fixture
+    podman: Podman,
     home: Path,
 ) -> Iterator[CommandLine]:
     """`trainmaster` on a machine with Podman; what its containers have left is removed."""
@@ -56,9 +73,9 @@ def wait(command: CommandLine, run: str, until: str) -> dict[str, Any]:
     return command("wait", run, "--until", until, "--timeout", str(LONGEST_S))
 
 
-def test_a_container_is_killed_adopted_stopped_and_resumed_with_the_losses_of_a_process(
+def test_a_container_is_adopted_killed_resumed_and_stopped_with_the_losses_of_a_process(
     contained: CommandLine,
-    podman: Podman,  # noqa: F811 - a fixture
+    podman: Podman,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -99,34 +116,42 @@ def test_a_container_is_killed_adopted_stopped_and_resumed_with_the_losses_of_a_
     assert wait(contained, run, "end")["state"] == "stopped"
     assert (read_json(folder.attempt(2).exit) or {})["code"] == 75
 
-    contained("resume", run)
-    assert wait(contained, run, "end")["state"] == "completed"
-    assert wait(contained, plain, "end")["state"] == "completed"
-    assert losses(contained, run) == losses(contained, plain)
     assert podman.containers() == []
+    assert wait(contained, plain, "end")["state"] == "completed"
+    found, whole = losses(contained, run), losses(contained, plain)
+    assert len(found) > 50
+    assert found == whole[: len(found)]
 
 
-def test_the_end_of_a_trainer_whose_hold_is_gone_leaves_no_container(
-    contained: CommandLine,
-    podman: Podman,  # noqa: F811 - a fixture
+def test_a_killed_daemon_and_a_killed_hold_cost_nothing_and_leave_no_container(
+    docker: DockerDaemon,
+    command: CommandLine,
     tmp_path: Path,
 ) -> None:
-    """Through Docker's own program, which Podman answers."""
-    with docker_socket(podman) as address:
-        contained.environment["DOCKER_HOST"] = address
-        contained.environment["PATH"] = str(all_but(tmp_path / "programs", "podman"))
-        planted = begin_with(podman.planted / "ending", standing_after(10, 1))
-        spec = small_spec(tmp_path, compute=boxed(), env=planted, steps="20")
-        run = contained("launch", spec)["run_id"]
-        wait(contained, run, "step:10")
-        folder = contained.folder(run)
-        found = read_json(folder.attempt(1).environment) or {}
-        assert Path(found["container"]["program"]).name == "docker"
-        kill(processes_of(folder)["hold"])
-        contained("stop", run)
-        assert wait(contained, run, "end")["state"] == "stopped"
-        wait_until(lambda: not podman.containers(), "the container's removal")
-        assert contained("checkpoints", run)["resume_from"] >= 10
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program/train.py").write_text(PROGRAM)
+    spec = PROGRAM_SPEC.format(path=tmp_path / "program", image=IMAGE)
+    run = command("launch", spec)["run_id"]
+    wait(command, run, "step:30")
+    folder = command.folder(run)
+    found = read_json(folder.attempt(1).environment) or {}
+    assert found["container"]["engine"] == "docker"
+    first = processes_of(folder)["trainer"]
+    docker.kill()
+    wait(command, run, "step:60")
+    assert processes_of(folder)["trainer"] == first
+    docker.start()  # which stops what its killed predecessor has left running
+    wait_until(folder.attempt(2).process.exists, "the next attempt")
+    assert (read_json(folder.attempt(1).exit) or {})["code"] == 75
+    wait_until(lambda: docker.containers() == [f"{run}-2"], "the next attempt's container")
+
+    wait_until(lambda: {"hold", "trainer"} <= set(processes_of(folder)), "its processes")
+    kill(processes_of(folder)["hold"])
+    command("stop", run)
+    assert wait(command, run, "end")["state"] == "stopped"
+    wait_until(lambda: not docker.containers(), "the container's removal")
+    steps = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]["steps"]
+    assert steps == list(range(1, steps[-1] + 1))
 
 
 def test_an_image_without_pytorch_ends_the_run_before_it_starts_and_says_why(
@@ -138,13 +163,3 @@ def test_an_image_without_pytorch_ends_the_run_before_it_starts_and_says_why(
     assert (status["reason"], status["attempt"]) == ("unusable", 1)
     assert f"compute.image {BARE} lacks torch" in status["evidence"][0]
     assert f"`FROM {BARE}`" in status["evidence"][0]
-
-
-def all_but(folder: Path, left_out: str) -> Path:
-    """A folder with every program of the search path but one."""
-    folder.mkdir()
-    for place in os.environ["PATH"].split(os.pathsep):
-        for program in os.listdir(place) if os.path.isdir(place) else ():
-            if program != left_out and not (folder / program).is_symlink():
-                (folder / program).symlink_to(Path(place, program))
-    return folder

@@ -72,3 +72,20 @@ def test_the_names_of_images_are_taken(
     spec, folder = _SPEC.format(corpus=corpus), tmp_path / "job"
     anyio.run(partial(export_spec, workspace, spec, folder, to="docker-compose", image=image))
     assert f"image: {image}\n" in (folder / "compose.yaml").read_text()
+
+
+def test_the_other_engine_starts_the_container_of_a_spec_that_names_one(
+    workspace: Workspace, corpus: Path, tmp_path: Path
+) -> None:
+    contained = f"compute: {{launcher: docker, image: '{_IMAGE}', shm_size: 2g}}\n"
+    spec = _SPEC.format(corpus=corpus) + contained
+
+    async def export() -> None:
+        await export_spec(workspace, spec, tmp_path / "compose", to="docker-compose")
+        answer = await export_spec(workspace, spec, tmp_path / "slurm", to="slurm")
+        assert "compute.image is left out" in str(answer.warnings)
+
+    anyio.run(export)
+    assert f"image: {_IMAGE}\n" in (tmp_path / "compose" / "compose.yaml").read_text()
+    compute = json.loads((tmp_path / "compose" / "config.json").read_text())["compute"]
+    assert (compute["launcher"], compute["image"]) == ("process", None)

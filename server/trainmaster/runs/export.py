@@ -8,7 +8,9 @@ from pathlib import Path
 from shlex import quote
 
 from trainmaster.plan.export import ENGINES, engine_file
+from trainmaster.plan.spec import SHM_SIZE
 from trainmaster.runs.planning import plan_run
+from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.runs.render import refuse_full, write_bundle
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
@@ -22,6 +24,10 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 _LONGEST_IMAGE = 500
+_WITHOUT_CONTAINER = (
+    *("compute.launcher=process", "compute.image=null"),
+    f"compute.shm_size={SHM_SIZE}",
+)
 
 
 async def export_spec(
@@ -44,6 +50,14 @@ async def export_spec(
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
         TrainmasterError: the plan is impossible.
     """
+    given = load_allowed_spec(workspace, spec, sets).compute
+    left_out = []
+    if given.launcher == "docker" and to in ENGINES:
+        sets = [*sets, *_WITHOUT_CONTAINER]  # the other engine starts it
+        if ENGINES[to].takes_image:
+            image = image or given.image
+        else:
+            left_out = [f"compute.image is left out: the file for {to} takes no image."]
     _check_engine(to, image)
     refuse_full(folder)
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
@@ -54,7 +68,7 @@ async def export_spec(
         name=name,
         folder=str(folder),
         files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
-        warnings=[*found.warnings, *planned.plan.warnings] or None,
+        warnings=[*left_out, *found.warnings, *planned.plan.warnings] or None,
         next_step=f"Read the head of {file.name}: what {to} needs first, and what is lost without "
         f"supervision. Then `cd {quote(str(folder))} && {file.start}`.",
     )

@@ -6,14 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.box.container_images import (  # noqa: F401 - fixtures
-    BARE,
-    EMPTY,
-    Podman,
-    podman,
-    podman_folder,
-    registry,
-)
+from support.box.container_images import BARE, EMPTY, Podman, registry
 from support.box.scripted_processes import CONFIG
 from support.runs.running_run import own_run_id
 
@@ -28,7 +21,7 @@ from trainmaster.words.assets import find_assets
 
 
 @pytest.fixture(autouse=True)
-def own_podman(podman: Podman) -> Podman:  # noqa: F811 - a fixture
+def own_podman(podman: Podman) -> Podman:
     return podman
 
 
@@ -54,7 +47,7 @@ def settle(name: str, folder: Path, lines: list[str]) -> None:
 
 
 def test_an_image_that_is_missing_is_pulled_with_its_digest_and_then_kept(
-    podman: Podman,  # noqa: F811 - a fixture
+    podman: Podman,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -94,7 +87,7 @@ def test_an_engine_that_does_not_see_the_runs_folder_is_named_rather_than_the_im
 
 
 def test_an_image_for_another_processor_is_refused(
-    podman: Podman,  # noqa: F811 - a fixture
+    podman: Podman,
     tmp_path: Path,
 ) -> None:
     name = "localhost/foreign:1"

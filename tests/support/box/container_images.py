@@ -102,15 +102,20 @@ class Podman:
 def _tree() -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
-        for name in _FOLDERS:
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
-            archive.addfile(entry)
-        for name, target in _LINKS.items():
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname = tarfile.SYMTYPE, target
-            archive.addfile(entry)
+        add_tree(archive)
     return made.getvalue()
+
+
+def add_tree(archive: tarfile.TarFile) -> None:
+    """The empty folders of an image, and the links of a merged /usr."""
+    for name in _FOLDERS:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+        archive.addfile(entry)
+    for name, target in _LINKS.items():
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = tarfile.SYMTYPE, target
+        archive.addfile(entry)
 
 
 @pytest.fixture(scope="session")

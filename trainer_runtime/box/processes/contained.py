@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import signal
 import subprocess
@@ -34,6 +35,8 @@ _POLL_S = 1.0
 _SHORT_POLL_S = 0.05
 _STATE = "{{.State.Status}} {{.State.ExitCode}}"
 _ENDED = ("exited", "stopped", "dead")
+# Of one that somebody has removed, in the engines' words.
+_NO_CONTAINER = re.compile(r"no such (container|object)|no container with", re.IGNORECASE)
 _SIGNALLED = 128
 _LAST_LINES = 20
 
@@ -131,8 +134,9 @@ def _exit_code(engine: Engine, name: str) -> int | None:
             return _outcome(int(state[1]))
         if answer.code != 0:
             unknown_since_s = unknown_since_s or time.monotonic()
-            if _answers(engine) or time.monotonic() - unknown_since_s > _ENGINE_BACK_WITHIN_S:
-                return None  # somebody has removed it
+            is_removed = _NO_CONTAINER.search(answer.problem) is not None
+            if is_removed or time.monotonic() - unknown_since_s > _ENGINE_BACK_WITHIN_S:
+                return None
         time.sleep(wait_s)
         wait_s = min(2 * wait_s, _POLL_S)
 

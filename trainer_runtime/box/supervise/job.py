@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+from trainer_runtime.box.containers.container import Image, remove_containers
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.hold import marker
 from trainer_runtime.box.processes.identity import (
@@ -40,7 +41,16 @@ def cancel_job(run: RunFolder) -> bool:
         for process in doomed:
             send(process, signal.SIGKILL)
         time.sleep(_POLL_S)
+    if found:
+        _remove_containers(run)  # hold, which would have, was killed
     return found
+
+
+def _remove_containers(run: RunFolder) -> None:
+    for number in _attempts(run)[-1:]:
+        image = Image.find(run.attempt(number).environment)
+        if image is not None:
+            remove_containers(image.engine, run.run_id)
 
 
 def find_supervisor(run: RunFolder) -> ProcessIdentity | None:

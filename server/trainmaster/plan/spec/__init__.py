@@ -3,6 +3,7 @@
 from trainmaster.plan.spec.annotations import Annotation, Changes, Section
 from trainmaster.plan.spec.attached import ATTACHED_NAMES, read_attached, refuse_other_files
 from trainmaster.plan.spec.compute import EnvironmentSpec
+from trainmaster.plan.spec.container_checks import SHM_SIZE
 from trainmaster.plan.spec.data import SourceSpec, ValidationSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.fields import Field, all_fields, changes_of
@@ -19,6 +20,7 @@ __all__ = [
     "ATTACHED_NAMES",
     "GPT2_PRESETS",
     "NO_MIRROR",
+    "SHM_SIZE",
     "AdapterSpec",
     "Annotation",
     "Changes",
