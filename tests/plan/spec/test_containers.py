@@ -76,6 +76,7 @@ def test_what_is_no_name_of_an_image_is_refused(image: str) -> None:
         (["compute.shm_size=-1g"], "INVALID_VALUE", "compute.shm_size"),
         (["host=kaggle"], "INVALID_VALUE", "compute.launcher"),
         (["compute.nodes=2"], "INVALID_VALUE", "compute.launcher"),
+        (["host=[gpu1, gpu2]"], "INVALID_VALUE", "compute.launcher"),
         (["environment=existing"], "INVALID_VALUE", "environment"),
         (["environment={python: /usr/bin/python3}"], "INVALID_VALUE", "environment"),
         (["environment={setup: setup.sh}"], "INVALID_VALUE", "environment"),

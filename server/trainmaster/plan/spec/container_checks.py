@@ -54,11 +54,12 @@ def _contradictions(spec: TrainingSpec) -> Iterator[Problem]:
             "is docker, but Kaggle's sessions run in an image of their own.",
             "Remove compute.launcher and compute.image, or choose another host.",
         )
-    if spec.compute.nodes > 1:
+    machines = max(spec.compute.nodes, 1 + len(spec.other_hosts))
+    if machines > 1:
         yield _wrong(
             "compute.launcher",
-            f"is docker, but containers train on one machine, not on {spec.compute.nodes}.",
-            "Set compute.nodes to 1, or remove compute.launcher and compute.image.",
+            f"is docker, but containers train on one machine, not on {machines}.",
+            "Name one host and one node, or remove compute.launcher and compute.image.",
         )
     if spec.environment != "auto":
         yield _wrong(
