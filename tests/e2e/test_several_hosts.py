@@ -26,11 +26,16 @@ from support.runs.running_run import (
     command_line,
     kill,
     pace,
+    run_async,
     small_spec,
     wait_until,
 )
 
 from trainer_runtime.core.protocol.lines import complete_lines, decode
+from trainmaster.plan.facts import HostFacts, TorchFacts
+from trainmaster.runs.planning.probe_nodes import probe_nodes
+from trainmaster.sync.workspace import open_workspace
+from trainmaster.words.errors import HostError
 
 pytestmark = pytest.mark.slow
 
@@ -122,19 +127,22 @@ def test_two_hosts_train_together_and_are_cleaned(two: TwoHosts) -> None:
         assert not (host.home / "trainmaster/runs" / run).exists()
 
 
-def test_hosts_that_cannot_reach_one_another_are_refused_before_anything_is_placed(
-    two: TwoHosts,
-) -> None:
+def test_hosts_that_cannot_reach_one_another_are_refused(two: TwoHosts) -> None:
     first = two.network.address("gpu1")
     route = ["ip", "-n", two.network.namespace("gpu2"), "route"]
     subprocess.run([*route, "add", "prohibit", f"{first}/32"], check=True)
     try:
-        error = two.command("launch", two.spec(name="walled"), code=1)["error"]
+        error = _probing_error(two, [_facts("gpu1"), _facts("gpu2")])
     finally:
         subprocess.run([*route, "del", "prohibit", f"{first}/32"], check=True)
-    assert error["code"] == "NODES_UNREACHABLE"
-    assert "gpu2 can't connect to gpu1 on port" in error["message"] and first in error["message"]
-    assert not [run for run in two.command("runs")["runs"] if run["name"] == "walled"]
+    assert error.code == "NODES_UNREACHABLE"
+    assert "gpu2 can't connect to gpu1 on port" in error.message and first in error.message
+
+
+def test_hosts_with_other_versions_are_refused(two: TwoHosts) -> None:
+    error = _probing_error(two, [_facts("gpu1"), _facts("gpu2", torch="2.12.0")])
+    assert error.code == "NODES_DIFFER"
+    assert "PyTorch of gpu1 and gpu2 differ: 2.13.0, and 2.12.0" in error.message
 
 
 def test_hosts_that_share_their_folder_for_runs_are_refused(two: TwoHosts) -> None:
@@ -156,7 +164,6 @@ def test_hosts_that_share_their_folder_for_runs_are_refused(two: TwoHosts) -> No
         ({"host": "[gpu1, local]"}, "INVALID_VALUE", "names local among several hosts"),
         ({"host": "[gpu1, elsewhere]"}, "HOST_UNKNOWN", "elsewhere"),
         ({"framework": "nanogpt"}, "NOT_YET_SUPPORTED", "other_hosts"),
-        ({"compute": "{strategy: zero2}"}, "NOT_YET_SUPPORTED", "zero2"),
     ],
 )
 def test_what_several_hosts_cannot_do_is_named(
@@ -243,6 +250,31 @@ FAULTS: list[Callable[[TwoHosts], None]] = [
     _reboot_the_second,
     _reboot_the_first,
 ]
+
+
+def _facts(name: str, torch: str = "2.13.0") -> HostFacts:
+    return HostFacts(
+        hostname=name,
+        root="/nowhere",
+        cores=2,
+        memory_total_gib=8,
+        memory_available_gib=8,
+        disk_free_gib=8,
+        python_version="3.11.2",
+        torch=TorchFacts(version=torch),
+    )
+
+
+def _probing_error(two: TwoHosts, facts: list[HostFacts]) -> HostError:
+    """What probing both hosts is refused with; no PyTorch is started there."""
+    with open_workspace(two.command.environment) as workspace:
+
+        async def probe() -> None:
+            await probe_nodes(workspace, NAMES, facts)
+
+        with pytest.raises(HostError) as refused:
+            run_async(probe)
+        return refused.value
 
 
 def _own_losses(two: TwoHosts, run: str, attempt: int) -> dict[int, float]:

