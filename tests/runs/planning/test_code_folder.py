@@ -57,6 +57,16 @@ def test_the_commit_and_the_changes_are_known(program: Path) -> None:
     assert changed.digest != clean.digest
 
 
+def test_a_home_of_trainmaster_in_the_folder_stays(program: Path) -> None:
+    home = program / "work" / "home"
+    (home / "runs").mkdir(parents=True)
+    for name in ("control.db", "metrics.db", "runs/train.log"):
+        (home / name).touch()
+    found = read_code(program, _LIMIT)
+    assert [file.name for file in found.files] == [".gitignore", "train.py"]
+    assert found.left == ["Trainmaster's own files in work/home"]
+
+
 def test_without_git_all_but_caches_travel(tmp_path: Path) -> None:
     for name in ("train.py", "lib/model.py", "__pycache__/train.pyc", ".venv/bin/python", "a.pyc"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

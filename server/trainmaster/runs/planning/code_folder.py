@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
 
-from trainer_runtime.core.files.protected import is_protected, names_credentials
+from trainer_runtime.core.files.protected import is_home, is_protected, names_credentials
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import PlanError
 
@@ -83,12 +83,14 @@ def read_code(folder: Path, limit_bytes: float) -> CodeFolder:
         raise _missing(folder, "is not a folder" if folder.exists() else "does not exist")
     git = _Git(folder) if _is_in_repository(folder) else None
     try:
-        found, secrets = regular_files(folder, None if git is None else git.files())
+        named = list(git.files() if git is not None else islice(_walk(folder), _MOST_WALKED))
+        found, secrets = regular_files(folder, named)
         _refuse_large(folder, found, limit_bytes)
         files = [_read(folder / name, name) for name in found]
     except OSError as error:
         raise _missing(folder, f"can't be read: {error.strerror}") from error
     left = [f"{len(secrets)} files with secrets ({', '.join(secrets[:3])})"] if secrets else []
+    left += [f"Trainmaster's own files in {home}" for home in sorted(_homes(folder, named))]
     if git is None:
         return CodeFolder(files, None, None, "", left)
     commit, diff = git.commit(), git.diff()
@@ -97,13 +99,14 @@ def read_code(folder: Path, limit_bytes: float) -> CodeFolder:
 
 def regular_files(folder: Path, named: Iterable[str] | None = None) -> tuple[list[str], list[str]]:
     """The regular files that may travel of those that are `named`, else of all but caches; and
-    those with secrets. Links out of the folder and all else stay.
+    those with secrets. Links out of the folder, homes of Trainmaster and all else stay.
 
     Raises:
         OSError: the folder can't be read.
     """
-    names = islice(_walk(folder), _MOST_WALKED) if named is None else named
-    return _regular(folder, sorted(set(names)))
+    names = set(islice(_walk(folder), _MOST_WALKED) if named is None else named)
+    homes = _homes(folder, names)
+    return _regular(folder, sorted(name for name in names if homes.isdisjoint(_folders(name))))
 
 
 class _Git:
@@ -184,6 +187,15 @@ def _walk(folder: Path) -> Iterator[str]:
         for name in names:
             if not name.endswith((".pyc", ".pyo")):
                 yield os.path.relpath(os.path.join(parent, name), folder)
+
+
+def _homes(folder: Path, names: Iterable[str]) -> set[str]:
+    """The folders below that are homes of Trainmaster, whose files change all the time."""
+    return {inner for inner in set().union(*map(_folders, names)) if is_home(folder / inner)}
+
+
+def _folders(name: str) -> set[str]:
+    return {str(parent) for parent in PurePath(name).parents} - {"."}
 
 
 def _regular(folder: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
