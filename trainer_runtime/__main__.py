@@ -6,15 +6,20 @@ import argparse
 import gc
 import sys
 
-from trainer_runtime.commands import answers, supervision, upkeep
+from trainer_runtime.commands import answers, scheduler, supervision, upkeep
 from trainer_runtime.core.files.private import make_private
 
 # Most commands end before they could collect anything, and the rest collect a few MB later.
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 # They inherit the one of their parent: a supervisor that `start` began, which is private, or
 # a Kaggle session and train.sh, whose files are for others to read.
-_KEEP_UMASK = ("supervise", "hold", "prepare", "train", "ranks", "mirror", "seal")
-COMMANDS = {**supervision.COMMANDS, **answers.COMMANDS, **upkeep.COMMANDS}
+_KEEP_UMASK = ("supervise", "session", "hold", "prepare", "train", "ranks", "mirror", "seal")
+COMMANDS = {
+    **supervision.COMMANDS,
+    **scheduler.COMMANDS,
+    **answers.COMMANDS,
+    **upkeep.COMMANDS,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

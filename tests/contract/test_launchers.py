@@ -1,4 +1,5 @@
-"""One suite for every launcher: jobs are submitted, found, signalled and cancelled alike."""
+"""One suite for every launcher: jobs are submitted, found, signalled and cancelled alike. Slurm's
+are those of a real cluster."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
 from support.box.scripted_processes import CONFIG
-from support.runs.running_run import own_run_id, run_async, wait_until
+from support.runs.running_run import LONGEST_S, own_run_id, run_async, wait_until
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.hold import marker
@@ -21,12 +23,14 @@ from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainmaster.backends.debug import InProcessLauncher
 from trainmaster.backends.debug.trainer import thread_name
 from trainmaster.backends.hosts import LocalHost
-from trainmaster.backends.launchers import Job, JobState, Launcher, ProcessLauncher
+from trainmaster.backends.launchers import JobState, Launcher, ProcessLauncher, SlurmLauncher
+from trainmaster.plan.job_script import job_files
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
 
 RUN = own_run_id("job")
-ABSENT, RUNNING = Job(JobState.ABSENT), Job(JobState.RUNNING)
+ABSENT, RUNNING = JobState.ABSENT, JobState.RUNNING
+JOB = {"partition": "cpu", "limit_minutes": 10, "cpus": 1, "memory_mib": 500, "margin_s": 60}
 # A preparation that does not end; a simulated trainer whose steps do not.
 SETUP = "exec sleep 3600\n"
 VARIABLES = {"TRAINMASTER_STEP_S": "3600"}
@@ -56,11 +60,14 @@ class Submitted:
         self.folder, self.other = str(folder), str(folder.with_name("never-placed-abc234"))
         folder.mkdir(parents=True)
         config = {**CONFIG, "run_id": folder.name, "env": VARIABLES, "data": _data(folder)}
+        config["slurm"] = JOB
         config["environment"] = {"mode": "existing", "modules": [], "bound": {}, "setup": True}
         (folder / "trainer_runtime").symlink_to(find_assets().runtime)
         self._write("config.json", {**config, "compute": {"device": "cpu", "processes": 1}})
         self._write("desired.json", {"v": 1, "state": "running", "generation": 1})
         (folder / "setup.sh").write_text(SETUP)
+        for name, text in job_files(config, folder.name, find_assets()).items():
+            (folder / name).write_bytes(text)
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         (self.run.root / name).write_text(json.dumps(document))
@@ -77,13 +84,31 @@ class Submitted:
     async def cancel(self) -> bool:
         return await self.launcher.cancel(self.host, self.folder)
 
-    async def state(self) -> Job:
-        return await self.launcher.state(self.host, self.folder)
+    async def state(self) -> JobState:
+        return (await self.launcher.state(self.host, self.folder)).state
+
+    async def until(self, wanted: JobState) -> None:
+        """Wait for a state, which jobs that queue come to in their time."""
+        async with asyncio.timeout(LONGEST_S):
+            while (state := await self.state()) is not wanted:
+                assert self.launcher.abilities.queues or wanted is ABSENT, state
+                await asyncio.sleep(0.05)
 
 
-@pytest.fixture(params=[ProcessLauncher, InProcessLauncher])
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Submitted]:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with slurm_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=[ProcessLauncher, InProcessLauncher, SlurmLauncher])
+def job(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Submitted]:
     host = LocalHost("box", tmp_path)
+    if request.param is SlurmLauncher:
+        for name, value in request.getfixturevalue("cluster").environment.items():
+            monkeypatch.setenv(name, value)
     made = Submitted(request.param(), host, tmp_path / "runs" / RUN)
     yield made
     asyncio.run(made.cancel())
@@ -96,15 +121,15 @@ def test_a_job_is_submitted_once_found_among_others_and_cancelled_with_all_it_ru
         assert await job.state() == ABSENT
         assert await job.cancel() is False
         assert [await job.submit() for _ in range(3)] == [True, False, False]
-        assert await job.state() == RUNNING
+        await job.until(RUNNING)
         found = await job.launcher.jobs(job.host, [job.other, job.folder])
-        assert found == {job.folder: RUNNING}
+        assert {folder: one.state for folder, one in found.items()} == {job.folder: RUNNING}
         wait_until(lambda: job.left, "the attempt's own process")
         assert await job.cancel() is True
         assert await job.state() == ABSENT
         wait_until(lambda: not job.left, "the end of all that it ran")
         assert await job.submit() is True
-        assert await job.state() == RUNNING
+        await job.until(RUNNING)
 
     run_async(work)
 
@@ -118,10 +143,10 @@ def test_a_signal_reaches_the_supervisor_where_jobs_take_signals(job: Submitted)
             return
         assert await job.launcher.signal(job.host, job.folder, signal.SIGKILL) is False
         await job.submit()
+        await job.until(RUNNING)
         wait_until(lambda: job.left, "the attempt's own process")
         assert Path(job.launcher.log_path(job.folder)).exists()
         assert await job.launcher.signal(job.host, job.folder, signal.SIGKILL) is True
-        while await job.state() != ABSENT:
-            await asyncio.sleep(0.01)
+        await job.until(ABSENT)
 
     run_async(work)

@@ -45,28 +45,28 @@ def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("config", "host", "others", "said"),
+    ("config", "session", "others", "said"),
     [
-        (NO_MIRROR, "box", {}, []),
-        (HERE, "box", {}, ["copied here"]),
-        (NO_MIRROR, "kaggle", {}, ["next session"]),
-        (NO_MIRROR, "box", {"ends_itself": ends_itself(OwnEnd("http"))}, []),
+        (NO_MIRROR, None, {}, []),
+        (HERE, None, {}, ["copied here"]),
+        (NO_MIRROR, "its next session is pushed from here", {}, ["next session"]),
+        (NO_MIRROR, None, {"ends_itself": ends_itself(OwnEnd("http"))}, []),
         (
             NO_MIRROR,
-            "box",
+            None,
             {"ends_itself": ends_itself(OwnEnd("http"), "no key")},
             ["end itself"],
         ),
-        (NO_MIRROR, "box", {"ends_itself": ends_itself(None)}, ["end itself"]),
-        (HERE, "box", {"alerts": True, "sends": True}, ["copied", "alerts", "goes up"]),
-        (NO_MIRROR, "box", {"pending": True}, ["newest request"]),
-        (NO_MIRROR, "box", {"silent": True}, ["supervisor"]),
+        (NO_MIRROR, None, {"ends_itself": ends_itself(None)}, ["end itself"]),
+        (HERE, None, {"alerts": True, "sends": True}, ["copied", "alerts", "goes up"]),
+        (NO_MIRROR, None, {"pending": True}, ["newest request"]),
+        (NO_MIRROR, None, {"silent": True}, ["supervisor"]),
     ],
 )
 def test_what_is_done_from_here_alone_is_named(
-    config: dict[str, Any], host: str, others: dict[str, Any], said: list[str]
+    config: dict[str, Any], session: str | None, others: dict[str, Any], said: list[str]
 ) -> None:
-    needs = needs_of(config["checkpoint"]["mirror"], host, **others)
+    needs = needs_of(config["checkpoint"]["mirror"], session, **others)
     assert len(needs) == len(said)
     assert all(words in need for words, need in zip(said, needs, strict=True))
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 LOCAL = "local"
 DEBUG = "debug"
 KAGGLE = "kaggle"
+SLURM = "slurm"  # the launcher of a host on record
 # Those that are there without a record; of the first two, whose files are this machine's.
 HERE = (LOCAL, DEBUG)
 NAMES = (*HERE, KAGGLE)
@@ -63,6 +64,15 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
         from trainmaster.backends.hosts.ssh import SshHost
         from trainmaster.backends.launchers import ProcessLauncher
 
+        if record.launcher == SLURM:
+            from trainmaster.backends.slurm.backend import SlurmBackend
+
+            return SlurmBackend(
+                SshHost(record, home),
+                record,
+                control.slurm,
+                lambda run_id: control.recorded_folder(run_id, host),
+            )
         return HostedBackend(
             SshHost(record, home),
             ProcessLauncher(),

@@ -12,11 +12,13 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.records import dataclass
-from trainmaster.backends import LOCAL
+from trainmaster.backends import LOCAL, SLURM
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.machines.check_cluster import check_cluster, without_login
 from trainmaster.machines.registry import CONNECT_S, known_record, open_host
+from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, failed_by, none_failed, passed, warning
 from trainmaster.words.answers.hosts import HostCheckAnswer
@@ -59,7 +61,7 @@ async def check_host(
         HostError: `HOST_UNKNOWN`. A host that can't be reached or used has failed rows instead.
     """
     began = time.monotonic()
-    found = Connection(command_s=0.0)
+    found, record = Connection(command_s=0.0), None
     if name != LOCAL:
         record = known_record(workspace, name)
         pins = workspace.home.pins(name)
@@ -69,7 +71,7 @@ async def check_host(
     if found.command_s is not None:
         enter_stage(f"checking {name}")
         left_s = max(_MIN_HOST_S, within_s - (time.monotonic() - began))
-        report = await _check_on_host(open_host(workspace, name), found, left_s)
+        report = await _check_on_host(open_host(workspace, name), found, left_s, record)
     checked = {row.name for row in report.rows}
     rows = [*(row for row in found.rows if row.name not in checked), *report.rows]
     reached = found.command_s is not None
@@ -91,13 +93,19 @@ def _without_host(workspace: Workspace, name: str) -> str | None:
     )
 
 
-async def _check_on_host(host: Host, found: Connection, within_s: float) -> _HostReport:
+async def _check_on_host(
+    host: Host, found: Connection, within_s: float, record: HostRecord | None
+) -> _HostReport:
     """The rows from the runtime on the host, or from plain commands if it can't run there."""
     try:
         if found.error is not None:
             return await _by_shell(host, found)
         try:
-            return await _by_runtime(host, found, within_s)
+            report = await _by_runtime(host, found, within_s)
+            if record is not None and record.launcher == SLURM:
+                rows = [*without_login(report.rows), *await check_cluster(host, record)]
+                return _HostReport(rows)
+            return report
         except HostError as error:
             report = await _by_shell(host, found)
             report.rows.append(failed_by("runtime", error))

@@ -21,8 +21,15 @@ from trainmaster.backends.hosts.connection_check import Connection, check_connec
 from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
 from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
+from trainmaster.plan.job_script import checked_directive
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
-from trainmaster.store.host_record import DEFAULT_ROOT, HostRecord, TransportName
+from trainmaster.store.host_record import (
+    DEFAULT_ROOT,
+    SLURM_OPTIONS,
+    HostRecord,
+    LauncherName,
+    TransportName,
+)
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.workspace import Workspace
@@ -47,7 +54,8 @@ _AUTHENTICATION = frozenset({"AUTH_FAILED", "KEY_LOCKED", "SHELL_UNUSABLE"})
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """How to reach a host, besides its address; `offline`: don't connect now."""
+    """How to reach a host, besides its address; `offline`: don't connect now. `launcher` and what
+    follows it: see `HostRecord`."""
 
     key: str | None = None
     jump: str | None = None
@@ -55,6 +63,12 @@ class HostOptions:
     cache: str | None = None
     transport: TransportName = "asyncssh"
     offline: bool = False
+    launcher: LauncherName = "process"
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
 
 
 async def add_host(
@@ -220,6 +234,10 @@ def _record(name: str, address: str, options: HostOptions) -> HostRecord:
                 "Give an absolute folder on the host, or one below its user's home: ~/NAME.",
                 field=option,
             )
+    scheduled = {name: getattr(options, name) for name in SLURM_OPTIONS}
+    for option, value in scheduled.items():
+        if value is not None:
+            _refuse_slurm_option(option, value, options.launcher)
     return HostRecord(
         name=name,
         address=parsed.host,
@@ -230,7 +248,20 @@ def _record(name: str, address: str, options: HostOptions) -> HostRecord:
         transport=options.transport,
         root=options.root.rstrip("/"),
         cache=None if options.cache is None else options.cache.rstrip("/"),
+        launcher=options.launcher,
+        **scheduled,
     )
+
+
+def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
+    checked_directive(name, value)
+    if launcher != "slurm":
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"--{name} is for clusters.",
+            "Add `--launcher slurm`, or leave it out.",
+            field=f"--{name}",
+        )
 
 
 def _quote(record: HostRecord) -> Quote:

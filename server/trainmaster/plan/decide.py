@@ -46,6 +46,7 @@ from trainmaster.plan.decisions.trainer_process import (
 )
 from trainmaster.plan.decisions.validation import decide_validation
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built
 from trainmaster.words.errors import HostError
@@ -96,6 +97,9 @@ def plan(
         "disk_gib": None if fitted.trained is None else round(needed_gib, 2),
     }
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
+    job = plan_job(spec, facts, decided, basis.hours, ledger)
+    if job is not None:
+        config["slurm"] = job
     return Plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),

@@ -70,6 +70,23 @@ class SessionFacts(Facts):
     refresh_t: float | None = None
 
 
+class SlurmFacts(Facts):
+    """The partition of a cluster that jobs go to, its options, and the largest of its nodes.
+
+    `limit_s`: of a job, None for none. `gres`: what the host was added with.
+    """
+
+    partition: str
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
+    limit_s: float | None = None
+    cpus: int = 1
+    memory_mib: int = 0
+    gpus: int = 0
+
+
 class HostFacts(Facts):
     """The machine. `cores` counts what the quota grants, and may be a fraction.
 
@@ -111,6 +128,7 @@ class HostFacts(Facts):
     lease_end_t: float | None = None
     measured_at: float | None = None
     sessions: SessionFacts | None = None
+    slurm: SlurmFacts | None = None
 
     @property
     def python_label(self) -> str:

@@ -16,6 +16,7 @@ from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan import Decision, Plan
+from trainmaster.plan.job_script import job_files
 from trainmaster.plan.script import training_script
 from trainmaster.words.assets import Assets
 from trainmaster.words.yaml12 import dump_yaml
@@ -58,6 +59,7 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
         "config.json": _json(config),
         "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
         **{name: text.encode() for name, text in plan.attached.items()},
+        **job_files(config, run_id, assets),
         **_runtime(assets.runtime),
     }
     return Bundle(files=files, executable=frozenset({"train.sh"}))

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from trainmaster.words.assets import Assets
 
 
-def rendered(assets: Assets, name: str, values: Mapping[str, str]) -> str:
+def rendered(assets: Assets, name: str, values: Mapping[str, object]) -> str:
     """A template's text; `name` is its path below the templates' folder.
 
     Raises:
@@ -21,6 +21,6 @@ def rendered(assets: Assets, name: str, values: Mapping[str, str]) -> str:
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,  # what comes out is Python; values are choices, or base64
+        autoescape=False,  # values are choices, base64, or match a strict pattern
     )
     return environment.get_template(name).render(values)

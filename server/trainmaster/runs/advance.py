@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.policy.heartbeat import HEARTBEAT_S
 from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
@@ -172,7 +173,7 @@ async def _begin_transfers(due: _Due) -> str | None:
 async def _withdraw_secrets(due: _Due) -> str | None:
     """For a run at Kaggle, whose secrets no supervisor removes."""
     view = due.view if due.run.config.secrets else None
-    if view is None or view.kernel is None or view.kernel.alive:
+    if view is None or view.sessions is None or view.sessions.alive:
         return None
     if not view.ended or view.request_pending:
         return None
@@ -184,7 +185,8 @@ async def _forget_secrets(due: _Due) -> str | None:
 
 
 def _is_silent(view: RunView) -> bool:
-    if view.kernel is not None:
-        return not view.kernel.runs
+    if view.sessions is not None:
+        is_stopped = view.desired.state is DesiredState.STOPPED and not view.sessions.runs
+        return view.sessions.wants_start or is_stopped  # a job that waits is taken from its queue
     heard = view.record.heartbeat_t
     return heard is None or view.now - heard > 1.5 * HEARTBEAT_S

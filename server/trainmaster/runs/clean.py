@@ -68,7 +68,7 @@ async def clean(
         freed_bytes=freed,
         kept=sorted(kept),
         dry_run=True if dry_run else None,
-        note=None if view.kernel is None else view.kernel.left_behind,
+        note=None if view.sessions is None else view.sessions.left_behind,
     )
 
 

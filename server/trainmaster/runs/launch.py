@@ -96,7 +96,7 @@ async def start_run(
             await _rollback(workspace, run)
             raise
         return run.run_id  # placed or not: it is started once possible
-    if load_view(workspace, run.run_id).kernel is None:  # a session starts when Kaggle starts it
+    if load_view(workspace, run.run_id).sessions is None:  # sessions start in their turn
         await until_attempt(workspace, run.run_id)
     return run.run_id
 

@@ -277,9 +277,9 @@ async def _until_unlocked(lock: Path, bound_s: float) -> None:
 
 
 async def _next_session(workspace: Workspace, run: Run, how: Round) -> list[str]:
-    """Do what is due for a run at Kaggle whose session was just found to be over."""
-    kernel = load_view(workspace, run.run_id).kernel
-    if kernel is None or kernel.alive:
+    """Do what is due for a run whose session was just found to be over."""
+    sessions = load_view(workspace, run.run_id).sessions
+    if sessions is None or sessions.alive:
         return []
     done = await _advance(workspace, run, how)
     return [*done.did, *([described(done.error)] if done.error is not None else [])]

@@ -83,10 +83,10 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
         return _unheard(view)
     if not view.delivered:
         return _NOT_DELIVERED
-    if state is RunState.QUEUED and view.kernel is not None:
-        return _while_queued(view, view.kernel)
-    if state is RunState.STOPPING and view.kernel is not None:
-        return _while_session_runs(run, view.kernel)
+    if state is RunState.QUEUED and view.sessions is not None:
+        return view.sessions.waits.replace("{run}", run)
+    if state is RunState.STOPPING and isinstance(view.sessions, Standing):
+        return _while_session_runs(run, view.sessions)
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     pressing = [finding for finding in findings if finding.severity != "info"]
@@ -104,16 +104,6 @@ def _is_overdue(view: RunView) -> bool:
     progress = view.progress
     steps = progress is not None and progress.attempt == view.attempt
     return view.state is RunState.RUNNING and steps and step_is_overdue(progress, view.known_until)
-
-
-def _while_queued(view: RunView, kernel: Standing) -> str:
-    run = view.run.run_id
-    if kernel.resumes_at is not None:
-        until = in_utc(kernel.resumes_at)
-        return f"The quota is spent until {until}: `trainmaster tick` continues after that."
-    if kernel.alive:
-        return f"trainmaster wait {run} --until running,end --timeout 3600"
-    return f"`trainmaster tick` pushes the next session; `trainmaster wait {run} --until end` too."
 
 
 def _while_session_runs(run: str, kernel: Standing) -> str:
@@ -216,10 +206,10 @@ def _unheard(view: RunView) -> str:
     if _is_removed(view):
         again = f"`trainmaster hosts add {view.run.host} ADDRESS`"
         return f"Its host is not on record: {again} has the run found again."
-    if view.link_error is None and view.kernel is None:
+    if view.link_error is None and view.sessions is None:
         return "Its supervisor is silent: `trainmaster tick` starts it again where it has died."
     run, host = view.run.run_id, view.run.host
-    if view.kernel is not None or view.run.is_attached:
+    if view.sessions is not None or view.run.is_attached:
         status = f"`trainmaster status {run}`"
         return f"The host is silent. `trainmaster tick` tries again; {status}."
     return (

@@ -167,7 +167,7 @@ async def _resume(
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, new_config=new_config):
         raise still_running(view.run.run_id, "being started by another process")
-    if await deliver(workspace, view.run.run_id) and view.kernel is None:
+    if await deliver(workspace, view.run.run_id) and view.sessions is None:
         await until_attempt(workspace, view.run.run_id)
     answer = launched(workspace, view.run.run_id, cursor_of(view))
     left = superseded(view, mode, step)
@@ -180,7 +180,7 @@ async def _on_target_host(
     """The run, on the host where it is to resume, and what its caller was allowed."""
     view = await refresh(workspace, run)
     refuse_attached(view.run, "resumed")
-    if view.state is RunState.STOPPING and view.kernel is None:
+    if view.state is RunState.STOPPING and not (view.sessions and view.sessions.files_travel):
         await wait_for_event(workspace, run, until=("end",), timeout_s=_STOPS_WITHIN_S)
         view = load_view(workspace, run)
     target = view.run.host if place is None else place.host

@@ -122,24 +122,24 @@ def _code(run: Run) -> str | None:
 
 def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:
     """Whether three heartbeats are missing; between sessions none is expected."""
-    if view.ended or (view.kernel is not None and not view.kernel.runs):
+    if view.ended or (view.sessions is not None and not view.sessions.runs):
         return False
-    unheard_s = (age_s or 0.0) if view.kernel is None else view.silent_for_s
+    unheard_s = (age_s or 0.0) if view.sessions is None else view.silent_for_s
     return unheard_s > UNCONFIRMED_AFTER_S
 
 
 def resumes_at(view: RunView) -> str | None:
-    queued = view.kernel is not None and view.state is RunState.QUEUED
-    return in_utc(view.kernel.resumes_at) if queued and view.kernel is not None else None
+    queued = view.sessions is not None and view.state is RunState.QUEUED
+    return in_utc(view.sessions.resumes_at) if queued and view.sessions is not None else None
 
 
 def _session_row(view: RunView) -> SessionRow | None:
-    session = view.kernel.session if view.kernel is not None else None
+    session = view.sessions.newest if view.sessions is not None else None
     if session is None:
         return None
     return SessionRow(
         number=session.number,
-        ends_at=in_utc(session.deadline_t) if session.alive else None,
+        ends_at=in_utc(session.ends_t),
         outcome=session.outcome,
         untrusted_detail=session.detail,
     )

@@ -37,8 +37,8 @@ async def stop(
     view = await refresh(workspace, run, _READ_WITHIN_S)
     refuse_attached(view.run, "stopped")
     run_id = view.run.run_id
-    if view.kernel is not None and not view.ended and not after_session:
-        view.kernel.refuse_stop(run_id)
+    if view.sessions is not None and not view.ended and not after_session:
+        view.sessions.refuse_stop(run_id)
     while not view.ended and view.desired.state is not DesiredState.STOPPED:
         desired = Desired(
             DesiredState.STOPPED,
@@ -51,7 +51,7 @@ async def stop(
     await deliver(workspace, run_id)
     view = load_view(workspace, run_id)
     wait = f"trainmaster wait {run_id} --until end --timeout 600"
-    is_delivered = view.ended or view.kernel is not None
+    is_delivered = view.ended or view.sessions is not None
     return StopAnswer(
         run_id=run_id,
         state=view.state.value,

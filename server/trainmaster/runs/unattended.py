@@ -6,14 +6,15 @@ import time
 from collections.abc import Iterable
 
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
+from trainmaster.backends import KAGGLE, SLURM
+from trainmaster.backends.kaggle.run_status import Standing
+from trainmaster.backends.slurm.run_status import SlurmSessions
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED, TransferProgress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
-
-_KAGGLE = "kaggle"
 
 
 def unattended(needs: Iterable[str], problem: str | None) -> str | None:
@@ -29,7 +30,7 @@ def unattended(needs: Iterable[str], problem: str | None) -> str | None:
 
 def needs_of(
     mirror: str | None,
-    host: str,
+    next_session: str | None,
     *,
     ends_itself: bool = True,
     alerts: bool = False,
@@ -39,14 +40,15 @@ def needs_of(
 ) -> list[str]:
     """The work for a run that only this machine does, in words.
 
-    `ends_itself`: whether its host ends itself with its lease, or has no lease;
+    `next_session`: what begins it, where the run's place lends time; `ends_itself`: whether
+    its host ends itself with its lease, or has no lease;
     `alerts`: some are sent from here; `sends`: an upload that its start waits for is under way;
     `pending`: its newest request waits for its host; `silent`: its host answers, its supervisor
     does not.
     """
     needs = []
-    if host == _KAGGLE:
-        needs.append("its next session is pushed from here")
+    if next_session is not None:
+        needs.append(next_session)
     if not ends_itself:
         needs.append("its instance can't end itself with its lease")
     if mirror == OPERATOR:
@@ -68,7 +70,7 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
         return None
     needs = needs_of(
         view.run.checkpoint.mirror,
-        view.run.host,
+        next_session(workspace, view.run.host),
         ends_itself=ends_itself(workspace, view.run.host),
         alerts=_sends(workspace, view.run.run_id),
         sends=_is_awaited(view.transfer, view.attempt),
@@ -79,9 +81,17 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
 
 
 def _is_silent(view: RunView) -> bool:
-    if view.kernel is not None or view.link_error is not None:
+    if view.sessions is not None or view.link_error is not None:
         return False
     return view.delivered and view.silent_for_s > UNCONFIRMED_AFTER_S
+
+
+def next_session(workspace: Workspace, host: str) -> str | None:
+    """What this machine does for the next session of a run on a host that lends time, in words."""
+    if host == KAGGLE:
+        return Standing.needs
+    record = workspace.control.host(host)
+    return SlurmSessions.needs if record is not None and record.launcher == SLURM else None
 
 
 def ends_itself(workspace: Workspace, host: str) -> bool:

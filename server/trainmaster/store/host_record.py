@@ -8,6 +8,8 @@ from typing import Any, Literal
 from trainer_runtime.core.records import dataclass
 
 TransportName = Literal["asyncssh", "openssh", "paramiko"]
+LauncherName = Literal["process", "slurm"]
+SLURM_OPTIONS = ("partition", "account", "qos", "constraint", "gres")
 DEFAULT_ROOT = "~/.trainmaster"
 
 
@@ -19,7 +21,8 @@ class HostRecord:
     supplies the fields that are None. `key` is the path of a private key on this machine, `jump`
     one or more `[user@]host[:port]`, separated by commas. `root` and `cache` are folders on the
     host, where `~` is its user's home; a `cache` of None is `cache` in the root. `by_agent`: an
-    agent added it.
+    agent added it. `launcher`: what holds supervisors there; with `slurm`, the address is a login
+    node's, and the options after it are of all jobs there, None for what the cluster chooses.
     """
 
     name: str
@@ -32,10 +35,15 @@ class HostRecord:
     root: str = DEFAULT_ROOT
     cache: str | None = None
     by_agent: bool = False
+    launcher: LauncherName = "process"
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields; `by_agent` only where it says something, for earlier versions."""
+        """Its fields; the newer ones only where they say something, for earlier versions."""
+        usual = {"by_agent": False, "launcher": "process", **dict.fromkeys(SLURM_OPTIONS)}
         fields = asdict(self)
-        if not self.by_agent:
-            del fields["by_agent"]
-        return fields
+        return {name: value for name, value in fields.items() if usual.get(name, ...) != value}

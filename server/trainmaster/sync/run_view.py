@@ -18,8 +18,10 @@ from trainer_runtime.core.protocol.progress import Progress, newest_progress
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.protocol.text import code_word, shown
 from trainer_runtime.core.records import dataclass
-from trainmaster.backends import KAGGLE, NAMES
+from trainmaster.backends import KAGGLE, NAMES, SLURM
 from trainmaster.backends.kaggle.run_status import Standing
+from trainmaster.backends.sessions import Sessions
+from trainmaster.backends.slurm.run_status import SlurmSessions
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.run_list import End
 from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quarantine, Refused
@@ -42,9 +44,9 @@ class RunView:
     `delivered`: whether the newest request has reached the host. `link_error`: code and message of
     the last failure to reach the host; None after a success. `transfer`: the transfers of an open
     run. `preparation`: that of an attempt whose trainer has not started yet. `host_is_gone`: the
-    host was a rented instance, and its provider no longer lists it. `kernel`: the sessions of a run
-    at Kaggle. `refused`: what of its host's data was not taken in. `incomplete`: why its records
-    may lack something."""
+    host was a rented instance, and its provider no longer lists it. `sessions`: those of a run
+    at a place that lends time. `refused`: what of its host's data was not taken in. `incomplete`:
+    why its records may lack something."""
 
     run: Run
     desired: Desired
@@ -57,7 +59,7 @@ class RunView:
     transfer: TransferProgress | None = None
     preparation: Preparation | None = None
     host_is_gone: bool = False
-    kernel: Standing | None = None
+    sessions: Sessions | None = None
     refused: Refused = NOTHING_REFUSED
     incomplete: str | None = None
     skew_s: float = 0.0
@@ -65,9 +67,9 @@ class RunView:
     @property
     def state(self) -> RunState:
         recorded = self._recorded_state
-        if self.kernel is None:
+        if self.sessions is None:
             return recorded
-        return self.kernel.state(recorded, self.desired, self.record.heartbeat_t)
+        return self.sessions.state(recorded, self.desired, self.record.heartbeat_t)
 
     @property
     def _recorded_state(self) -> RunState:
@@ -87,21 +89,21 @@ class RunView:
     @property
     def silent_for_s(self) -> float:
         """Seconds between the last heartbeat and the last read of the host; zero between the
-        sessions of a run at Kaggle."""
+        sessions of a run."""
         if self.host_is_gone:
             return float("inf")
         heard = self.record.heartbeat_t
-        if heard is None or (self.kernel is not None and not self.kernel.runs):
+        if heard is None or (self.sessions is not None and not self.sessions.runs):
             return 0.0
-        if self.kernel is not None:
-            heard = max(heard, self.kernel.heard_t)
+        if self.sessions is not None:
+            heard = max(heard, self.sessions.heard_t)
         return max(0.0, self.known_until - heard)
 
     @property
     def reason(self) -> str | None:
         """Why the run is in its state, or the error of a lost link."""
-        if self.kernel is not None and self.state is RunState.QUEUED:
-            return self.kernel.reason
+        if self.sessions is not None and self.state is RunState.QUEUED:
+            return self.sessions.reason
         if self._is_out_of_contact and self.link_error is not None:
             return ": ".join(self.link_error)
         if self.record.reason is None or self.state is RunState.RUNNING:
@@ -111,7 +113,7 @@ class RunView:
     @property
     def detail(self) -> str | None:
         """What the host says of its reason; anybody may have written it."""
-        is_queued = self.kernel is not None and self.state is RunState.QUEUED
+        is_queued = self.sessions is not None and self.state is RunState.QUEUED
         if is_queued or (self._is_out_of_contact and self.link_error is not None):
             return None
         if self.reason is None or self.record.detail is None:
@@ -145,9 +147,9 @@ class RunView:
 
     @property
     def awaited_attempt(self) -> int:
-        """The attempt whose transfers are served; each session counts as one at Kaggle."""
-        if self.kernel is not None:
-            return self.kernel.data_generation(self.desired)
+        """The attempt whose transfers are served; each session counts as one where files travel."""
+        if self.sessions is not None and self.sessions.files_travel:
+            return self.sessions.data_generation(self.desired)
         return max(1, self.attempt)
 
     @property
@@ -222,7 +224,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
         host_is_gone=ended_instance(workspace, found.host) is not None,
         preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
-        kernel=_kernel(workspace, found),
+        sessions=_sessions(workspace, found, record, now),
         refused=refused,
         incomplete=lacking,
         skew_s=last.skew_s,
@@ -311,8 +313,13 @@ def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
     return "HOST_UNKNOWN", f"{host} is not among the hosts on record any more."
 
 
-def _kernel(workspace: Workspace, run: Run) -> Standing | None:
-    if run.host != KAGGLE:
+def _sessions(workspace: Workspace, run: Run, record: Record, now: float) -> Sessions | None:
+    if run.host == KAGGLE:
+        kernels = workspace.control.kaggle
+        return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))
+    host = workspace.control.host(run.host)
+    if host is None or host.launcher != SLURM:
         return None
-    kernels = workspace.control.kaggle
-    return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))
+    known = workspace.control.slurm
+    asked = known.asked(run.host)
+    return SlurmSessions(known.job(run.run_id), asked, record.heartbeat_t, now)

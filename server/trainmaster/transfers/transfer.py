@@ -22,7 +22,7 @@ from trainmaster.store.detached import begin_locked
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
-from trainmaster.sync.run_view import load_view
+from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress, write_progress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import due_mirror
@@ -75,7 +75,7 @@ def due_transfers(workspace: Workspace, run_id: str) -> list[Transfer]:
         due_wheels(workspace, view),
         *due_inputs(workspace, view),
         due_upload(workspace, view),
-        None if view.kernel is not None and view.kernel.alive else due_mirror(workspace, view),
+        None if _is_away(view) else due_mirror(workspace, view),
     ]
     return [item for item in due if item is not None]
 
@@ -116,7 +116,7 @@ async def transfer(
         done = await transfers.run_all()
     finally:
         os.close(lock)
-    if advance is not None and load_view(workspace, run_id).kernel is not None:
+    if advance is not None and load_view(workspace, run_id).sessions is not None:
         with suppress(HostError):  # the next acting call tries again
             await advance(workspace, run_id)
     return TransferAnswer(run_id=run_id, done=done)
@@ -127,6 +127,11 @@ def _may_travel(run: Run) -> bool:
     environment = run.config.environment
     wheels = environment is not None and environment.wheels_from is not None
     return wheels or wants_inputs(run) or wants_upload(run) or is_mirrored_here(run)
+
+
+def _is_away(view: RunView) -> bool:
+    """Whether a session has the run's files now."""
+    return view.sessions is not None and view.sessions.files_travel and view.sessions.alive
 
 
 class _Transfers:

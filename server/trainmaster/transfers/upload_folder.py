@@ -109,11 +109,11 @@ def wants_inputs(run: Run) -> bool:
 
 def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | None:
     """The number of the newest attempt where it waits for a kind of transfer; contacts no host."""
-    run, current, kernel = view.run, view.record.current, view.kernel
+    run, current, sessions = view.run, view.record.current, view.sessions
     if view.ended or view.desired.state is DesiredState.STOPPED:
         return None
-    if kernel is not None:
-        if not kernel.lacks_data:
+    if sessions is not None and sessions.files_travel:
+        if not sessions.lacks_data:
             return None
     elif current is not None and current.state is not AttemptState.STARTING:
         return None

@@ -136,7 +136,7 @@ def test_without_quota_nothing_is_pushed_until_it_renews(stage: Stage) -> None:
     stage.kaggle.left_s = 600.0
     assert not stage.start()
     assert stage.standing == ("queued", "quota")
-    kernel = stage.view.kernel
+    kernel = stage.view.sessions
     assert kernel is not None and kernel.resumes_at == stage.kaggle.refresh_t
     answer = launched(stage.workspace, RUN)
     assert answer.resumes_at is not None and answer.next_step.startswith("The quota is spent until")
@@ -145,7 +145,7 @@ def test_without_quota_nothing_is_pushed_until_it_renews(stage: Stage) -> None:
     assert len(stage.kaggle.asked) == asked  # it is believed for a while
     stage.now, stage.kaggle.left_s = stage.kaggle.refresh_t + 1.0, 30 * HOUR_S
     assert stage.start()
-    assert stage.view.kernel is not None and stage.view.kernel.resumes_at is None
+    assert stage.view.sessions is not None and stage.view.sessions.resumes_at is None
 
 
 def test_a_session_lasts_no_longer_than_the_quota(stage: Stage) -> None:
@@ -202,7 +202,7 @@ def test_a_killed_sessions_last_words_are_waited_for_within_bounds(stage: Stage)
     stage.kaggle.silent = True
     with pytest.raises(HostError):
         stage.follow()
-    assert stage.view.kernel is not None and stage.view.kernel.alive
+    assert stage.view.sessions is not None and stage.view.sessions.alive
     stage.kaggle.silent = False
     stage.follow()
     assert stage.standing == ("queued", "between_sessions")

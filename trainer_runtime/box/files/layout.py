@@ -42,6 +42,11 @@ class RunFolder:
         return self.root / SESSION
 
     @property
+    def given_up(self) -> Path:
+        """Why no further job is submitted, for the supervisor to end the run by."""
+        return self.root / "given_up.json"
+
+    @property
     def journal(self) -> Path:
         return self.root / "supervisor.jsonl"
 

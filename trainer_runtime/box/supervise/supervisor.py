@@ -21,6 +21,7 @@ from trainer_runtime.box.files.secret_file import remove_secrets
 from trainer_runtime.box.lease.deadlines import Deadlines
 from trainer_runtime.box.processes.processes import Processes
 from trainer_runtime.box.supervise import attempts
+from trainer_runtime.box.supervise.given_up import end_given_up, is_wanted
 from trainer_runtime.box.supervise.history import SNAPSHOT_EVERY, open_history
 from trainer_runtime.box.supervise.old_regions import OldRegions
 from trainer_runtime.box.supervise.publish import Publisher
@@ -107,7 +108,9 @@ class Supervisor:
             self._mirror_checkpoints()
         elif attempt is not None and record.undecided:
             self._decide(attempt)
-        elif self._continues_elsewhere():
+        elif end_given_up(self._run, self._journal, desired):
+            return False
+        elif self._continues_elsewhere(desired):
             self._publish(final=True)
             return True
         elif desired.generation > record.generation:
@@ -152,11 +155,9 @@ class Supervisor:
     def has_newer_request(self) -> bool:
         """Whether something was asked for that this supervisor could answer, and has not."""
         fields = read_fields(self._run.desired)
-        return (
-            fields is not None
-            and not self._continues_elsewhere()
-            and Desired.of(fields).generation > self._journal.record.generation
-        )
+        if fields is None or self._continues_elsewhere(desired := Desired.of(fields)):
+            return False
+        return desired.generation > self._journal.record.generation
 
     def close(self) -> None:
         self._telemetry.close()
@@ -170,10 +171,10 @@ class Supervisor:
             raise FileNotFoundError(f"{self._run.desired} can't be read")
         return Desired.of(fields)
 
-    def _continues_elsewhere(self) -> bool:
-        """Whether the session is over, and what follows is for the next one's supervisor."""
+    def _continues_elsewhere(self, desired: Desired) -> bool:
+        """Whether the session is over, and the next one's supervisor continues; any may stop it."""
         over = self._deadlines.session_over(self._progress.values(), self._clock())
-        return over and self._journal.record.state not in ENDED_PLACEMENTS
+        return over and is_wanted(self._journal.record, desired)
 
     def _take_up(self, desired: Desired) -> None:
         """Answer a newer request, with no attempt alive."""

@@ -46,8 +46,19 @@ _REMEDIES = {
     f"in `{EXAMPLE}`; write {{any}} for what differs from line to line.",
     "OUTPUT_UNKNOWN": "Give the folder that the training writes its checkpoints into.",
     "OUTPUT_IS_OURS": "Resume that run (`trainmaster resume RUN`), or give another folder.",
+    "SLURM_MISSING": "Let the account's rc file on the login node add the folder of Slurm's "
+    "programs to PATH, also without a terminal: `ssh LOGIN sbatch --version` has to work.",
+    "SLURM_UNREACHABLE": "Wait until the controller is back (`scontrol ping` on the login node); "
+    "`trainmaster tick` tries again.",
+    "SLURM_FAILED": "Try again; `trainmaster hosts check` shows the cluster.",
+    "JOB_REFUSED": "Add the host again with other options, or change what the spec's `compute` "
+    "asks for; `trainmaster hosts check` shows the partitions.",
+    "SUPERVISOR_DID_NOT_START": "Read logs/supervisor.err in the run's folder.",
     "ENVIRONMENT_UNUSABLE": "Name an interpreter with PyTorch 2.6 or newer (`--python PATH`).",
 }
+
+
+_PASSING = frozenset({"SLURM_UNREACHABLE", "SLURM_FAILED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,7 @@ def _refusal(refused: Fields) -> HostError:
     code, fix = refused.text("code"), _one_line(refused.text("fix"))
     message = f"{_one_line(refused.text('message'))} The host advises: “{fix}”"
     if code in _REMEDIES:
-        return HostError(code, message, _REMEDIES[code])
+        return HostError(code, message, _REMEDIES[code], retryable=code in _PASSING)
     fix = "Check the host; `trainmaster doctor` checks this machine."
     return HostError("HOST_DATA_REFUSED", f"A host refuses with an unknown code. {message}", fix)
 

@@ -7,6 +7,7 @@ from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
+from trainmaster.backends.sessions import SessionSummary
 from trainmaster.store.control.kaggle import KaggleSession, SessionState, Waiting
 from trainmaster.words.errors import StateError
 
@@ -21,6 +22,9 @@ class Standing:
     session: KaggleSession | None
     waiting: Waiting | None
 
+    files_travel = True
+    needs = "its next session is pushed from here"
+
     @property
     def runs(self) -> bool:
         """Whether a session is running, as far as known."""
@@ -29,6 +33,10 @@ class Standing:
     @property
     def alive(self) -> bool:
         return self.session is not None and self.session.alive
+
+    @property
+    def wants_start(self) -> bool:
+        return not self.runs
 
     @property
     def heard_t(self) -> float:
@@ -77,6 +85,25 @@ class Standing:
         """When the quota renews, if the next session waits for that; Unix seconds."""
         waits = self.waiting is not None and self.waiting.reason == QUOTA and not self.alive
         return self.waiting.until_t if waits and self.waiting is not None else None
+
+    @property
+    def waits(self) -> str:
+        if self.resumes_at is not None:
+            until = in_utc(self.resumes_at)
+            return f"The quota is spent until {until}: `trainmaster tick` continues after that."
+        if self.alive:
+            return "trainmaster wait {run} --until running,end --timeout 3600"
+        return (
+            "`trainmaster tick` pushes the next session; `trainmaster wait {run} --until end` too."
+        )
+
+    @property
+    def newest(self) -> SessionSummary | None:
+        session = self.session
+        if session is None:
+            return None
+        ends_t = session.deadline_t if session.alive else None
+        return SessionSummary(session.number, ends_t, session.outcome, session.detail)
 
     @property
     def left_behind(self) -> str | None:

@@ -2,5 +2,6 @@
 
 from trainmaster.backends.launchers.launcher import Abilities, Job, JobState, Launcher
 from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.backends.launchers.slurm import SlurmLauncher
 
-__all__ = ["Abilities", "Job", "JobState", "Launcher", "ProcessLauncher"]
+__all__ = ["Abilities", "Job", "JobState", "Launcher", "ProcessLauncher", "SlurmLauncher"]

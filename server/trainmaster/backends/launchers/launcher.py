@@ -25,10 +25,19 @@ class JobState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run's newest job. `reason`: why it waits, or how it ended, in the launcher's own code."""
+    """A run's newest job. `reason`: why it waits, or how it ended, in the launcher's own code;
+    `number`: the launcher's own. Times are Unix seconds: `begin_t` is expected where it waits,
+    `end_t` its time limit."""
 
     state: JobState
     reason: str | None = None
+    number: int | None = None
+    begin_t: float | None = None
+    end_t: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state is not JobState.ABSENT
 
 
 @dataclass(frozen=True, slots=True)

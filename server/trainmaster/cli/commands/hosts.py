@@ -66,6 +66,29 @@ def add(
             help="openssh: the system's own ssh, for 2FA, GSSAPI, FIDO keys and ProxyCommand.",
         ),
     ] = "asyncssh",
+    launcher: Annotated[
+        Literal["process", "slurm"],
+        typer.Option(
+            "--launcher",
+            metavar="process|slurm",
+            help="slurm: the address is a login node's, and each run is a chain of jobs.",
+        ),
+    ] = "process",
+    partition: Annotated[
+        str | None, typer.Option("--partition", metavar="NAME", help="Of jobs at Slurm.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option("--account", metavar="NAME", help="Of jobs at Slurm.")
+    ] = None,
+    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Of jobs.")] = None,
+    constraint: Annotated[
+        str | None,
+        typer.Option("--constraint", metavar="FEATURES", help="What nodes of jobs must have."),
+    ] = None,
+    gres: Annotated[
+        str | None,
+        typer.Option("--gres", metavar="TYPE", help="Of GPUs, such as gpu:a100; the plan counts."),
+    ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Only note it, without a connection.")
     ] = False,
@@ -76,7 +99,18 @@ def add(
     from trainmaster.machines.registry import HostOptions
 
     options = HostOptions(
-        key=key, jump=jump, root=root, cache=cache, transport=transport, offline=offline
+        key=key,
+        jump=jump,
+        root=root,
+        cache=cache,
+        transport=transport,
+        offline=offline,
+        launcher=launcher,
+        partition=partition,
+        account=account,
+        qos=qos,
+        constraint=constraint,
+        gres=gres,
     )
     _show(ask(lambda workspace: service.add_host(workspace, name, address, options)), as_json)
 

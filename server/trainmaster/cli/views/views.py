@@ -52,7 +52,7 @@ def _(answer: LaunchAnswer) -> list[Block]:
     reason = f" ({answer.reason})" if answer.reason else ""
     return [
         f"{answer.run_id}: {answer.state}{reason}, attempt {answer.attempt} on {answer.host}",
-        *named("The quota resets at", answer.resumes_at),
+        *named("The next session begins at", answer.resumes_at),
         *(["The host could not be reached yet; delivery is pending."] * bool(answer.pending)),
         *named("Applied", answer.applied),
         *_superseded(answer.superseded or ()),
@@ -296,7 +296,7 @@ def _preparation(answer: StatusAnswer) -> Iterable[Block]:
 
 def _session(answer: StatusAnswer) -> Iterable[Block]:
     if answer.resumes_at is not None:
-        yield f"The quota resets at {answer.resumes_at}"
+        yield f"The next session begins at {answer.resumes_at}"
     row = answer.session
     if row is None:
         return

@@ -70,6 +70,8 @@ def choose_variables(
     """The trainer's plain environment variables: the spec's, and the GPUs that it may see."""
     name = "CUDA_VISIBLE_DEVICES"
     variables = dict(spec.env)
+    if facts.slurm is not None:  # which GPUs a job gets is for the scheduler to say
+        return variables
     if target.indexes and len(facts.gpus) > len(target.indexes) and name not in variables:
         variables[name] = ",".join(str(index) for index in target.indexes)
         which = "GPU" if len(target.indexes) == 1 else "GPUs"

@@ -28,6 +28,7 @@ from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.store.control.kaggle import KaggleRecords
 from trainmaster.store.control.run_list import RunList
 from trainmaster.store.control.runs import RunRecords
+from trainmaster.store.control.slurm import SlurmRecords
 from trainmaster.store.database import open_database
 
 MIGRATIONS = (
@@ -55,6 +56,7 @@ class Control(RunRecords, HostRecords):
         self.approvals = ApprovalRecords(connection)
         self.instances = InstanceRecords(connection, self.facts, self.keys)
         self.kaggle = KaggleRecords(connection, self.facts)
+        self.slurm = SlurmRecords(self.facts)
 
     def version(self) -> tuple[int, int]:
         """Two numbers, one of which changes whenever this or another process has written."""

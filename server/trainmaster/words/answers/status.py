@@ -131,7 +131,7 @@ class StatusAnswer(RecordedAnswer):
     state: State
     reason: str | None = None
     untrusted_detail: str | None = Field(default=None, description="the host's words on `reason`")
-    resumes_at: str | None = Field(default=None, description="when the next quota starts, UTC")
+    resumes_at: str | None = Field(default=None, description="when the next session begins, UTC")
     session: SessionRow | None = None
     host: str
     nodes: dict[str, str] | None = None

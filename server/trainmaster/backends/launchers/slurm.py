@@ -1,0 +1,109 @@
+"""The supervisor as a job of Slurm, submitted on a login node.
+
+Job by job, as time limits have it: each is a session of the run. The batch script `job.sh` is in
+the run's folder, which login and compute nodes share.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from trainer_runtime.core.answers.slurm import RUNNING, WAITING, JobAnswer, SubmitAnswer
+from trainer_runtime.core.decoding import Fields
+from trainmaster.backends.hosts import Host
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.backends.launchers.launcher import Abilities, Job, JobState
+
+Answered = TypeVar("Answered")
+
+# A controller that is down answers after ten seconds, and two questions may be asked.
+_TIMEOUT_S = 60.0
+_ABSENT = Job(JobState.ABSENT)
+_STATES = {WAITING: JobState.WAITING, RUNNING: JobState.RUNNING}
+
+
+class SlurmLauncher:
+    name = "slurm"
+    abilities = Abilities(signals=True, queues=True, limits_time=True)
+
+    async def submit(self, host: Host, folder: str) -> bool:
+        return (await self.submit_job(host, folder)).started
+
+    async def submit_job(self, host: Host, folder: str) -> SubmitAnswer:
+        """As `submit`; also the job that there is now."""
+        return await self._call(host, "submit", ["."], SubmitAnswer.of, folder=folder)
+
+    async def check(self, host: Host, folder: str) -> None:
+        """Ask Slurm whether it would take the job of the run in `folder`; nothing is queued.
+
+        Raises:
+            HostError: `JOB_REFUSED`, it would not.
+        """
+        await self._call(host, "submit", ["--check", "."], lambda _: None, folder=folder)
+
+    async def state(self, host: Host, folder: str) -> Job:
+        return (await self._list(host, [folder], fresh=True)).get(folder, _ABSENT)
+
+    async def jobs(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
+        found = await self.known(host, folders)
+        return {folder: job for folder, job in found.items() if job.is_alive}
+
+    async def known(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
+        """As `jobs`, with those that have ended, for as long as Slurm remembers them."""
+        return await self._list(host, folders)
+
+    def log_path(self, folder: str) -> str:
+        return posixpath.join(folder, "logs", "job.out")
+
+    async def signal(self, host: Host, folder: str, number: signal.Signals) -> bool:
+        return await self._end(host, folder, ["--signal", number.name])
+
+    async def cancel(self, host: Host, folder: str) -> bool:
+        return await self._end(host, folder, [])
+
+    async def _end(self, host: Host, folder: str, options: Sequence[str]) -> bool:
+        arguments = [*options, "--", folder]
+        return await self._call(host, "end_job", arguments, lambda answer: answer.flag("found"))
+
+    async def _list(
+        self, host: Host, folders: Sequence[str], *, fresh: bool = False
+    ) -> Mapping[str, Job]:
+        def listed(answer: Fields) -> Mapping[str, Job]:
+            rows = [JobAnswer.of(row) for row in answer.sections("jobs")]
+            return {folders[row.place]: job_of(row) for row in rows}
+
+        asked = json.dumps({"folders": list(folders)}).encode()
+        return await self._call(host, "jobs", ["--fresh"] if fresh else [], listed, stdin=asked)
+
+    async def _call(
+        self,
+        host: Host,
+        verb: str,
+        arguments: Sequence[str],
+        parse: Callable[[Fields], Answered],
+        *,
+        folder: str | None = None,
+        stdin: bytes = b"",
+    ) -> Answered:
+        failure = Failure(
+            f"Slurm on {host.name} could not be used",
+            f"`trainmaster hosts check {host.name}` finds the cause.",
+            code="SLURM_FAILED",
+        )
+        call = RuntimeCall(
+            verb, arguments, failure, _TIMEOUT_S, folder=folder, stdin=stdin, acts=True
+        )
+        return await runtime_call(host, call, parse)
+
+
+def job_of(answer: JobAnswer) -> Job:
+    """Slurm's job as the port has it: an ended one is absent, and its state says how it ended."""
+    state = _STATES.get(answer.state, JobState.ABSENT)
+    reason = answer.reason if state is JobState.WAITING else None
+    if state is JobState.ABSENT:
+        reason = answer.word
+    return Job(state, reason, answer.job_id, answer.begin_t, answer.end_t)

@@ -1,0 +1,85 @@
+"""The sessions of a run at a place that lends time: Kaggle's, a scheduler's jobs. Pure.
+
+Between two of them nothing of the run is alive, as is expected.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """The newest session. `ends_t`: None unless it runs; `outcome`: how it ended, `detail` in the
+    place's words."""
+
+    number: int
+    ends_t: float | None = None
+    outcome: str | None = None
+    detail: str | None = None
+
+
+class Sessions(Protocol):
+    """What services ask. `files_travel`: files are given to a session when it begins and are back
+    when it has ended; otherwise they can be read and sent at any time."""
+
+    @property
+    def files_travel(self) -> bool: ...
+
+    @property
+    def runs(self) -> bool:
+        """Whether a session is running, as far as known."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether one is running, or waits for its turn."""
+
+    @property
+    def wants_start(self) -> bool:
+        """Whether the next session may be due, which the place is then asked about."""
+
+    @property
+    def heard_t(self) -> float:
+        """The newest session's last sign of life besides the heartbeat; 0 for none."""
+
+    def state(self, recorded: RunState, desired: Desired, heartbeat_t: float | None) -> RunState:
+        """The run's state; `recorded`: its state by the journal."""
+
+    @property
+    def reason(self) -> str:
+        """Why the run is queued, as a code."""
+
+    @property
+    def waits(self) -> str:
+        """Why the run is queued and what would help, in sentences; `{run}` stands for its id."""
+
+    @property
+    def lacks_data(self) -> bool:
+        """Whether the next session waits for data that this machine sends."""
+
+    def data_generation(self, desired: Desired) -> int:
+        """A counter that grows when data that travels must be checked again."""
+
+    @property
+    def resumes_at(self) -> float | None:
+        """When the next session is expected to begin, if that is known; Unix seconds."""
+
+    @property
+    def newest(self) -> SessionSummary | None: ...
+
+    @property
+    def left_behind(self) -> str | None:
+        """What remains at the place after a clean."""
+
+    @property
+    def needs(self) -> str:
+        """What only this machine does for the run, as in `unattended`."""
+
+    def refuse_stop(self, run_id: str) -> None:
+        """Raises:
+        StateError: `UNSUPPORTED`, a session would have to be ended, and the place can't.
+        """

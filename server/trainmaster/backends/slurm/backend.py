@@ -1,0 +1,154 @@
+"""The backend of a cluster: files on the login node, supervisors in jobs of compute nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from trainer_runtime.core.answers.slurm import ClusterAnswer
+from trainmaster.backends.follower import Followed, Follower, News
+from trainmaster.backends.hosted import HostedBackend
+from trainmaster.backends.hosts import Host
+from trainmaster.backends.hosts.tree_files import TreeFile
+from trainmaster.backends.launchers import Job, JobState, SlurmLauncher
+from trainmaster.backends.launchers.slurm import job_of
+from trainmaster.backends.slurm.cluster import chosen_partition, node_facts, read_cluster
+from trainmaster.store.control.slurm import Asked, JobNote, SlurmRecords
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.errors import HostError
+
+if TYPE_CHECKING:
+    from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+    from trainmaster.plan.facts import HostFacts
+
+# As often as the login node itself asks Slurm.
+_ASK_EVERY_S = 20.0
+
+
+class SlurmBackend(HostedBackend):
+    """A host whose launcher queues: what Slurm says of a run's job is kept in `records`."""
+
+    def __init__(
+        self,
+        host: Host,
+        record: HostRecord,
+        records: SlurmRecords,
+        recorded: Callable[[str], str | None],
+    ) -> None:
+        self._slurm = SlurmLauncher()
+        super().__init__(host, self._slurm, multiplexed=True, recorded=recorded)
+        self._options = record
+        self._records = records
+
+    async def cluster(self) -> ClusterAnswer:
+        """The cluster's partitions."""
+        return await read_cluster(self._host)
+
+    async def facts(self, python: str | None) -> HostFacts:
+        """Of the nodes that jobs get, by Slurm; disks and interpreter are the login node's.
+
+        Raises:
+            HostError: `PARTITION_UNKNOWN`, `ACCOUNT_REFUSED`; what Slurm refuses with.
+        """
+        partition = chosen_partition(self._options, await self.cluster())
+        return node_facts(await super().facts(python), self._options, partition)
+
+    async def place(
+        self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
+    ) -> None:
+        """Not where Slurm would refuse the job: accounts and their limits it alone knows."""
+        await super().place(run_id, files, executable)
+        try:
+            await self._slurm.check(self._host, await self.folder(run_id))
+        except HostError as error:
+            if not error.unanswered:
+                await self.remove(run_id, ["."])
+            raise
+
+    async def put_run(self, run_id: str, files: Sequence[TreeFile]) -> None:
+        raise HostError(
+            "UNSUPPORTED",
+            f"{self.name} is a cluster, which can't take over a run from another host yet.",
+            f"Launch it again there: `trainmaster launch SPEC --host {self.name}`.",
+        )
+
+    async def start(self, run_id: str) -> bool:
+        answer = await self._slurm.submit_job(self._host, await self.folder(run_id))
+        if answer.job is not None:
+            self._records.put(run_id, _note(job_of(answer.job), time.time()))
+        else:  # nothing is to be trained: the login node answers
+            self._records.put(run_id, JobNote(JobState.ABSENT.value, time.time()))
+        return answer.started
+
+    async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
+        jobs = await self.ask(run_ids)
+        return frozenset(run_id for run_id, job in jobs.items() if job.is_alive)
+
+    async def ask(self, run_ids: Sequence[str]) -> Mapping[str, Job]:
+        """What Slurm knows of the runs' jobs; kept for those that read.
+
+        Raises:
+            HostError: it gives no answer, which is kept, too.
+        """
+        by_folder = {await self.folder(run_id): run_id for run_id in run_ids}
+        now, before = time.time(), self._records.asked(self.name)
+        try:
+            found = await self._slurm.known(self._host, list(by_folder))
+        except HostError as error:
+            known_t = None if before is None else before.known_t
+            self._records.note_asked(self.name, Asked(now, known_t, error.code))
+            raise
+        jobs = {by_folder[folder]: job for folder, job in found.items()}
+        self._records.put_all({run_id: _note(job, now) for run_id, job in jobs.items()})
+        for run_id in by_folder.values():
+            self._note_purged(run_id, jobs, now)
+        self._records.note_asked(self.name, Asked(now, now))
+        return jobs
+
+    def _note_purged(self, run_id: str, jobs: Mapping[str, Job], now: float) -> None:
+        """A job that Slurm no longer lists has ended; how, its journal says."""
+        known = None if run_id in jobs else self._records.job(run_id)
+        if known is not None and known.state != JobState.ABSENT.value:
+            self._records.put(run_id, JobNote(JobState.ABSENT.value, now, number=known.number))
+
+    @asynccontextmanager
+    async def follower(self) -> AsyncIterator[Follower]:
+        async with super().follower() as files:
+            yield _JobsFollower(self, self._records, files)
+
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> InspectionReport:
+        raise HostError(
+            "UNSUPPORTED",
+            f"The processes of {run_id} run on a compute node of {self.name}, not on its login "
+            "node.",
+            "Stalls are detected there by themselves, with stacks: `trainmaster diagnose RUN`.",
+        )
+
+
+class _JobsFollower:
+    """Follows the files of runs, and at times asks Slurm for their jobs."""
+
+    def __init__(self, backend: SlurmBackend, records: SlurmRecords, files: Follower) -> None:
+        self._backend = backend
+        self._records = records
+        self._files = files
+
+    async def copy_new(self, placements: Mapping[str, Followed]) -> News:
+        news = await self._files.copy_new(placements)
+        asked = self._records.asked(self._backend.name)
+        is_due = asked is None or not 0.0 <= time.time() - asked.t < _ASK_EVERY_S
+        if is_due and placements:
+            try:
+                await self._backend.ask(list(placements))
+            except HostError as error:
+                if error.unanswered:
+                    raise
+        return news
+
+
+def _note(job: Job, t: float) -> JobNote:
+    return JobNote(job.state.value, t, job.reason, job.number, job.begin_t, job.end_t)

@@ -1,0 +1,147 @@
+"""Which partition a host's jobs go to, and the machine that they find there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
+from trainer_runtime.core.environment.gpus import find_gpu
+from trainmaster.backends.hosts import Host
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.store.host_record import SLURM_OPTIONS, HostRecord
+from trainmaster.words.errors import HostError
+
+if TYPE_CHECKING:
+    from trainmaster.plan.facts import GpuFacts, HostFacts
+
+_TIMEOUT_S = 60.0
+# Of a GPU that Slurm has no name for, or one that no table knows.
+_UNKNOWN_GIB = 16.0
+_FIRST_BF16, _BEFORE_BF16 = 8.0, 7.0
+
+
+async def read_cluster(host: Host) -> ClusterAnswer:
+    """The cluster of a login node.
+
+    Raises:
+        HostError: `SLURM_MISSING`, `SLURM_UNREACHABLE`, `SLURM_FAILED`.
+    """
+    failure = Failure(
+        f"The cluster of {host.name} could not be read",
+        "Run `sinfo` on the login node by hand.",
+        code="SLURM_FAILED",
+    )
+    call = RuntimeCall("cluster", [await host.root()], failure, _TIMEOUT_S)
+    return await runtime_call(host, call, ClusterAnswer.of)
+
+
+def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAnswer:
+    """The partition that the host was added with, else the cluster's default.
+
+    Raises:
+        HostError: `PARTITION_UNKNOWN`, `ACCOUNT_REFUSED`.
+    """
+    named = options.partition
+    found = [
+        one for one in cluster.partitions if one.name == named or (not named and one.is_default)
+    ]
+    usable = [one for one in found if one.is_up and one.nodes]
+    if not usable:
+        names = ", ".join(one.name for one in cluster.partitions if one.is_up) or "none"
+        what = f"partition {named!r}" if named else "default partition"
+        state = "is down or has no nodes" if found else "does not exist"
+        raise HostError(
+            "PARTITION_UNKNOWN",
+            f"The {what} of {options.name} {state}; those that are up: {names}.",
+            f"{add_again(options)} with `--partition NAME`.",
+            field="host",
+        )
+    partition = usable[0]
+    _refuse_account(options, partition)
+    _refuse_features(options, partition)
+    return partition
+
+
+def add_again(options: HostRecord) -> str:
+    """How the options of a host are changed."""
+    return (
+        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again "
+        "(`trainmaster hosts add … --launcher slurm`)"
+    )
+
+
+def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer) -> HostFacts:
+    """The machine that a job gets: the login node's, with the largest node's hardware."""
+    from trainmaster.plan.facts import SlurmFacts, TorchFacts  # imports all of planning
+
+    given = {name: getattr(options, name) for name in SLURM_OPTIONS}
+    slurm = SlurmFacts(
+        **{**given, "partition": partition.name},
+        limit_s=partition.limit_s,
+        cpus=partition.cpus,
+        memory_mib=partition.memory_mib,
+        gpus=partition.gpus,
+    )
+    memory_gib = partition.memory_mib / 1024 if partition.memory_mib > 1 else None
+    gpus, torch = _gpus(partition), login.torch
+    if torch is not None and gpus:  # a login node has no GPU to say so by
+        bf16 = (gpus[0].capability or 0.0) >= _FIRST_BF16
+        torch = TorchFacts(
+            version=torch.version, cuda=torch.cuda, cuda_available=True, bf16_gpu=bf16
+        )
+    return login.model_copy(
+        update={
+            "slurm": slurm,
+            "cores": float(partition.cpus),
+            "memory_total_gib": memory_gib or login.memory_total_gib,
+            "memory_available_gib": memory_gib or login.memory_available_gib,
+            "gpus": gpus,
+            "torch": torch,
+        }
+    )
+
+
+def _gpus(partition: PartitionAnswer) -> tuple[GpuFacts, ...]:
+    from trainmaster.plan.facts import GpuFacts
+
+    name = partition.gpu or "gpu"
+    known = find_gpu(name)
+    memory_gib = _UNKNOWN_GIB if known is None else known.memory_gib
+    has_bf16 = known is None or known.bf16
+    return tuple(
+        GpuFacts(
+            index=index,
+            name=name,
+            memory_gib=memory_gib,
+            memory_free_gib=memory_gib,
+            capability=_FIRST_BF16 if has_bf16 else _BEFORE_BF16,
+        )
+        for index in range(partition.gpus)
+    )
+
+
+def _refuse_account(options: HostRecord, partition: PartitionAnswer) -> None:
+    if not partition.accounts or options.account in partition.accounts:
+        return
+    account = f"account {options.account!r}" if options.account else "your default account"
+    raise HostError(
+        "ACCOUNT_REFUSED",
+        f"Partition {partition.name} of {options.name} is for the accounts "
+        f"{', '.join(partition.accounts)}; jobs would use {account}.",
+        f"{add_again(options)} with `--account NAME` or another `--partition`.",
+        field="host",
+    )
+
+
+def _refuse_features(options: HostRecord, partition: PartitionAnswer) -> None:
+    """Of a constraint that is a single word; others are for Slurm to read."""
+    wanted = options.constraint
+    if wanted is None or not wanted.isalnum() or wanted in partition.features:
+        return
+    known = ", ".join(partition.features) or "none"
+    raise HostError(
+        "JOB_REFUSED",
+        f"No node of partition {partition.name} has the feature {wanted!r}; its features: {known}.",
+        f"{add_again(options)} with another `--constraint`.",
+        field="host",
+    )

@@ -1,0 +1,125 @@
+"""The status of a run at Slurm, from its last known job and its journal. Pure."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
+from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
+from trainer_runtime.core.records import dataclass
+from trainmaster.backends.launchers import JobState
+from trainmaster.backends.sessions import SessionSummary
+from trainmaster.backends.slurm.reasons import pending
+from trainmaster.store.control.slurm import Asked, JobNote
+
+BETWEEN_JOBS = "between_jobs"
+_UNREACHABLE = "slurm_unreachable"
+# Slurm's words for how a job ended, of which only these say more than that it did.
+_OUTCOMES = {
+    "COMPLETED": "over",
+    "CANCELLED": "cancelled",
+    "TIMEOUT": "time_limit",
+    "PREEMPTED": "preempted",
+    "NODE_FAIL": "node_failed",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "FAILED": "failed",
+    "BOOT_FAIL": "node_failed",
+    "DEADLINE": "time_limit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSessions:
+    """`job`: None before the first was submitted. `asked`: when the cluster was. `heartbeat_t`: the
+    supervisor's last sign of life, `now` by the same clock."""
+
+    job: JobNote | None
+    asked: Asked | None
+    heartbeat_t: float | None
+    now: float
+
+    files_travel = False
+    lacks_data = False
+    left_behind = None
+    heard_t = 0.0
+    needs = "its next job is submitted from here"
+
+    @property
+    def runs(self) -> bool:
+        if self.job is None:
+            return False
+        is_newer = self.heartbeat_t is not None and self.heartbeat_t > self.job.t
+        return self.job.state == JobState.RUNNING.value or is_newer
+
+    @property
+    def alive(self) -> bool:
+        waits = self.job is not None and self.job.state == JobState.WAITING.value
+        return waits or self.runs
+
+    @property
+    def wants_start(self) -> bool:
+        return not self.alive
+
+    def state(self, recorded: RunState, desired: Desired, heartbeat_t: float | None) -> RunState:
+        if desired.state is DesiredState.STOPPED and self.alive and not self.runs:
+            return RunState.STOPPING  # its job is still to be taken from the queue
+        if recorded in ENDED_RUNS or desired.state is DesiredState.STOPPED:
+            return recorded
+        if not self.runs:
+            return RunState.QUEUED
+        if heartbeat_t is None:
+            return RunState.PREPARING
+        begun_t = 0.0 if self.job is None else self.job.begin_t or 0.0
+        return RunState.RECOVERING if heartbeat_t < begun_t else recorded
+
+    @property
+    def reason(self) -> str:
+        if self._silent_since is not None:
+            return _UNREACHABLE
+        return pending(self.job.reason).code if self.alive and self.job else BETWEEN_JOBS
+
+    @property
+    def waits(self) -> str:
+        since_t = self._silent_since
+        if since_t is not None:
+            age = spoken_duration(max(1.0, self.now - since_t))
+            return (
+                f"Slurm's controller does not answer; what is known is {age} old, and nothing is "
+                "submitted until it does. `trainmaster tick` tries again."
+            )
+        if self.job is None or not self.alive:
+            return (
+                "`trainmaster tick` submits the next job; `trainmaster wait {run} --until end` too."
+            )
+        why, begins = pending(self.job.reason), in_utc(self.resumes_at)
+        expected = f" Slurm expects it to start at {begins}." if begins else ""
+        return (
+            f"Job {self.job.number} waits: {why.meaning}{expected} {why.remedy} "
+            "`trainmaster wait {run} --until running,end --timeout 3600`."
+        )
+
+    @property
+    def _silent_since(self) -> float | None:
+        """Since when a cluster that was asked gives no answer."""
+        if self.asked is None or self.asked.error is None:
+            return None
+        return self.asked.known_t or self.asked.t
+
+    def data_generation(self, desired: Desired) -> int:
+        return desired.generation
+
+    @property
+    def resumes_at(self) -> float | None:
+        waits = self.job is not None and self.alive and not self.runs
+        return self.job.begin_t if waits and self.job is not None else None
+
+    @property
+    def newest(self) -> SessionSummary | None:
+        job = self.job
+        if job is None or job.number is None:
+            return None
+        if job.state == JobState.ABSENT.value:
+            return SessionSummary(job.number, outcome=_OUTCOMES.get(job.reason or "", "over"))
+        return SessionSummary(job.number, job.end_t if self.runs else None)
+
+    def refuse_stop(self, run_id: str) -> None:
+        """A job that waits is cancelled, and one that runs saves first."""

@@ -1,0 +1,130 @@
+"""What a run's jobs ask a scheduler for: time, memory, cores, GPUs; and what no partition gives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
+from trainmaster.plan.config import Decided
+from trainmaster.plan.decisions.memory import GIB
+from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.facts import HostFacts, SlurmFacts
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
+
+_MINUTE_S = 60.0
+_HOUR_S = 3600.0
+# Of a partition without a limit: what other clusters commonly have.
+_LONGEST_S = 7 * 24 * _HOUR_S
+# An unknown training asks for a day at most: a scheduler starts short jobs sooner.
+_UNKNOWN_S = 24 * _HOUR_S
+_LEAST_S = _HOUR_S
+_FACTOR, _PREPARATION_S = 1.25, 1800.0
+# Kept free before the limit for what follows the training's end; less where jobs are very short.
+_MARGIN_S, _MARGIN_SHARE = 60.0, 6.0
+_LEAST_MIB, _OVERHEAD_MIB = 2048, 2048
+# Slurm may send a signal up to a minute early: shorter jobs would end as they begin.
+_SIGNALLED_MINUTES = 10
+
+
+def plan_job(
+    spec: TrainingSpec, facts: HostFacts, decided: Decided, hours: float | None, ledger: Ledger
+) -> dict[str, Any] | None:
+    """The section `slurm` of the config; None for other hosts. `hours`: the training's.
+
+    Raises:
+        PlanError: `PARTITION_TOO_SHORT`.
+    """
+    slurm, target = facts.slurm, decided.target
+    if slurm is None:
+        return None
+    limit_minutes = _limit_minutes(slurm, hours, ledger)
+    margin_s = min(_MARGIN_S, limit_minutes * _MINUTE_S / _MARGIN_SHARE)
+    _refuse_too_short(spec, slurm, limit_minutes * _MINUTE_S - margin_s, decided, facts.hostname)
+    return {
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "constraint": slurm.constraint,
+        "gres": _gres(slurm, target),
+        "limit_minutes": limit_minutes,
+        "memory_mib": _memory_mib(slurm, decided, ledger),
+        "cpus": _cpus(slurm, decided),
+        "margin_s": margin_s,
+        "signal_s": int(_MARGIN_S) if limit_minutes >= _SIGNALLED_MINUTES else None,
+    }
+
+
+def _limit_minutes(slurm: SlurmFacts, hours: float | None, ledger: Ledger) -> int:
+    allowed_s = slurm.limit_s or _LONGEST_S
+    wanted_s = _UNKNOWN_S if hours is None else _FACTOR * hours * _HOUR_S + _PREPARATION_S
+    minutes = max(1, math.floor(min(allowed_s, max(_LEAST_S, wanted_s)) / _MINUTE_S))
+    length = "a training of unknown length" if hours is None else f"about {hours:.2g} h of training"
+    limit = "no limit" if slurm.limit_s is None else f"a limit of {spoken_duration(slurm.limit_s)}"
+    ledger.decide(
+        "slurm.limit_minutes",
+        minutes,
+        f"For {length}; partition {slurm.partition} has {limit}. What does not fit into one job "
+        "continues in the next.",
+    )
+    return minutes
+
+
+def _refuse_too_short(
+    spec: TrainingSpec, slurm: SlurmFacts, usable_s: float, decided: Decided, host: str
+) -> None:
+    """A job that ends before its first checkpoint would be repeated without progress; where the
+    interval is in steps, the end of the job saves one."""
+    every = decided.checkpoint_every
+    interval_s = parse_duration(every) if isinstance(every, str) else 0.0
+    if interval_s <= usable_s:
+        return
+    raise PlanError(
+        "PARTITION_TOO_SHORT",
+        f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
+        f"checkpoint is due every {spoken_duration(interval_s)}.",
+        f"Name a partition with a longer limit (`trainmaster hosts check {host}` lists them), or "
+        f"set checkpoint.every to less than {spoken_duration(usable_s)}.",
+        field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
+    )
+
+
+def _cpus(slurm: SlurmFacts, decided: Decided) -> int:
+    target = decided.target
+    if target.device == "cuda":
+        return max(1, int(slurm.cpus * _share(slurm, target)))
+    return max(1, min(slurm.cpus, decided.threads * target.processes))
+
+
+def _share(slurm: SlurmFacts, target: Target) -> float:
+    """The share of a node that belongs to the GPUs that are used."""
+    return min(1.0, target.gpus / max(1, slurm.gpus))
+
+
+def _memory_mib(slurm: SlurmFacts, decided: Decided, ledger: Ledger) -> int | None:
+    target, memory = decided.target, decided.fitted.memory
+    if slurm.memory_mib <= 1:  # a cluster that doesn't count memory
+        return None
+    if target.device == "cuda":
+        memory_mib = int(slurm.memory_mib * _share(slurm, target))
+        reason = "The share of the node's memory that belongs to its GPUs."
+    else:
+        needed_gib = 0.0 if memory is None else memory.total_gib * target.processes
+        wanted = max(_LEAST_MIB, int(1.5 * needed_gib * GIB / 2**20)) + _OVERHEAD_MIB
+        memory_mib = min(slurm.memory_mib, wanted)
+        reason = "1.5 times the estimate, and 2 GiB for what else a job runs."
+    ledger.decide("slurm.memory_mib", memory_mib, reason)
+    return memory_mib
+
+
+def _gres(slurm: SlurmFacts, target: Target) -> str | None:
+    """The host's own resources, and as many GPUs as the plan takes."""
+    given = slurm.gres.split(",") if slurm.gres else []
+    others = [one for one in given if one.split(":")[0] != "gpu"]
+    if target.device != "cuda":
+        return ",".join(others) or None
+    kind = next((one.split(":")[1:] for one in given if one.split(":")[0] == "gpu"), [])
+    named = [word for word in kind if not word.isdigit()][:1]
+    return ",".join([*others, ":".join(["gpu", *named, str(target.gpus)])])

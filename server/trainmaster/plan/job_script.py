@@ -1,0 +1,58 @@
+"""The batch script of a run on a cluster: `job.sh`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainmaster.plan.templates import rendered
+from trainmaster.words.assets import Assets
+from trainmaster.words.errors import UsageError
+
+# A word of a directive, which no shell and no second directive can be made of.
+DIRECTIVE = re.compile(r"[A-Za-z0-9_.@+:,=&|*()\[\]-]{1,200}")
+_TEMPLATE = "launch/job.sh.j2"
+
+
+def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[str, bytes]:
+    """`job.sh` by its name for a run whose config has a section `slurm`; nothing for another.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, a value can't stand in a directive.
+    """
+    section = config.get("slurm")
+    if section is None:
+        return {}
+    options = [(name, checked_directive(name, value)) for name, value in _options(section)]
+    values = {"job_name": checked_directive("job-name", run_id), "options": options}
+    return {"job.sh": rendered(assets, _TEMPLATE, values).encode()}
+
+
+def checked_directive(name: str, value: object) -> str:
+    """A value as the word of a directive.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, it has other characters.
+    """
+    text = str(value)
+    if DIRECTIVE.fullmatch(text) is None:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{text[:60]!r} can't be given to Slurm as --{name}.",
+            "Use letters, digits and _ . @ + : , = & | * ( ) [ ] - only.",
+            field=f"--{name}",
+        )
+    return text
+
+
+def _options(section: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    for name in ("partition", "account", "qos", "constraint", "gres"):
+        if section.get(name):
+            yield name, section[name]
+    yield "time", section["limit_minutes"]
+    yield "cpus-per-task", section["cpus"]
+    if section.get("memory_mib"):
+        yield "mem", f"{section['memory_mib']}M"
+    if section.get("signal_s"):
+        yield "signal", f"B:TERM@{section['signal_s']}"

@@ -1,0 +1,186 @@
+"""A real Slurm for tests: munge, a controller, and two compute nodes, each with an address and
+process numbers of its own. The login node is this machine, or an `Sshd` with `environment`.
+
+Scheduling intervals are short. `node1` and `node2` have four CPUs each, `node2` two GPUs by name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from support.backends.network_namespaces import Network
+from support.runs.running_run import wait_until
+
+NODES = ("node1", "node2")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+_OWN_PIDS = ("--pid", "--fork", "--kill-child", "--mount-proc")
+_CONFIGURATION = """\
+ClusterName=trainmaster
+SlurmctldHost=control({control})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/munge/socket
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool-%n
+SlurmctldPidFile={root}/control.pid
+SlurmdPidFile={root}/%n.pid
+SlurmctldLogFile={root}/control.log
+SlurmdLogFile={root}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+MailProg=/bin/true
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=20000,batch_sched_delay=0
+SlurmctldTimeout=30
+SlurmdTimeout=30
+KillWait=5
+MinJobAge=300
+ReturnToService=2
+SlurmdParameters=config_overrides
+GresTypes=gpu
+NodeName=node1 NodeAddr={node1} CPUs=4 RealMemory=4000
+NodeName=node2 NodeAddr={node2} CPUs=4 RealMemory=4000 Gres=gpu:a100:2
+PartitionName=cpu Nodes=node1,node2 Default=YES MaxTime=60
+PartitionName=blink Nodes=node1 MaxTime=1
+PartitionName=gpu Nodes=node2 MaxTime=UNLIMITED
+PartitionName=members Nodes=node1 MaxTime=60 AllowAccounts=physics
+PartitionName=closed Nodes=node1 State=DOWN
+"""
+
+
+class SlurmCluster:
+    """`environment`: the variables by which Slurm's commands find this cluster."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.root = Path(tempfile.mkdtemp(prefix="tm-slurm-"))
+        self.root.chmod(0o755)
+        self.environment = {"SLURM_CONF": str(self.root / "slurm.conf")}
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        for name in ("control", *NODES):
+            network.add(name)
+        self._write_configuration()
+
+    def start(self) -> SlurmCluster:
+        munge = self.root / "munge"
+        key = str(munge / "key")
+        files = [f"--{name}={munge}/{name}" for name in ("pid-file", "log-file", "seed-file")]
+        options = ["--foreground", "--force", "--num-threads=2", f"--socket={munge}/socket"]
+        self._start("munge", "munged", *options, f"--key-file={key}", *files)
+        wait_until((munge / "socket").exists, "munge")
+        self.start_controller()
+        for node in NODES:
+            self.start_node(node)
+        wait_until(lambda: self._idle() == len(NODES), "two idle nodes")
+        return self
+
+    def start_controller(self) -> None:
+        self._start("control", "slurmctld", "-D")
+        wait_until(lambda: self.run("scontrol", "ping", check=False).find("is UP") > 0, "a control")
+
+    def stop_controller(self) -> None:
+        """Kill the controller; jobs continue without it."""
+        self._stop("control")
+
+    def start_node(self, node: str) -> None:
+        self._start(node, "slurmd", "-D", "-N", node)
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """The output of one of Slurm's commands."""
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0 or not check, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    def jobs(self, name: str, states: str = "PENDING,RUNNING,COMPLETING") -> list[tuple[str, str]]:
+        """Number and state of the jobs of a name."""
+        rows = self.run("squeue", "-h", f"--states={states}", f"--name={name}", "-o", "%i %T")
+        return [(row.split()[0], row.split()[1]) for row in rows.splitlines()]
+
+    def last_words(self) -> str:
+        """The ends of the programs' logs."""
+        logs = sorted([*self.root.glob("*.out"), *self.root.glob("*.log")])
+        return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in logs)
+
+    def close(self) -> None:
+        with suppress(AssertionError):
+            self.run("scancel", "--signal=KILL", "--full", "--user=root", check=False)
+        for name in reversed(list(self._started)):
+            self._stop(name)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _idle(self) -> int:
+        return len(self.run("sinfo", "-h", "-N", "-p", "cpu", "-t", "idle").splitlines())
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        """In the namespaces of the machine that it is on; its children end with it."""
+        entering = []
+        if name in ("control", *NODES):
+            entering = ["nsenter", f"--net=/run/netns/{self._network.namespace(name)}"]
+            entering += ["unshare", "--uts", *(_OWN_PIDS if name in NODES else ())]
+            entering += ["sh", "-c", 'hostname "$0" && exec "$@"', name]
+        with (self.root / f"{name}.out").open("ab") as output:
+            self._started[name] = subprocess.Popen(
+                [*entering, f"/usr/sbin/{program}", *arguments],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def _stop(self, name: str) -> None:
+        process = self._started.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+
+    def _write_configuration(self) -> None:
+        munge = self.root / "munge"
+        for folder in (munge, self.root / "state", *(self.root / f"spool-{n}" for n in NODES)):
+            folder.mkdir(mode=0o755)
+        (munge / "key").write_bytes(os.urandom(128))
+        (munge / "key").chmod(0o400)
+        places = {name: self._network.address(name) for name in ("control", *NODES)}
+        text = _CONFIGURATION.format(root=self.root, **places)
+        (self.root / "slurm.conf").write_text(text)
+        gpus = [
+            f"NodeName=node2 Name=gpu Type=a100 File=/dev/{name}\n" for name in ("zero", "full")
+        ]
+        (self.root / "gres.conf").write_text("".join(gpus))
+        (self.root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+
+
+@contextmanager
+def slurm_cluster() -> Iterator[SlurmCluster]:
+    """A cluster whose nodes are idle; ended with all its jobs."""
+    lacking = [name for name in _PROGRAMS if not _is_installed(name)]
+    if lacking:
+        pytest.fail(f"not installed: {', '.join(lacking)}; run `make setup`")
+    with Network() as network:
+        cluster = SlurmCluster(network)
+        try:
+            yield cluster.start()
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{cluster.last_words()}") from error
+        finally:
+            cluster.close()
+
+
+def _is_installed(program: str) -> bool:
+    return shutil.which(program) is not None or Path("/usr/sbin", program).exists()

@@ -1,0 +1,107 @@
+"""The partitions of a cluster, with the limits of their jobs and the largest of their nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainer_runtime.box.slurm.programs import run_program
+from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
+
+_NODE = "%N|%P|%c|%m|%G|%f"
+_COLUMNS = 6
+_GPU = re.compile(r"gpu(?::([A-Za-z0-9_.-]+))?:(\d+)")
+_LIMIT = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+_LOCAL = frozenset({"ext2", "ext3", "ext4", "btrfs", "tmpfs", "ramfs", "overlay"})
+_NAMED = frozenset({"(null)", "N/A", ""})
+
+
+def describe_cluster(root: Path) -> ClusterAnswer:
+    """The cluster of this login node; `root`: the folder that its nodes would have to share.
+
+    Raises:
+        SlurmError: it can't be asked.
+    """
+    version = run_program("sinfo", "--version").split()
+    partitions = run_program("scontrol", "show", "partition", "--oneliner")
+    nodes = run_program("sinfo", "--noheader", "--Node", f"--format={_NODE}")
+    return ClusterAnswer(
+        version=version[-1] if version else "",
+        partitions=tuple(read_partitions(partitions, nodes)),
+        local=_local_disk(root),
+    )
+
+
+def read_partitions(partitions: str, nodes: str) -> Iterable[PartitionAnswer]:
+    """By the output of `scontrol show partition` and of `sinfo`."""
+    rows = [row for line in nodes.splitlines() if len(row := line.split("|")) == _COLUMNS]
+    for line in partitions.splitlines():
+        values = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        name = values.get("PartitionName")
+        if name is not None:
+            own = [row for row in rows if row[1].rstrip("*") == name]
+            yield _partition(name, values, own)
+
+
+def _partition(name: str, values: dict[str, str], nodes: list[list[str]]) -> PartitionAnswer:
+    gpus = [_gpus(row[4]) for row in nodes]
+    count, kind = max(gpus, key=lambda found: found[0], default=(0, None))
+    accounts = values.get("AllowAccounts", "ALL")
+    features = {word for row in nodes for word in row[5].split(",")} - _NAMED
+    return PartitionAnswer(
+        name=name,
+        nodes=len(nodes),
+        is_default=values.get("Default") == "YES",
+        is_up=values.get("State", "UP") == "UP",
+        limit_s=read_limit(values.get("MaxTime", "")),
+        cpus=max((_number(row[2]) for row in nodes), default=1),
+        memory_mib=max((_number(row[3]) for row in nodes), default=0),
+        gpus=count,
+        gpu=kind,
+        accounts=() if accounts == "ALL" else tuple(accounts.split(",")),
+        features=tuple(sorted(features)),
+    )
+
+
+def read_limit(text: str) -> float | None:
+    """Seconds of `days-hours:minutes:seconds`, as Slurm writes it; None for no limit."""
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        return None
+    days, *parts = found.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is not None:  # then hours are first, else minutes where two are given
+        numbers += [0] * (3 - len(numbers))
+    else:
+        numbers = [0] * (3 - len(numbers)) + numbers
+    hours, minutes, seconds = numbers
+    return 86400.0 * int(days or 0) + 3600.0 * hours + 60.0 * minutes + seconds
+
+
+def _gpus(text: str) -> tuple[int, str | None]:
+    """How many GPUs a node has, and their type."""
+    found = [(int(count), kind or None) for kind, count in _GPU.findall(text)]
+    return sum(count for count, _ in found), found[0][1] if found else None
+
+
+def _number(text: str) -> int:
+    digits = re.match(r"\d+", text)
+    return int(digits.group()) if digits else 0
+
+
+def _local_disk(folder: Path) -> str | None:
+    """The kind of file system where it is a disk of this machine alone; None where it may be
+    shared. An exported disk of a login node is one, too, so this proves nothing."""
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    device = os.stat(place).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if before.split()[2] == wanted:
+            kind = after.split()[0]
+            return kind if kind in _LOCAL else None
+    return None

@@ -1,0 +1,82 @@
+"""Slurm's own programs, run with a bound, and what they refuse with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# A controller that is down takes Slurm's programs about ten seconds to notice.
+_TIMEOUT_S = 25.0
+# Times as numbers; and the interpreter that a job takes, which inherits what `sbatch` is given.
+_VARIABLES = {
+    "SLURM_TIME_FORMAT": "%s",
+    "LC_ALL": "C.UTF-8",
+    "TRAINMASTER_PYTHON": sys.executable or "python3",
+}
+_LONGEST = 400
+
+
+class SlurmError(Exception):
+    """`code` is one of the client's error codes."""
+
+    def __init__(self, code: str, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.refusal = {"code": code, "message": message, "fix": fix}
+
+
+def run_program(name: str, *arguments: str, folder: Path | None = None) -> str:
+    """The output of one of Slurm's programs.
+
+    Raises:
+        SlurmError: it is missing, the controller does not answer, or it refuses.
+    """
+    try:
+        done = subprocess.run(
+            [name, *arguments],
+            cwd=folder,
+            env={**os.environ, **_VARIABLES},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise SlurmError(
+            "SLURM_MISSING",
+            f"{name} is not on the search path here.",
+            "Let the login shell's rc file add Slurm's folder to PATH, also without a terminal.",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise _down(f"{name} gave no answer within {_TIMEOUT_S:.0f} s.") from None
+    if done.returncode != 0:
+        raise _refused(name, done.stderr.strip() or f"exit code {done.returncode}")
+    return done.stdout
+
+
+def _refused(name: str, words: str) -> SlurmError:
+    text = " ".join(words.split())[:_LONGEST]
+    lower = text.lower()
+    if any(sign in lower for sign in _DOWN):
+        return _down(text)
+    if name == "sbatch":
+        return SlurmError("JOB_REFUSED", text, "Change what the job asks for.")
+    return SlurmError("SLURM_FAILED", f"{name}: {text}", "Ask those who run the cluster.")
+
+
+def _down(words: str) -> SlurmError:
+    return SlurmError("SLURM_UNREACHABLE", words, "Wait; `scontrol ping` shows the controller.")
+
+
+_DOWN = (
+    "unable to contact slurm controller",
+    "connection refused",
+    "connect failure",
+    "socket timed out",
+    "zero bytes were transmitted",
+    "slurmctld",
+    "munge",
+)

@@ -1,0 +1,112 @@
+"""The jobs of this user, as `squeue` lists them: once for all runs, at most every 20 seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.slurm.programs import run_program
+from trainer_runtime.core.answers.slurm import ENDED, RUNNING, WAITING, JobAnswer
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainer_runtime.core.files.durable import write_atomic
+
+KEPT_S = 20.0
+CACHE = "slurm_jobs.json"
+# The reason is last: only it may hold a bar.
+_FORMAT = "%i|%j|%T|%S|%e|%r"
+_FIELDS = 6
+_RUNNING = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
+_WAITING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+_NOTHING = frozenset({"None", "", "N/A"})
+
+
+def jobs_of(asked: str, *, fresh: bool = False) -> dict[str, object]:
+    """The newest job of each of `{"folders": [paths]}` that Slurm still knows.
+
+    Raises:
+        SlurmError: it can't be asked; nothing is known then.
+        DecodingError: something else was asked.
+    """
+    folders = decode_fields(asked, "a request", max_bytes=MAX_DOCUMENT_BYTES).texts("folders")
+    if not folders:
+        return {"jobs": []}
+    places = {Path(folder).name: place for place, folder in enumerate(folders)}
+    rows = _listed(Path(folders[0]).parent.parent, 0.0 if fresh else KEPT_S)
+    return {"jobs": [job.to_dict() for job in newest_jobs(rows, places)]}
+
+
+def jobs_by_name(root: Path, name: str) -> list[JobAnswer]:
+    """All that Slurm knows of a name now, the newest last; `root` of the host, whose cache of the
+    list this makes void."""
+    (root / CACHE).unlink(missing_ok=True)
+    rows = _squeue(f"--name={name}")
+    return [job for row in rows if (job := _job(row, {name: 0})) is not None]
+
+
+def kept_job(root: Path, name: str) -> JobAnswer | None:
+    """A run's newest job by a list of the last seconds; None without such a list."""
+    rows = _kept(root, KEPT_S)
+    found = newest_jobs(rows or (), {name: 0})
+    return found[0] if found else None
+
+
+def newest_jobs(rows: Iterable[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
+    """By name, the job that is alive, else the newest."""
+    found: dict[int, JobAnswer] = {}
+    for row in rows:
+        job = _job(row, places)
+        if job is None:
+            continue
+        known = found.get(job.place)
+        if known is None or (job.is_alive, job.job_id) > (known.is_alive, known.job_id):
+            found[job.place] = job
+    return [found[place] for place in sorted(found)]
+
+
+def _listed(root: Path, within_s: float) -> list[list[str]]:
+    rows = _kept(root, within_s)
+    if rows is None:
+        rows = _squeue()
+        write_atomic(root / CACHE, json.dumps({"t": time.time(), "rows": rows}).encode())
+    return rows
+
+
+def _kept(root: Path, within_s: float) -> list[list[str]] | None:
+    kept = read_json(root / CACHE) or {}
+    t, rows = kept.get("t"), kept.get("rows")
+    if not isinstance(t, float) or not isinstance(rows, list):
+        return None
+    return rows if 0.0 <= time.time() - t < within_s else None
+
+
+def _squeue(*chosen: str) -> list[list[str]]:
+    user = f"--user={os.getuid()}"
+    text = run_program("squeue", "--noheader", "--states=all", user, f"--format={_FORMAT}", *chosen)
+    rows = [line.split("|", _FIELDS - 1) for line in text.splitlines()]
+    return [row for row in rows if len(row) == _FIELDS and row[0].isdigit()]
+
+
+def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:
+    if len(row) != _FIELDS or row[1] not in places:
+        return None
+    number, name, word, begin, end, reason = row
+    state = RUNNING if word in _RUNNING else WAITING if word in _WAITING else ENDED
+    return JobAnswer(
+        place=places[name],
+        job_id=int(number),
+        state=state,
+        word=word,
+        reason=None if reason in _NOTHING else reason[:120],
+        begin_t=_time(begin),
+        end_t=_time(end),
+    )
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdigit() and int(text) > 0 else None

@@ -1,0 +1,99 @@
+"""Commands for clusters: those of the login node, and the one that a job runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer_runtime.commands.command import (
+    RUN,
+    Argument,
+    Command,
+    Options,
+    print_answer,
+    run_folder,
+)
+
+
+def _submit(options: Options) -> int:
+    from trainer_runtime.box.files.layout import RunFolder
+    from trainer_runtime.box.slurm.submit import check, submit
+
+    run = RunFolder(run_folder(options))
+
+    def answer() -> object:
+        if options.check:
+            check(run)
+            return {}
+        return submit(run).to_dict()
+
+    return _answered(answer)
+
+
+def _jobs(options: Options) -> int:
+    from trainer_runtime.box.slurm.queue import jobs_of
+
+    asked = sys.stdin.read()
+    return _answered(lambda: jobs_of(asked, fresh=options.fresh))
+
+
+def _end_job(options: Options) -> int:
+    from trainer_runtime.box.files.layout import RunFolder
+    from trainer_runtime.box.slurm.submit import cancel
+
+    run = RunFolder(run_folder(options))
+    return _answered(lambda: {"found": cancel(run, options.signal)})
+
+
+def _session(options: Options) -> int:
+    from trainer_runtime.box.slurm.session import run_session
+
+    return run_session(run_folder(options))
+
+
+def _cluster(options: Options) -> int:
+    from trainer_runtime.box.slurm.cluster import describe_cluster
+
+    return _answered(lambda: describe_cluster(Path(options.root)).to_dict())
+
+
+def _answered(answer: Callable[[], object]) -> int:
+    """Print an answer, or what Slurm refuses with."""
+    from trainer_runtime.box.slurm.programs import SlurmError
+
+    try:
+        return print_answer(answer())
+    except SlurmError as error:
+        return print_answer({"refused": error.refusal})
+
+
+COMMANDS = {
+    "submit": Command(
+        "make sure that a run has a job at Slurm, where it needs one",
+        _submit,
+        (
+            Argument.of("--check", action="store_true", help="only whether Slurm would take it"),
+            RUN,
+        ),
+    ),
+    "jobs": Command(
+        "the jobs at Slurm of the runs that standard input names",
+        _jobs,
+        (Argument.of("--fresh", action="store_true", help="not from a list of the last seconds"),),
+    ),
+    "end_job": Command(
+        "end a run's job at Slurm, with all that it runs, at once",
+        _end_job,
+        (
+            Argument.of("--signal", metavar="NAME", help="send this to its supervisor instead"),
+            Argument.of("run"),
+        ),
+    ),
+    "session": Command("supervise a run within a job of Slurm (job.sh does)", _session, (RUN,)),
+    "cluster": Command(
+        "the partitions of the cluster that this machine is a login node of",
+        _cluster,
+        (Argument.of("root"),),
+    ),
+}

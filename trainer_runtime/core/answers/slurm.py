@@ -1,0 +1,119 @@
+"""The answers of the login node of a Slurm cluster: jobs of runs, partitions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, field
+from typing import Any
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.records import dataclass
+
+WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnswer:
+    """A run's newest job. `place`: that of its folder among those asked about. `state` is waiting,
+    running or ended; `word` Slurm's own for it, `reason` Slurm's for why it waits or ended. Times
+    are Unix seconds: `begin_t` is expected where the job waits, `end_t` the limit while it runs."""
+
+    place: int
+    job_id: int
+    state: str
+    word: str
+    reason: str | None = None
+    begin_t: float | None = None
+    end_t: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state != ENDED
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, fields: Fields) -> JobAnswer:
+        return cls(
+            place=fields.integer("place", 0),
+            job_id=fields.integer("job_id"),
+            state=fields.text("state"),
+            word=fields.text("word"),
+            reason=fields.find_text("reason"),
+            begin_t=fields.find_time("begin_t"),
+            end_t=fields.find_time("end_t"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitAnswer:
+    """`started`: by this very call. `job`: the one that there is now; None where the run needs no
+    allocation, and a supervisor on the login node answers its request."""
+
+    started: bool
+    job: JobAnswer | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        job = {} if self.job is None else {"job": self.job.to_dict()}
+        return {"started": self.started, **job}
+
+    @classmethod
+    def of(cls, fields: Fields) -> SubmitAnswer:
+        return cls(fields.flag("started", False), fields.part("job", JobAnswer.of))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """A partition: the limits of its jobs, and the largest of its nodes. `limit_s`: None for no
+    limit. `gpus`: the most that a node has, `gpu` their type where Slurm names one. `accounts`:
+    those that may use it, empty for all."""
+
+    name: str
+    nodes: int
+    is_default: bool = False
+    is_up: bool = True
+    limit_s: float | None = None
+    cpus: int = 1
+    memory_mib: int = 0
+    gpus: int = 0
+    gpu: str | None = None
+    accounts: tuple[str, ...] = field(default_factory=tuple)
+    features: tuple[str, ...] = field(default_factory=tuple)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, fields: Fields) -> PartitionAnswer:
+        return cls(
+            name=fields.text("name"),
+            nodes=fields.integer("nodes"),
+            is_default=fields.flag("is_default", False),
+            is_up=fields.flag("is_up", True),
+            limit_s=fields.find_number("limit_s"),
+            cpus=fields.integer("cpus", 1),
+            memory_mib=fields.integer("memory_mib", 0),
+            gpus=fields.integer("gpus", 0),
+            gpu=fields.find_text("gpu"),
+            accounts=fields.texts("accounts"),
+            features=fields.texts("features"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    """A cluster as its login node sees it. `version`: of Slurm. `local`: the kind of file system,
+    such as ext4, where the folder asked about lies on a disk that other nodes can't see."""
+
+    version: str
+    partitions: tuple[PartitionAnswer, ...]
+    local: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [partition.to_dict() for partition in self.partitions]
+        return {"version": self.version, "partitions": rows, "local": self.local}
+
+    @classmethod
+    def of(cls, fields: Fields) -> ClusterAnswer:
+        rows = tuple(PartitionAnswer.of(row) for row in fields.sections("partitions"))
+        return cls(fields.text("version"), rows, fields.find_text("local"))
