@@ -65,7 +65,7 @@ def test_no_training_reads_our_own_secrets(
     link = tmp_path / "link"
     link.symlink_to(workspace.home.root / name)
     error = refused(workspace, spec, sets=[f"data.sources.main.path={prefix}{link}"])
-    assert (error.code, error.field) == ("UNSAFE_NAME", "data.sources.main.path")
+    assert (error.code, error.field) == ("UNSAFE_NAME", "data.sources[0].path")
     assert nothing_is_left(workspace)
 
 

@@ -19,7 +19,8 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
-from trainmaster.runs.nodes import has_lost_node, place_nodes, start_members
+from trainmaster.runs.node_states import has_lost_node
+from trainmaster.runs.nodes import place_nodes, start_members
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run

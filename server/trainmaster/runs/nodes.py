@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
 from trainmaster.backends import NodeProber
 from trainmaster.plan.render import Bundle
+from trainmaster.runs.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView
@@ -21,7 +22,6 @@ from trainmaster.words.errors import HostError, StateError
 
 # Within the time that a round has for a run: else its own host would be taken for unreachable.
 _THOROUGH_S, _IN_PASSING_S = 8.0, 2.0
-_CONNECTED, _LOST = "connected", "lost"
 
 
 async def place_nodes(
@@ -33,7 +33,7 @@ async def place_nodes(
     Raises:
         HostError: a host refuses or can't be reached.
     """
-    hosts = _hosts(run)
+    hosts = hosts_of(run)
     if not hosts:
         return
     nodes = tuple(Node(str(host["name"]), str(host["address"])) for host in hosts)
@@ -61,7 +61,7 @@ async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) 
     """
     started = []
     for host in members_of(view.run):
-        if not thorough and states_of_nodes(view).get(host) == _CONNECTED:
+        if not thorough and states_of_nodes(view).get(host) == CONNECTED:
             continue
         try:
             async with asyncio.timeout(_THOROUGH_S if thorough else _IN_PASSING_S):
@@ -90,25 +90,6 @@ async def remove_from_members(workspace: Workspace, run: Run) -> int:
     return freed
 
 
-def members_of(run: Run) -> Sequence[str]:
-    """The further hosts of a run; none of most."""
-    return [str(host["name"]) for host in _hosts(run)[1:]]
-
-
-def states_of_nodes(view: RunView) -> dict[str, str]:
-    """Of a run on several hosts whether each is `connected` or `lost`, as far as its supervisor
-    says; the journal is the host's, so that nothing else of it is passed on."""
-    members = members_of(view.run)
-    known = view.record.nodes
-    names = [view.run.host, *members] if members else []
-    return {name: known[name] for name in names if known.get(name) in (_CONNECTED, _LOST)}
-
-
-def has_lost_node(view: RunView) -> bool:
-    """Whether the supervisor hears nothing of a node."""
-    return _LOST in states_of_nodes(view).values()
-
-
 def refuse_several_hosts(run: Run, what: str) -> None:
     """Raises:
     StateError: `UNSUPPORTED`, the run has several hosts.
@@ -135,12 +116,3 @@ def _shared_folder(first: str, other: str) -> HostError:
         "`--root`.",
         field="host",
     )
-
-
-def _hosts(run: Run) -> list[Mapping[str, object]]:
-    return list(_each(run.document.get("nodes")))
-
-
-def _each(nodes: object) -> Iterator[Mapping[str, object]]:
-    if isinstance(nodes, Mapping):
-        yield from nodes.get("hosts", ())

@@ -9,7 +9,7 @@ from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.backends import RunFiles
 from trainmaster.runs.logs import read_log
-from trainmaster.runs.nodes import members_of
+from trainmaster.runs.node_states import members_of
 from trainmaster.sync.mask_of_run import MaskOfRun
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView

@@ -15,7 +15,7 @@ from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.next_step import next_step
-from trainmaster.runs.nodes import states_of_nodes
+from trainmaster.runs.node_states import states_of_nodes
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.store.run import Run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
