@@ -1,0 +1,39 @@
+"""The hosts of a run on several, and what its supervisor says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView
+
+CONNECTED, _LOST = "connected", "lost"
+
+
+def hosts_of(run: Run) -> list[Mapping[str, object]]:
+    """With name, address and cache, the first one first; none of most runs."""
+    return list(_each(run.document.get("nodes")))
+
+
+def members_of(run: Run) -> Sequence[str]:
+    """The further hosts of a run; none of most."""
+    return [str(host["name"]) for host in hosts_of(run)[1:]]
+
+
+def states_of_nodes(view: RunView) -> dict[str, str]:
+    """Of a run on several hosts whether each is `connected` or `lost`, as far as its supervisor
+    says; the journal is the host's, so that nothing else of it is passed on."""
+    members = members_of(view.run)
+    known = view.record.nodes
+    names = [view.run.host, *members] if members else []
+    return {name: known[name] for name in names if known.get(name) in (CONNECTED, _LOST)}
+
+
+def has_lost_node(view: RunView) -> bool:
+    """Whether the supervisor hears nothing of a node."""
+    return _LOST in states_of_nodes(view).values()
+
+
+def _each(nodes: object) -> Iterator[Mapping[str, object]]:
+    if isinstance(nodes, Mapping):
+        yield from nodes.get("hosts", ())
