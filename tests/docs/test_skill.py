@@ -13,7 +13,7 @@ from support.words.command_lines import refusal
 
 from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.errors import CODES
+from trainmaster.words.error_codes import CODES
 from trainmaster.words.yaml12 import load_yaml
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -18,8 +18,8 @@ from support.runs.running_run import run_async
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.machines.cache_gc import collect
+from trainmaster.machines.host_options import HostOptions
 from trainmaster.machines.registry import (
-    HostOptions,
     add_host,
     list_hosts,
     open_host,

@@ -39,7 +39,7 @@ from support.sync.followed_run import FakeRun
 from support.words.hostile_answers import HOSTILE, unshowable
 
 from trainmaster.runs.launch import launch
-from trainmaster.words.errors import CODES
+from trainmaster.words.error_codes import CODES
 from trainmaster.words.fitting import size_of
 from trainmaster.words.paths import Home
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from trainmaster.words.errors import CODES, Problem, SpecError, TrainmasterError
+from trainmaster.words.error_codes import CODES
+from trainmaster.words.errors import Problem, SpecError, TrainmasterError
 
 
 def test_an_error_tells_code_message_fix_and_whether_to_retry() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shutil
 import time
@@ -19,16 +18,11 @@ from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
 from trainmaster.backends.hosts.ssh import SshHost
-from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
 from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
-from trainmaster.plan.job_script import checked_directive
-from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.machines.host_options import RESERVED, HostOptions, host_record
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
-    SLURM_OPTIONS,
     HostRecord,
-    LauncherName,
-    TransportName,
 )
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import last_pass
@@ -46,29 +40,7 @@ from trainmaster.words.errors import HostError, StateError, TrainmasterError, Us
 from trainmaster.words.paths import Home
 
 CONNECT_S = 20.0
-# Names with another meaning wherever a host's name is accepted.
-_RESERVED = frozenset({"local", "debug", "kaggle", "operator", "none", "auto", "s3"})
-_FOLDER = re.compile(r"~?/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]")
 _AUTHENTICATION = frozenset({"AUTH_FAILED", "KEY_LOCKED", "SHELL_UNUSABLE"})
-
-
-@dataclass(frozen=True, slots=True)
-class HostOptions:
-    """How to reach a host, besides its address; `offline`: don't connect now. `launcher` and what
-    follows it: see `HostRecord`."""
-
-    key: str | None = None
-    jump: str | None = None
-    root: str = DEFAULT_ROOT
-    cache: str | None = None
-    transport: TransportName = "asyncssh"
-    offline: bool = False
-    launcher: LauncherName = "process"
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    gres: str | None = None
 
 
 async def add_host(
@@ -87,7 +59,7 @@ async def add_host(
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
         HostError: `HOST_EXISTS`; the error of the connection, unless `offline`.
     """
-    record = _record(name, address, options)
+    record = host_record(name, address, options)
     if workspace.control.host(name) is not None:
         workspace.control.put_host(record, time.time(), new=True)  # raises `HOST_EXISTS`
     if workspace.policy.bound:
@@ -176,7 +148,7 @@ def known_record(workspace: Workspace, name: str) -> HostRecord:
         UsageError: `BAD_ARGUMENT`, the name is this machine's.
     """
     record = workspace.control.host(name)
-    if record is None and name in _RESERVED:
+    if record is None and name in RESERVED:
         raise UsageError(
             "BAD_ARGUMENT",
             f"{name} is not a host that was added.",
@@ -201,69 +173,6 @@ def open_host(workspace: Workspace, name: str) -> Host:
     return SshHost(known_record(workspace, name), workspace.home)
 
 
-def refuse_unusable_name(name: str) -> None:
-    """Raises:
-    UsageError: `UNSAFE_NAME`, `BAD_ARGUMENT`: it can't be a host's name.
-    """
-    if not NAME_PATTERN.fullmatch(name) or ".." in name:
-        raise UsageError(
-            "UNSAFE_NAME",
-            f"{name!r} is not a valid host name.",
-            f"Use {NAME_ACCEPTED}.",
-            field="name",
-        )
-    if name in _RESERVED:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{name!r} is a reserved name.",
-            f"Choose another name than {', '.join(sorted(_RESERVED))}.",
-            field="name",
-        )
-
-
-def _record(name: str, address: str, options: HostOptions) -> HostRecord:
-    refuse_unusable_name(name)
-    parsed = parse_address(address)
-    if options.jump is not None:
-        parse_jumps(options.jump)
-    for option, folder in (("--root", options.root), ("--cache", options.cache)):
-        if folder is not None and not _is_folder(folder):
-            raise UsageError(
-                "UNSAFE_NAME",
-                f"{folder!r} is not a valid folder.",
-                "Give an absolute folder on the host, or one below its user's home: ~/NAME.",
-                field=option,
-            )
-    scheduled = {name: getattr(options, name) for name in SLURM_OPTIONS}
-    for option, value in scheduled.items():
-        if value is not None:
-            _refuse_slurm_option(option, value, options.launcher)
-    return HostRecord(
-        name=name,
-        address=parsed.host,
-        user=parsed.user,
-        port=parsed.port,
-        key=None if options.key is None else _key(options.key),
-        jump=options.jump,
-        transport=options.transport,
-        root=options.root.rstrip("/"),
-        cache=None if options.cache is None else options.cache.rstrip("/"),
-        launcher=options.launcher,
-        **scheduled,
-    )
-
-
-def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
-    checked_directive(name, value)
-    if launcher != "slurm":
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"--{name} is for clusters.",
-            "Add `--launcher slurm`, or leave it out.",
-            field=f"--{name}",
-        )
-
-
 def _quote(record: HostRecord) -> Quote:
     """What a person is asked before an agent adds a host."""
     how = [f", with the key {record.key}"] if record.key else []
@@ -274,29 +183,6 @@ def _quote(record: HostRecord) -> Quote:
         "which the agent may launch from then on. Secrets go there only after another approval."
     )
     return Quote("add_host", json.dumps(record.to_dict()), shown(text.encode()))
-
-
-def _is_folder(text: str) -> bool:
-    return bool(_FOLDER.fullmatch(text.rstrip("/"))) and ".." not in text.split("/")
-
-
-def _key(text: str) -> str:
-    path = Path(text).expanduser().absolute()
-    if not path.is_file():
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{path} does not exist.",
-            "Give the path of a private key on this machine, not of its .pub file.",
-            field="--key",
-        )
-    if path.suffix == ".pub":
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{path} is a public key.",
-            "Give the private key that belongs to it.",
-            field="--key",
-        )
-    return str(path)
 
 
 def _not_added(error: TrainmasterError) -> TrainmasterError:

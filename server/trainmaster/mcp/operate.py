@@ -189,8 +189,9 @@ async def add_host(
     where the connection fails. Then list_hosts with `check`.
     """
     from trainmaster.machines import registry
+    from trainmaster.machines.host_options import HostOptions
 
-    options = registry.HostOptions(
+    options = HostOptions(
         key=key or None, jump=jump or None, root=root, cache=cache or None, transport=transport
     )
     return await confirmed(

@@ -96,7 +96,7 @@ def add(
 ) -> None:
     """Add a host. Connects, pins its key and shows the fingerprint; asks nothing."""
     from trainmaster.machines import registry as service
-    from trainmaster.machines.registry import HostOptions
+    from trainmaster.machines.host_options import HostOptions
 
     options = HostOptions(
         key=key,

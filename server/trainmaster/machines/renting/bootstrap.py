@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Cloud, Instance
-from trainmaster.machines.registry import HostOptions, add_host, remove_host
+from trainmaster.machines.host_options import HostOptions
+from trainmaster.machines.registry import add_host, remove_host
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import LeaseTimer, ensure_lease, lease_of
 from trainmaster.store.control.instances import RentedInstance

@@ -16,7 +16,7 @@ from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.clouds.offering import quoted_gpu
-from trainmaster.machines.registry import refuse_unusable_name
+from trainmaster.machines.host_options import refuse_unusable_name
 from trainmaster.machines.renting.caps import refuse_beyond_caps
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
 from trainmaster.machines.renting.instance_answers import provision_answer, recorded_error

@@ -1,0 +1,129 @@
+"""What a host is added with: its name, address and options, checked before anything connects."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trainer_runtime.core.records import dataclass
+from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
+from trainmaster.plan.job_script import checked_directive
+from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.store.host_record import (
+    DEFAULT_ROOT,
+    SLURM_OPTIONS,
+    HostRecord,
+    LauncherName,
+    TransportName,
+)
+from trainmaster.words.errors import UsageError
+
+# Names with another meaning wherever a host's name is accepted.
+RESERVED = frozenset({"local", "debug", "kaggle", "operator", "none", "auto", "s3"})
+_FOLDER = re.compile(r"~?/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """How to reach a host, besides its address; `offline`: don't connect now. `launcher` and what
+    follows it: see `HostRecord`."""
+
+    key: str | None = None
+    jump: str | None = None
+    root: str = DEFAULT_ROOT
+    cache: str | None = None
+    transport: TransportName = "asyncssh"
+    offline: bool = False
+    launcher: LauncherName = "process"
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
+
+
+def host_record(name: str, address: str, options: HostOptions) -> HostRecord:
+    """Raises: UsageError: `UNSAFE_NAME`, `BAD_ARGUMENT`: one of them can't be used."""
+    refuse_unusable_name(name)
+    parsed = parse_address(address)
+    if options.jump is not None:
+        parse_jumps(options.jump)
+    for option, folder in (("--root", options.root), ("--cache", options.cache)):
+        if folder is not None and not _is_folder(folder):
+            raise UsageError(
+                "UNSAFE_NAME",
+                f"{folder!r} is not a valid folder.",
+                "Give an absolute folder on the host, or one below its user's home: ~/NAME.",
+                field=option,
+            )
+    scheduled = {name: getattr(options, name) for name in SLURM_OPTIONS}
+    for option, value in scheduled.items():
+        if value is not None:
+            _refuse_slurm_option(option, value, options.launcher)
+    return HostRecord(
+        name=name,
+        address=parsed.host,
+        user=parsed.user,
+        port=parsed.port,
+        key=None if options.key is None else _key(options.key),
+        jump=options.jump,
+        transport=options.transport,
+        root=options.root.rstrip("/"),
+        cache=None if options.cache is None else options.cache.rstrip("/"),
+        launcher=options.launcher,
+        **scheduled,
+    )
+
+
+def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
+    checked_directive(name, value)
+    if launcher != "slurm":
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"--{name} is for clusters.",
+            "Add `--launcher slurm`, or leave it out.",
+            field=f"--{name}",
+        )
+
+
+def refuse_unusable_name(name: str) -> None:
+    """Raises:
+    UsageError: `UNSAFE_NAME`, `BAD_ARGUMENT`: it can't be a host's name.
+    """
+    if not NAME_PATTERN.fullmatch(name) or ".." in name:
+        raise UsageError(
+            "UNSAFE_NAME",
+            f"{name!r} is not a valid host name.",
+            f"Use {NAME_ACCEPTED}.",
+            field="name",
+        )
+    if name in RESERVED:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{name!r} is a reserved name.",
+            f"Choose another name than {', '.join(sorted(RESERVED))}.",
+            field="name",
+        )
+
+
+def _is_folder(text: str) -> bool:
+    return bool(_FOLDER.fullmatch(text.rstrip("/"))) and ".." not in text.split("/")
+
+
+def _key(text: str) -> str:
+    path = Path(text).expanduser().absolute()
+    if not path.is_file():
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{path} does not exist.",
+            "Give the path of a private key on this machine, not of its .pub file.",
+            field="--key",
+        )
+    if path.suffix == ".pub":
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{path} is a public key.",
+            "Give the private key that belongs to it.",
+            field="--key",
+        )
+    return str(path)
