@@ -23,7 +23,9 @@ from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainmaster.backends.debug import InProcessLauncher
 from trainmaster.backends.debug.trainer import thread_name
 from trainmaster.backends.hosts import LocalHost
-from trainmaster.backends.launchers import JobState, Launcher, ProcessLauncher, SlurmLauncher
+from trainmaster.backends.launchers import JobState, Launcher
+from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.backends.launchers.slurm import SlurmLauncher
 from trainmaster.plan.job_script import job_files
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError

@@ -48,7 +48,7 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
     from trainmaster.backends.hosts import LocalHost
 
     if host == LOCAL:
-        from trainmaster.backends.launchers import ProcessLauncher
+        from trainmaster.backends.launchers.process import ProcessLauncher
 
         return HostedBackend(LocalHost(LOCAL, home.local_root), ProcessLauncher())
     if host == DEBUG:
@@ -62,7 +62,7 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
         return KaggleBackend(home, control, KaggleProcess(home))
     if record is not None:
         from trainmaster.backends.hosts.ssh import SshHost
-        from trainmaster.backends.launchers import ProcessLauncher
+        from trainmaster.backends.launchers.process import ProcessLauncher
 
         if record.launcher == SLURM:
             from trainmaster.backends.slurm.backend import SlurmBackend

@@ -11,7 +11,7 @@ from support.runs.running_run import run_async
 from trainer_runtime.core.files.corpus import AskedSource, Listing, list_source
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
-from trainmaster.backends.launchers import ProcessLauncher
+from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.plan import CorpusFacts, HostFacts, plan
 from trainmaster.plan.decisions.disk import check_disk, data_gib
 from trainmaster.plan.spec import TrainingSpec, load_spec

@@ -14,7 +14,8 @@ from support.kaggle.fake_client import FakeKaggle
 
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.kaggle.client import KernelPush, Pushed
-from trainmaster.backends.launchers import Job, JobState, ProcessLauncher
+from trainmaster.backends.launchers import Job, JobState
+from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.words.errors import HostError
 

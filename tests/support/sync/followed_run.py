@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import Backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import Host
-from trainmaster.backends.launchers import ProcessLauncher
+from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.run import Run

@@ -1,7 +1,5 @@
-"""Launchers: they keep a run's supervisor alive on a host."""
+"""Launchers: they keep a run's supervisor alive on a host. `process` and `slurm` have one each."""
 
 from trainmaster.backends.launchers.launcher import Abilities, Job, JobState, Launcher
-from trainmaster.backends.launchers.process import ProcessLauncher
-from trainmaster.backends.launchers.slurm import SlurmLauncher
 
-__all__ = ["Abilities", "Job", "JobState", "Launcher", "ProcessLauncher", "SlurmLauncher"]
+__all__ = ["Abilities", "Job", "JobState", "Launcher"]

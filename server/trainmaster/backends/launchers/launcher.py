@@ -9,10 +9,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.backends.hosts import Host
+
+if TYPE_CHECKING:
+    from trainmaster.backends.hosts import Host  # slow to import, and `status` asks nobody
 
 
 class JobState(str, Enum):

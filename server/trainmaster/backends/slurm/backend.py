@@ -12,8 +12,8 @@ from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.tree_files import TreeFile
-from trainmaster.backends.launchers import Job, JobState, SlurmLauncher
-from trainmaster.backends.launchers.slurm import job_of
+from trainmaster.backends.launchers import Job, JobState
+from trainmaster.backends.launchers.slurm import SlurmLauncher, job_of
 from trainmaster.backends.slurm.cluster import chosen_partition, node_facts, read_cluster
 from trainmaster.store.control.slurm import Asked, JobNote, SlurmRecords
 from trainmaster.store.host_record import HostRecord
