@@ -69,6 +69,7 @@ class SlurmCluster:
         self.root = Path(tempfile.mkdtemp(prefix="tm-slurm-"))
         self.root.chmod(0o755)
         self.environment = {"SLURM_CONF": str(self.root / "slurm.conf")}
+        self._variables = {**os.environ, **self.environment}  # none of a single test's
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         for name in ("control", *NODES):
             network.add(name)
@@ -92,7 +93,9 @@ class SlurmCluster:
         wait_until(lambda: self.run("scontrol", "ping", check=False).find("is UP") > 0, "a control")
 
     def stop_controller(self) -> None:
-        """Kill the controller; jobs continue without it."""
+        """End the controller, which saves its state first; jobs continue without it."""
+        self._started["control"].terminate()
+        self._started["control"].wait(60)
         self._stop("control")
 
     def start_node(self, node: str) -> None:
@@ -137,7 +140,8 @@ class SlurmCluster:
         with (self.root / f"{name}.out").open("ab") as output:
             self._started[name] = subprocess.Popen(
                 [*entering, f"/usr/sbin/{program}", *arguments],
-                env={**os.environ, **self.environment},
+                cwd=self.root,
+                env=self._variables,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
