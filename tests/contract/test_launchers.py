@@ -152,3 +152,9 @@ def test_a_signal_reaches_the_supervisor_where_jobs_take_signals(job: Submitted)
         await job.until(ABSENT)
 
     run_async(work)
+
+
+def test_sbatch_takes_an_exported_script(cluster: SlurmCluster) -> None:
+    script = Path(__file__).parents[1] / "golden" / "export" / "job.sbatch"
+    smaller = ("--cpus-per-task=1", "--mem=10M", "--gres=gpu:1", "--time=1")
+    cluster.run("sbatch", "--test-only", *smaller, str(script))
