@@ -72,8 +72,10 @@ def read_limit(text: str) -> float | None:
         return None
     days, *parts = found.groups()
     numbers = [int(part) for part in parts if part is not None]
-    if days is not None:  # then hours are first, else minutes where two are given
+    if days is not None:  # then hours are first
         numbers += [0] * (3 - len(numbers))
+    elif len(numbers) == 1:  # minutes, as in what users write
+        numbers = [0, *numbers, 0]
     else:
         numbers = [0] * (3 - len(numbers)) + numbers
     hours, minutes, seconds = numbers

@@ -1,0 +1,61 @@
+"""Partitions and time limits as Slurm's own programs print them."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer_runtime.box.slurm.cluster import read_limit, read_partitions
+from trainer_runtime.core.answers.slurm import PartitionAnswer
+
+# Of Slurm 22.05, shortened to what is read and some of what is not.
+PARTITIONS = """\
+PartitionName=cpu AllowGroups=ALL AllowAccounts=ALL Default=YES MaxTime=01:00:00 \
+Nodes=node[1-2] State=UP TotalCPUs=8 JobDefaults=(null) TRES=cpu=8,mem=8000M,node=2,billing=8
+PartitionName=gpu AllowAccounts=physics,biology Default=NO MaxTime=UNLIMITED Nodes=node2 State=UP
+PartitionName=closed AllowAccounts=ALL Default=NO MaxTime=2-12:00:00 Nodes=(null) State=DOWN
+"""
+NODES = """\
+node1|cpu*|4|4000|(null)|(null)
+node2|cpu*|8+|16000+|gpu:a100:2(S:0-1),gpu:a100:1|fast,big
+node2|gpu|8|16000|gpu:4|fast
+a line of something else
+"""
+
+
+def test_partitions_have_their_limits_and_their_largest_node() -> None:
+    cpu, gpu, closed = read_partitions(PARTITIONS, NODES)
+    assert cpu == PartitionAnswer(
+        name="cpu",
+        nodes=2,
+        is_default=True,
+        limit_s=3600.0,
+        cpus=8,
+        memory_mib=16000,
+        gpus=3,
+        gpu="a100",
+        features=("big", "fast"),
+    )
+    assert (gpu.gpus, gpu.gpu, gpu.limit_s) == (4, None, None)
+    assert gpu.accounts == ("physics", "biology")
+    assert (closed.nodes, closed.is_up, closed.limit_s) == (0, False, 60 * 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5", 300.0),
+        ("00:01:00", 60.0),
+        ("1:30", 90.0),
+        ("36:00:00", 129600.0),
+        ("7-00:00:00", 604800.0),
+        ("1-12", 129600.0),
+        ("1-12:30", 131400.0),
+        ("UNLIMITED", None),
+        ("NONE", None),
+        ("", None),
+    ],
+)
+def test_a_time_limit_is_read_in_each_form_that_slurm_writes(
+    text: str, seconds: float | None
+) -> None:
+    assert read_limit(text) == seconds
