@@ -17,8 +17,8 @@ from trainer_runtime.core.files.durable import write_atomic
 KEPT_S = 20.0
 CACHE = "slurm_jobs.json"
 # The reason is last: only it may hold a bar.
-_FORMAT = "%i|%j|%T|%S|%e|%r"
-_FIELDS = 6
+_FORMAT = "%i|%j|%T|%S|%e|%N|%r"
+_FIELDS = 7
 _RUNNING = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
 _WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
@@ -95,7 +95,7 @@ def _squeue(*chosen: str) -> list[list[str]]:
 def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:
     if len(row) != _FIELDS or row[1] not in places:
         return None
-    number, name, word, begin, end, reason = row
+    number, name, word, begin, end, nodes, reason = row
     state = RUNNING if word in _RUNNING else WAITING if word in _WAITING else ENDED
     return JobAnswer(
         place=places[name],
@@ -105,6 +105,7 @@ def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:
         reason=None if reason in _NOTHING else reason[:120],
         begin_t=_time(begin),
         end_t=_time(end),
+        has_begun=nodes not in _NOTHING,
     )
 
 

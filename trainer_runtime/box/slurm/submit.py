@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -147,7 +148,7 @@ def _answer_here(run: RunFolder) -> SubmitAnswer:
 
 def _given_up(run: RunFolder, desired: Desired, jobs: list[JobAnswer]) -> tuple[str, str] | None:
     """Why no further job is submitted for a request: its reason and the words for it."""
-    lines = [line for line in _submitted(run) if line.get("generation") == desired.generation]
+    lines = [line for line in _begun(run, jobs) if line.get("generation") == desired.generation]
     if not lines:
         return None
     last = lines[-1].get("job_id")
@@ -194,6 +195,19 @@ def _submitted(run: RunFolder) -> list[dict[str, object]]:
     return [line for line in found if isinstance(line, dict)]
 
 
+def _begun(run: RunFolder, jobs: Iterable[JobAnswer]) -> list[dict[str, object]]:
+    """The submitted jobs but those that ended as they waited. Slurm forgets such a job, so that it
+    is noted as long as it is known."""
+    lines = _submitted(run)
+    noted = {line.get("job_id") for line in lines if line.get("begun") is False}
+    known = {line.get("job_id") for line in lines} - noted
+    for job in jobs:
+        if job.job_id in known and not job.is_alive and not job.has_begun:
+            _append(run, {"t": time.time(), "job_id": job.job_id, "begun": False})
+            noted.add(job.job_id)
+    return [line for line in lines if line.get("job_id") not in noted]
+
+
 def _note(run: RunFolder, desired: Desired, job_id: int) -> None:
     line = {
         "t": time.time(),
@@ -201,10 +215,14 @@ def _note(run: RunFolder, desired: Desired, job_id: int) -> None:
         "generation": desired.generation,
         "verified_step": _verified_step(run),
     }
+    _append(run, line)
+
+
+def _append(run: RunFolder, line: Mapping[str, object]) -> None:
     with (run.root / SUBMITTED).open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
 def session_number(folder: Path) -> int:
     """Which job of the run this is, by those that were submitted."""
-    return max(1, len(_submitted(RunFolder(folder))))
+    return max(1, len({line.get("job_id") for line in _submitted(RunFolder(folder))}))

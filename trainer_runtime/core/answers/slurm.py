@@ -15,7 +15,8 @@ WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 class JobAnswer:
     """A run's newest job. `place`: that of its folder among those asked about. `state` is waiting,
     running or ended; `word` Slurm's own for it, `reason` Slurm's for why it waits or ended. Times
-    are Unix seconds: `begin_t` is expected where the job waits, `end_t` the limit while it runs."""
+    are Unix seconds: `begin_t` is expected where the job waits, `end_t` the limit while it runs.
+    `has_begun`: it was given a node."""
 
     place: int
     job_id: int
@@ -24,6 +25,7 @@ class JobAnswer:
     reason: str | None = None
     begin_t: float | None = None
     end_t: float | None = None
+    has_begun: bool = True
 
     @property
     def is_alive(self) -> bool:
@@ -42,6 +44,7 @@ class JobAnswer:
             reason=fields.find_text("reason"),
             begin_t=fields.find_time("begin_t"),
             end_t=fields.find_time("end_t"),
+            has_begun=fields.flag("has_begun", True),
         )
 
 
