@@ -34,7 +34,7 @@ def test_a_reason_of_slurms_has_a_code(word: str | None, code: str) -> None:
     assert pending(word).code == code
 
 
-def test_each_reason_is_told_in_sentences_and_documented() -> None:
+def test_each_reason_has_sentences_and_is_documented() -> None:
     text = DOCS.read_text()
     for why in all_reasons():
         assert why.meaning.endswith(".") and why.remedy.endswith(".")
