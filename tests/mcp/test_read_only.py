@@ -204,6 +204,7 @@ ACTING_COMMANDS = {
         "mcp-tokens",
         "launch",
         "render",
+        "export",
         "attach",
         "adopt",
         "inspect",

@@ -87,7 +87,7 @@ def _check_engine(to: str, image: str | None) -> None:
         raise UsageError(
             "BAD_ARGUMENT",
             f"{to} runs a container, and no image is given.",
-            "Give --image with Python 3.10 or newer, and PyTorch where the container has no "
+            "Give an image with Python 3.10 or newer, and PyTorch where the container has no "
             "network.",
             field="image",
         )
@@ -95,7 +95,7 @@ def _check_engine(to: str, image: str | None) -> None:
         raise UsageError(
             "BAD_ARGUMENT",
             f"The file for {to} takes no image.",
-            "Leave --image out.",
+            "Leave the image out.",
             field="image",
         )
     if image is not None and (len(image) > _LONGEST_IMAGE or not _IMAGE.fullmatch(image)):

@@ -19,7 +19,7 @@ _BY_REASON = {
     "`trainmaster resume {run}`.",
     "no_progress": "Read `trainmaster logs {run}`, and Kaggle's page of the kernel or logs/job.out "
     "in the run's folder; after fixing the cause, `trainmaster resume {run}`.",
-    "folder_missing": "Add the host again with a --root that its compute nodes share, and launch "
+    "folder_missing": "Add the host again with a root that its compute nodes share, and launch "
     "again.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
 }

@@ -50,9 +50,9 @@ _REMEDIES = {
     "programs to PATH, also without a terminal: `ssh LOGIN sbatch --version` has to work.",
     "SLURM_UNREACHABLE": "Wait until the controller is back (`scontrol ping` on the login node); "
     "`trainmaster tick` tries again.",
-    "SLURM_FAILED": "Try again; `trainmaster hosts check` shows the cluster.",
+    "SLURM_FAILED": "Try again; `trainmaster hosts check HOST` shows the cluster.",
     "JOB_REFUSED": "Add the host again with other options, or change what the spec's `compute` "
-    "asks for; `trainmaster hosts check` shows the partitions.",
+    "asks for; `trainmaster hosts check HOST` shows the partitions.",
     "SUPERVISOR_DID_NOT_START": "Read logs/supervisor.err in the run's folder.",
     "ENVIRONMENT_UNUSABLE": "Name an interpreter with PyTorch 2.6 or newer (`--python PATH`).",
 }

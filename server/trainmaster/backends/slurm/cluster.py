@@ -66,7 +66,7 @@ def add_again(options: HostRecord) -> str:
     """How the options of a host are changed."""
     return (
         f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again "
-        "(`trainmaster hosts add … --launcher slurm`)"
+        f"(`trainmaster hosts add {options.name} ADDRESS --launcher slurm`)"
     )
 
 
