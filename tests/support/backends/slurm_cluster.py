@@ -101,6 +101,21 @@ class SlurmCluster:
     def start_node(self, node: str) -> None:
         self._start(node, "slurmd", "-D", "-N", node)
 
+    def fail_node(self, node: str) -> None:
+        """End a compute node with all that runs there, as a power cut would."""
+        self._stop(node)
+
+    @contextmanager
+    def hidden(self, folder: Path) -> Iterator[None]:
+        """All nodes have an empty folder there, as those that do not share it."""
+        for node in NODES:
+            self._on_node(node, "mount", "-t", "tmpfs", "tmpfs", str(folder))
+        try:
+            yield
+        finally:
+            for node in NODES:
+                self._on_node(node, "umount", str(folder))
+
     def run(self, *command: str, check: bool = True) -> str:
         """The output of one of Slurm's commands."""
         environment = {**os.environ, **self.environment}
@@ -126,6 +141,12 @@ class SlurmCluster:
         for name in reversed(list(self._started)):
             self._stop(name)
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def _on_node(self, node: str, *command: str) -> None:
+        """In the namespace of mounts that the node's daemon and all its jobs are in."""
+        parent = self._started[node].pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        subprocess.run(["nsenter", f"--mount=/proc/{children[0]}/ns/mnt", *command], check=True)
 
     def _idle(self) -> int:
         return len(self.run("sinfo", "-h", "-N", "-p", "cpu", "-t", "idle").splitlines())
