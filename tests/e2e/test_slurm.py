@@ -192,7 +192,10 @@ def test_a_node_without_the_runs_folder_ends_the_run(
         run = here("launch", spec_file(tmp_path), "--host", "cluster")["run_id"]
         assert here("wait", run, "--until", "end", "--timeout", "120")["event"] == "failed"
     status = here("status", run)
-    assert status["reason"] == "folder_missing" and "--root" in status["next_step"]
+    assert (
+        status["reason"] == "folder_missing"
+        and "a root that its compute nodes share" in status["next_step"]
+    )
     here("tick")
     assert len(jobs_submitted(here, run)) == 1
 
