@@ -20,7 +20,7 @@ from trainer_runtime.core.protocol.trainer_lines import (
     Warned,
     trainer_line,
 )
-from trainmaster.runs.diagnosis.finding_answer import is_named
+from trainmaster.runs.diagnosis.names import is_named
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
 from trainmaster.words.answers.runs import Change

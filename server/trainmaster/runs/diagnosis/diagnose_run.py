@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.core.status.past_findings import over_in_words
-from trainmaster.runs.diagnosis.finding_answer import finding_answer, is_named
+from trainmaster.runs.diagnosis.names import is_named
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.refused_data import refused_data
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView
-from trainmaster.words.answers.diagnosis import FindingAnswer
+
+if TYPE_CHECKING:
+    from trainmaster.words.answers.diagnosis import FindingAnswer
 
 _SAVE_FAILED = "checkpoint_failed"
 REPORTED_BY_TRAINER = {
@@ -63,6 +66,8 @@ class FoundOfRun:
         return bool(self.finding.patches) and not self.patches
 
     def answer(self) -> FindingAnswer:
+        from trainmaster.runs.diagnosis.finding_answer import finding_answer
+
         finding = self.finding
         if self.by_host:
             from trainmaster.runs.diagnosis.vetting import vetted_text

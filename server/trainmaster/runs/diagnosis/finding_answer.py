@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE, Finding, Patch
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.runs.diagnosis.names import is_word, word
 from trainmaster.words.answers.diagnosis import FindingAnswer, PatchAnswer
 
 _LONGEST_TEXT = 1000
@@ -27,8 +28,8 @@ def finding_answer(
         ValueError: a name is not one of the catalogues'.
     """
     return FindingAnswer(
-        id=_word(finding.id),
-        code=_word(finding.code),
+        id=word(finding.id),
+        code=word(finding.code),
         severity=finding.severity,
         confidence=min(1.0, max(0.0, finding.confidence)),
         step=finding.step,
@@ -37,7 +38,7 @@ def finding_answer(
         evidence=_lines(finding.evidence, MOST_EVIDENCE, LONGEST_EVIDENCE),
         explanation=_text(finding.explanation, _LONGEST_TEXT),
         advice=_lines(finding.advice, _MOST_SENTENCES, _LONGEST_TEXT),
-        led_to=[code for code in finding.led_to[:_MOST_SENTENCES] if _is_word(code)],
+        led_to=[code for code in finding.led_to[:_MOST_SENTENCES] if is_word(code)],
         patches=sorted(
             (_patch(patch, tried) for patch in finding.patches), key=lambda patch: bool(patch.tried)
         ),
@@ -45,25 +46,10 @@ def finding_answer(
 
 
 def _patch(patch: Patch, tried: Collection[str]) -> PatchAnswer:
-    text = {"id": _word(patch.id), "why": _text(patch.why, _LONGEST_TEXT)}
+    text = {"id": word(patch.id), "why": _text(patch.why, _LONGEST_TEXT)}
     return PatchAnswer.model_validate(
         {**patch.to_dict(), **text, "tried": patch.id in tried or None}
     )
-
-
-def is_named(finding: Finding) -> bool:
-    """Whether id and code could be names: a journal may be of a newer format, or damaged."""
-    return _is_word(finding.id) and _is_word(finding.code)
-
-
-def _word(text: str) -> str:
-    if not _is_word(text):
-        raise ValueError(f"{text[:80]!r} is not a name of the catalogues")
-    return text
-
-
-def _is_word(text: str) -> bool:
-    return text.isascii() and text.replace("_", "").isalnum() and len(text) <= 64
 
 
 def _lines(texts: Sequence[str], most: int, longest: int) -> list[str]:

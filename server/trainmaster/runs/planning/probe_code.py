@@ -49,7 +49,7 @@ def _read(
     spec: TrainingSpec, script: ScriptSpec, folder: Path, limit_bytes: float
 ) -> tuple[CodeFacts, Mapping[str, str]]:
     found = read_code(folder, limit_bytes)
-    if spec.host in HERE:
+    if spec.host in HERE or script.command[0].startswith("./"):
         _refuse_no_command(script, folder)
     names = [file.name for file in found.files]
     facts = CodeFacts(
@@ -72,7 +72,7 @@ def _read(
 
 
 def _refuse_no_command(script: ScriptSpec, folder: Path) -> None:
-    """Raises: PlanError: `COMMAND_NOT_FOUND`, on this machine."""
+    """Raises: PlanError: `COMMAND_NOT_FOUND`, on this machine or in the folder that travels."""
     name = script.command[0]
     if _FILLED_IN.search(name):
         return
