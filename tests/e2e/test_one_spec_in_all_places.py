@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 # Of an answer about a run: what a place may not change.
-_SAME = ("name", "state", "reason", "attempt", "step", "target_step", "findings", "checkpoint")
+_SAME = ("state", "reason", "attempt", "step", "target_step", "findings", "checkpoint")
 
 
 class Places:
@@ -59,15 +59,17 @@ class Places:
             "compute": "{gpus: 0, threads: 1}",
             **changes,
         }
-        spec = self.folder / f"{name}.yaml"
-        spec.write_text(small_spec(self.folder, **given))
+        spec = self.folder / name / "spec.yaml"
+        spec.parent.mkdir()
+        kept = {key: value for key, value in given.items() if value}
+        spec.write_text(small_spec(spec.parent, **kept))
         return str(self.command("launch", str(spec))["run_id"])
 
     def answers(self, run: str) -> dict[str, Any]:
         """What the commands say of a run that has completed."""
-        wait = ("--until", "completed", "--timeout", str(LONGEST_S))
-        ended = self.command("wait", run, *wait)
+        ended = self.command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
         status = self.command("status", run)
+        assert status["state"] == "completed", (status["reason"], status.get("evidence"))
         metrics = self.command("metrics", run, "--all")["runs"][run]
         diagnosis = self.command("diagnose", run)
         checkpoints = self.command("checkpoints", run)["checkpoints"]
@@ -99,7 +101,7 @@ def test_one_process_trains_the_same_here_over_ssh_in_a_container_and_at_slurm(
         "local": places.launched("local", host="local"),
         "ssh": places.launched("ssh", host="box"),
         "slurm": places.launched("slurm", host="cluster"),
-        "docker": places.launched("docker", host="local", environment="{}", compute=boxed),
+        "docker": places.launched("docker", host="local", environment="", compute=boxed),
     }
     expect_the_same(runs, places.answers)
     podman("rm", "--force", "--all", "--time", "0")
