@@ -23,14 +23,18 @@ from support.backends.ssh_hosts import Network, Sshd
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
+    begin_with,
     command_line,
     kill,
     pace,
+    paced,
     run_async,
     small_spec,
     wait_until,
 )
+from support.train.ranks_on_cpu import BY_GLOO
 
+from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainmaster.plan.facts import HostFacts, TorchFacts
 from trainmaster.runs.planning.probe_nodes import probe_nodes
@@ -69,6 +73,16 @@ class TwoHosts:
         }
         return small_spec(self.folder, **{**usual, **changes})
 
+    def sharded(self, step_s: float, strategy: str = "zero3", **changes: str) -> str:
+        """A spec whose ranks each write their own part of a checkpoint."""
+        environment = begin_with(self.folder / strategy, BY_GLOO + paced(step_s))
+        compute = f"{{threads: 1, strategy: {strategy}}}"
+        return self.spec(**{"env": environment, "compute": compute, **changes})
+
+    def kill_supervisor(self) -> None:
+        (pid,) = self.members("gpu1")
+        kill(pid)
+
     def losses(self, run: str) -> dict[int, float]:
         found = self.command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
         return dict(zip(found["steps"], found["values"], strict=True))
@@ -106,18 +120,29 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
         yield TwoHosts(tmp_path_factory.mktemp("two-hosts"), network, hosts)
 
 
-def test_two_hosts_train_together_and_are_cleaned(two: TwoHosts) -> None:
-    run = two.command("launch", two.spec(env="{}"))["run_id"]
+def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
+    """The supervisor is killed before it has taken the second host's part of a checkpoint."""
+    run = two.command("launch", two.sharded(step_s=0.1))["run_id"]
+    two.until_step(run, 25)
+    checkpoints = two.command.folder(run).checkpoints
+    two.kill_supervisor()
+    wait_until(checkpoints.joinpath(".gathering/1-00000040").exists, "the next save")
+    assert not checkpoints.joinpath("step-00000040").exists()
+    two.command("tick")
     ended = two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["event"] == "completed"
     status = two.status(run)
     assert (status["attempt"], status["step"]) == (1, 60)
     assert status["nodes"] == {"gpu1": "connected", "gpu2": "connected"}
-    saved = two.command.folder(run).checkpoints / "step-00000060"
-    assert {path.name for path in saved.glob("rng_state_*")} == {
-        "rng_state_0.pth",
-        "rng_state_1.pth",  # which gpu2 has sent
-    }
+    for step in (40, 60):
+        saved = checkpoints / f"step-{step:08d}"
+        assert verify(saved) == []
+        found = {path.name for path in saved.rglob("*rank_*") if "optim" in path.name}
+        assert len(found) == 2  # one of them gpu2 has sent
+        assert {path.name for path in saved.glob("rng_state_*")} == {
+            "rng_state_0.pth",
+            "rng_state_1.pth",
+        }
     log = two.hosts["gpu2"].home / f"trainmaster/runs/{run}/attempts/1/train.log"
     lines = two.command("logs", run, "--rank", "1")["lines"]
     assert lines == [line for line in log.read_text().splitlines()[-100:] if line.strip()]

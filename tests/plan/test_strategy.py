@@ -310,10 +310,13 @@ def test_several_hosts_share_the_batch_of_one(
     assert two["batch"]["accumulation"] == one["batch"]["accumulation"] // 2
 
 
-def test_several_hosts_share_no_checkpoint_out(
-    cpu_host: HostFacts, text_corpus: CorpusFacts
-) -> None:
-    host = with_gpus(cpu_host, 2, 80.0)
-    sets = ("compute.strategy=zero2", "host=[gpu1, gpu2]", "compute.gpus=2")
-    error = refusal(small, "hf", host, text_corpus, *sets)
-    assert (error.code, error.field) == ("NOT_YET_SUPPORTED", "compute.strategy")
+def test_the_ranks_of_all_hosts_share_the_state(cpu_host: HostFacts, one_source: Corpora) -> None:
+    host = with_gpus(cpu_host, 2, 12)
+    sets = ("host=[gpu1, gpu2]", "compute.gpus=2")
+    two = planned("hf", host, one_source(), *sets)
+    compute = two.config["compute"]
+    assert (compute["strategy"], compute["processes"], compute["nodes"]) == ("zero3", 4, 2)
+    one = planned("hf", with_gpus(cpu_host, 4, 12), one_source(), "compute.gpus=4")
+    assert two.estimates.memory_gib == one.estimates.memory_gib
+    fsdp = planned("hf", host, one_source(), *sets, "compute.strategy=fsdp")
+    assert fsdp.config["compute"]["strategy"] == "fsdp"

@@ -12,6 +12,8 @@ from support.box.two_nodes import TwoNodes
 from support.runs.running_run import wait_until
 
 from trainer_runtime.box.processes.identity import identify
+from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.core.files.parts import handed_over
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +22,14 @@ pytestmark = pytest.mark.slow
 def nodes(tmp_path: Path) -> Iterator[TwoNodes]:
     """A run that takes some seconds, so that something can happen to it meanwhile."""
     made = TwoNodes(tmp_path, steps=300, step_s=0.02)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Iterator[TwoNodes]:
+    """The same, whose ranks each write their own part of a checkpoint."""
+    made = TwoNodes(tmp_path, steps=120, step_s=0.02, sharded=True)
     yield made
     made.close()
 
@@ -69,15 +79,18 @@ def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNod
     assert list(cache.glob("data/*/meta.json"))  # though that node has no such corpus
 
 
-def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(nodes: TwoNodes) -> None:
+def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(sharded: TwoNodes) -> None:
+    """The member is killed while rank 0 waits for its part of the next checkpoint."""
+    nodes = sharded
     nodes.start()
-    nodes.until_step(30)
+    wait_until(lambda: nodes.checkpoints() == [20], "the first checkpoint, with both nodes' parts")
     rank = nodes.rank(0)
     nodes.kill(nodes.supervisor(1))
     wait_until(lambda: nodes.record().nodes.get("gpu2") == "lost", "the node is lost")
     first = wait_until(lambda: nodes.record().attempts[0].reason and nodes.attempt(1), "an end")
     assert (first.reason, first.detail) == ("node_lost", "node gpu2 is lost: not heard of for 3 s")
     wait_until(lambda: is_gone(rank), "the end of the other node's rank")
+    assert nodes.checkpoints() == [20]
     nodes.start(1)
     nodes.until_step(60, attempt=2)
     rank, supervisor = nodes.rank(1, attempt=2), nodes.supervisor(0)
@@ -87,3 +100,14 @@ def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(nodes: TwoNode
     os.kill(supervisor, signal.SIGCONT)
     nodes.until("completed")
     assert all_losses(nodes) == expected_losses(nodes.steps)
+    setup = nodes.folders[1].attempt(2).setup_log.read_text()
+    assert "step 20" in setup and "1 files are here already" in setup
+    kept = nodes.checkpoints()
+    assert kept[-1] == nodes.steps and len(kept) <= 3
+    for step in kept:
+        folder = nodes.folders[0].checkpoint(step)
+        assert verify(folder) == []
+        assert {"shard-0.json", "shard-1.json"} <= {path.name for path in folder.iterdir()}
+    there = nodes.folders[1].checkpoints
+    wait_until(lambda: {part.step for part in handed_over(there)} <= set(kept), "old parts to go")
+    assert not list(nodes.folders[0].checkpoints.glob(".gathering/*"))

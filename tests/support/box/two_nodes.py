@@ -60,16 +60,19 @@ while None in codes:
 """
 # A "training" whose state depends on what every rank has contributed at every step.
 TRAIN = """\
-import json, os, pathlib, signal, socket, sys, time
+import json, os, pathlib, shutil, signal, socket, sys, threading, time
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.manifest import ChunkHasher, Manifest, build
+from trainer_runtime.core.files.parts import Awaited, Part, forget_parts, hand_over
 from trainer_runtime.core.processes.parent_death import die_with_parent
 from trainer_runtime.core.protocol.lines import encode
 die_with_parent()
 rank, path = int(os.environ["RANK"]), pathlib.Path(sys.argv[1])
 config = json.loads(path.read_text())
 ends = pathlib.Path(os.environ["TRAINMASTER_RANKS"], f"{rank}.json")
-asked, seq = [], 0
+asked, seq, lock, in_flight, kept = [], 0, threading.Lock(), [], []
+attempt, sharded = config["attempt"]["number"], "SHARDED" in os.environ
+checkpoints = pathlib.Path("checkpoints")
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 def note(code):
     text = json.dumps({"pid": os.getpid(), "code": code, "t": time.time()})
@@ -79,25 +82,50 @@ def leave(code):
     sys.exit(0 if code in (0, 75) else code)
 def emit(kind, **fields):
     global seq
-    if rank == 0:
-        with path.with_name("events.jsonl").open("ab") as log:
-            log.write(encode(seq, time.time(), kind, fields))
-    seq += 1
+    with lock:
+        if rank == 0:
+            with path.with_name("events.jsonl").open("ab") as log:
+                log.write(encode(seq, time.time(), kind, fields))
+        seq += 1
 def folder_of(step):
-    return pathlib.Path("checkpoints", f"step-{step:08d}")
+    return checkpoints / f"step-{step:08d}"
+def end_save():
+    while in_flight:
+        in_flight.pop().join()
 def save(step, state):
+    end_save()
+    if step in kept or (rank and not sharded):
+        return
+    kept.append(step)
+    written = checkpoints / ".writing-by-framework" / str(step)
+    written.mkdir(parents=True, exist_ok=True)
+    (written / f"shard-{rank}.json").write_text(json.dumps([state, rank]))
+    if rank:
+        hand_over(checkpoints, Part(attempt, step, 1), written)
+        return
+    (written / "state.json").write_text(json.dumps(state))
+    awaited = Awaited(checkpoints, attempt, step, (1,) if sharded else ())
+    awaited.ask()
+    in_flight.append(threading.Thread(target=seal, args=(step, written, awaited)))
+    in_flight[0].start()
+def seal(step, written, awaited):
+    awaited.gather(written)
+    files = []
+    for file in sorted(written.iterdir()):
+        hasher = ChunkHasher()
+        hasher.update(file.read_bytes())
+        files.append(hasher.entry(file.name))
+    manifest = Manifest(step, attempt, time.time(), {}, (), "", tuple(files))
+    (written / "manifest.json").write_bytes(build(manifest))
     folder = folder_of(step)
-    if rank == 0 and not folder.exists():
-        folder.mkdir(parents=True)
-        hasher, data = ChunkHasher(), json.dumps(state).encode()
-        hasher.update(data)
-        folder.joinpath("state.json").write_bytes(data)
-        attempt = config["attempt"]["number"]
-        files = (hasher.entry("state.json"),)
-        manifest = Manifest(step, attempt, time.time(), {}, (), "", files)
-        folder.joinpath("manifest.json").write_bytes(build(manifest))
-        emit("checkpoint", action="saved", step=step, path=str(folder), size_bytes=9, metrics={})
-        emit("checkpoint", action="verified", step=step)
+    shutil.rmtree(folder, ignore_errors=True)
+    written.rename(folder)
+    awaited.forget()
+    emit("checkpoint", action="saved", step=step, path=str(folder), size_bytes=9, metrics={})
+    emit("checkpoint", action="verified", step=step)
+    for old in sorted(checkpoints.glob("step-*"))[: -3 if sharded else 0]:
+        shutil.rmtree(old)
+        emit("checkpoint", action="pruned", step=int(old.name[5:]), path=str(old))
 note(None)
 where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 if rank == 0:
@@ -126,6 +154,11 @@ chosen = candidates[0] if candidates else 0
 step = (chosen, exchange(chosen))[rank]
 state = json.loads(folder_of(step).joinpath("state.json").read_text()) if step else 1
 assert not step or folder_of(step).joinpath("manifest.json").exists()
+if step and sharded:
+    assert json.loads(folder_of(step).joinpath(f"shard-{rank}.json").read_text()) == [state, rank]
+if rank == 0:
+    shutil.rmtree(checkpoints / ".writing-by-framework", ignore_errors=True)
+    forget_parts(checkpoints)
 emit("started", step=step, target_step=config["steps"], resumed_from=step or None, world_size=2)
 while step < config["steps"]:
     time.sleep(float(os.environ.get("STEP_TAKES", "0.005")))
@@ -137,8 +170,10 @@ while step < config["steps"]:
     if step % 20 == 0 or stops:
         save(step, state)
     if stops:
+        end_save()
         leave(75)
 save(step, state)
+end_save()
 if rank == 0:
     emit("completed", step=step)
 leave(0)
@@ -149,9 +184,17 @@ class TwoNodes:
     """`folders[0]` has the supervisor, `folders[1]` its member; see `start`."""
 
     def __init__(
-        self, root: Path, *, steps: int = 60, step_s: float = 0.005, silent_s: float = 3.0
+        self,
+        root: Path,
+        *,
+        steps: int = 60,
+        step_s: float = 0.005,
+        silent_s: float = 3.0,
+        sharded: bool = False,
     ) -> None:
+        """`sharded`: each rank writes its own part of a checkpoint."""
         self.root, self.steps, self.step_s = root, steps, step_s
+        self.environment = {"SHARDED": "1"} if sharded else {}
         self.run_ids = tuple(f"nodes{index}-{os.getpid()}" for index in range(2))
         self.folders = tuple(
             RunFolder(root / name / "runs" / run_id)
@@ -211,6 +254,11 @@ class TwoNodes:
     def attempt(self, number: int) -> AttemptRecord:
         return next(one for one in self.record().attempts if one.number == number)
 
+    def checkpoints(self) -> list[int]:
+        """The steps of the checkpoints on node 0."""
+        found = self.folders[0].checkpoints.glob("step-*")
+        return sorted(int(path.name.removeprefix("step-")) for path in found)
+
     def rank(self, number: int, attempt: int = 1) -> int:
         """The pid of a rank."""
         path = self.folders[number].attempt(attempt).ranks / f"{number}.json"
@@ -262,7 +310,7 @@ class TwoNodes:
             "checkpoint": {"every": 20, "metric": "val_loss"},
             "recovery": {"max_restarts": 3, "on_crash": "resume"},
             "limits": {},
-            "env": {"PYTHONPATH": path, "STEP_TAKES": str(self.step_s)},
+            "env": {"PYTHONPATH": path, "STEP_TAKES": str(self.step_s), **self.environment},
             "data": {
                 "sources": [{"name": "main", "path": str(corpus), "format": "text"}],
                 "tokenizer": "byte",

@@ -22,6 +22,7 @@ from safetensors import safe_open
 from support.box.run_configs import Config, changed
 from support.box.tiny_training import REPOSITORY, RunFolder, metric_step, prepared_config
 from support.runs.running_run import begin_with, standing_after, wait_until
+from support.train.ranks_on_cpu import BY_GLOO, CPU_AS_GPU
 
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
@@ -34,29 +35,6 @@ STEPS, SAVED_EVERY = 12, 4
 BOUND_S = 240.0
 PASSES = 12  # of an attempt that is struck, two a step: those of six steps
 CURVE = ("loss", "grad_norm", "lr", "val_loss")
-# Accelerate makes no FSDP of ranks on a CPU, but trains them by DDP without a word. With this in
-# each rank it takes the CPU for a kind of GPU.
-CPU_AS_GPU = """\
-import os
-if "RANK" in os.environ:
-    import torch
-    from accelerate.state import PartialState
-    from accelerate.utils import DistributedType
-
-    def set_device(self):
-        self.device = self.device or torch.device("cpu")
-
-    PartialState._prepare_backend = lambda self, *_: ("gloo", DistributedType.MULTI_GPU)
-    PartialState.set_device = set_device
-"""
-# Between ranks on one CPU, DeepSpeed goes by an operator of its own that each machine compiles
-# first, for more than a minute. Without it they go by gloo, as PyTorch's own ranks do.
-BY_GLOO = """\
-import os
-if "RANK" in os.environ:
-    import deepspeed
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-"""
 
 
 class RanksRun(RunFolder):

@@ -10,15 +10,17 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.nodes.link import Link
 from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
+from trainer_runtime.box.nodes.receive_parts import receive_parts
 from trainer_runtime.box.nodes.serve_files import serve_files
 from trainer_runtime.core.processes.nodes import NodesConfig
 from trainer_runtime.core.records import dataclass
 
-FILES, MEMBER = "files", "member"
+FILES, MEMBER, PARTS = "files", "member", "parts"
 _MOST_CONNECTIONS = 64
 _BIND_AGAIN_S = 1.0
 _LEAVE_WITHIN_S = 3.0
@@ -110,6 +112,8 @@ class Hub:
             name, kind = link.welcome(self.nodes.secret)
             if kind == FILES:
                 serve_files(self._run, link)
+            elif kind == PARTS:
+                receive_parts(self._run, link)
             elif name in (node.name for node in self.nodes.nodes[1:]):
                 self._converse(name, link)
         except (OSError, ValueError):
@@ -144,4 +148,11 @@ class Hub:
             link.send({})
             return
         has_config = report.attempt == order.attempt
-        link.send((replace(order, config=None) if has_config else order).to_dict())
+        document = (replace(order, config=None) if has_config else order).to_dict()
+        link.send({**document, "kept": _steps(self._run.checkpoints)})
+
+
+def _steps(checkpoints: Path) -> list[int]:
+    """The steps that node 0 has a checkpoint of."""
+    names = (path.name.removeprefix("step-") for path in checkpoints.glob("step-*"))
+    return sorted(int(name) for name in names if name.isdigit())

@@ -8,6 +8,7 @@ killed, the ranks still reach one another, and the next supervisor finds the att
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -19,10 +20,11 @@ from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.files import read_fields, write_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.nodes.fetch_files import fetch_checkpoint, fetch_entry
-from trainer_runtime.box.nodes.hub import FILES, MEMBER
+from trainer_runtime.box.nodes.hub import FILES, MEMBER, PARTS
 from trainer_runtime.box.nodes.interfaces import interface_of
 from trainer_runtime.box.nodes.link import Link, connect
 from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
+from trainer_runtime.box.nodes.send_parts import PartSender
 from trainer_runtime.box.nodes.serve_files import cache_entries
 from trainer_runtime.box.processes.processes import BoxProcesses, Processes
 from trainer_runtime.core import frameworks
@@ -30,6 +32,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
+from trainer_runtime.core.frameworks.places import WRITING
 from trainer_runtime.core.processes.nodes import NodesConfig, Rendezvous, moved
 from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd
 
@@ -69,6 +72,7 @@ class Member:
         self._link: Link | None = None
         self._order: Order | None = None
         self._fetch: _Fetch | None = None
+        self._parts = PartSender(run, lambda: self._connected(PARTS))
         self._heard_s = self._ordered_s = time.monotonic()
         self._connect_s = 0.0
         self._pause_s = BEAT_S
@@ -95,6 +99,8 @@ class Member:
         if message is not None:
             self._heard_s = self._ordered_s = time.monotonic()
             self._obey(Order.of(message) if message.values else None)
+            if message.values:
+                self._parts.poll(message.integers("kept"))
         elif time.monotonic() - self._heard_s > self._nodes.silent_s:
             self._end_attempt()
         return self._left_s is not None and time.monotonic() - self._left_s > _LINGERS_S
@@ -253,6 +259,7 @@ class Member:
             OSError: it can't be fetched just now.
         """
         attempt = self._run.attempt(order.attempt)
+        shutil.rmtree(self._run.root / WRITING, ignore_errors=True)  # what a killed rank left
         config = RunConfig.parse(attempt.config.read_bytes(), str(attempt.config))
         with attempt.setup_log.open("a") as log:
 

@@ -177,8 +177,24 @@ def verify(folder: Path) -> list[str]:
         manifest = read(folder)
     except ManifestError as error:
         return [str(error)]
-    problems = (_problem(folder, file) for file in manifest.files)
+    problems = (file_problem(folder, file) for file in manifest.files)
     return [problem for problem in problems if problem is not None]
+
+
+def file_problem(folder: Path, entry: FileEntry) -> str | None:
+    """What is wrong with one file of a checkpoint; None where every byte is as it was written."""
+    try:
+        descriptor = os.open(folder / entry.path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return f"{entry.path}: missing"
+    except OSError as error:
+        return f"{entry.path}: can't be opened: {error.strerror}"
+    try:
+        return _content_problem(descriptor, entry)
+    except OSError as error:
+        return f"{entry.path}: can't be read: {error.strerror}"
+    finally:
+        os.close(descriptor)
 
 
 def _manifest(fields: Fields) -> Manifest:
@@ -204,21 +220,6 @@ def _refuse_unsafe(path: str) -> None:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:
         raise ManifestError(f"manifest.json names {path!r}, which is not inside its folder")
-
-
-def _problem(folder: Path, entry: FileEntry) -> str | None:
-    try:
-        descriptor = os.open(folder / entry.path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return f"{entry.path}: missing"
-    except OSError as error:
-        return f"{entry.path}: can't be opened: {error.strerror}"
-    try:
-        return _content_problem(descriptor, entry)
-    except OSError as error:
-        return f"{entry.path}: can't be read: {error.strerror}"
-    finally:
-        os.close(descriptor)
 
 
 def _content_problem(descriptor: int, entry: FileEntry) -> str | None:

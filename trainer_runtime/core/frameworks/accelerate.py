@@ -13,7 +13,7 @@ _PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def text(config: RunConfig, processes: int) -> str:
-    """The file that `accelerate launch --config_file` takes.
+    """The file that `accelerate launch --config_file` takes; `processes`: of all hosts.
 
     Its `MULTI_CPU` starts a single process unless MPI is installed; with `MULTI_GPU` torchrun
     starts the ranks, and on a CPU each rank then detects the others.
@@ -28,7 +28,7 @@ def text(config: RunConfig, processes: int) -> str:
         "main_process_port": 0,  # any free one: others may train on this machine as well
         "main_training_function": "main",
         "mixed_precision": _PRECISIONS[config.precision],
-        "num_machines": 1,
+        "num_machines": config.compute.nodes,
         "num_processes": processes,
         "rdzv_backend": "static",
         "same_network": True,

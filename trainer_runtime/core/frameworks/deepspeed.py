@@ -21,7 +21,7 @@ def stage(config: RunConfig) -> int:
 
 
 def text(config: RunConfig, processes: int) -> str:
-    """The file that `accelerate launch --deepspeed_config_file` takes.
+    """The file that `accelerate launch --deepspeed_config_file` takes; `processes`: of all hosts.
 
     Optimizer and schedule are left to Trainer, so that they are the same under every strategy.
     """

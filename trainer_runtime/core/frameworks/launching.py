@@ -17,9 +17,10 @@ def files(config: RunConfig) -> dict[str, str]:
     """What the launcher of several ranks reads; nothing for a single process."""
     if launcher(config) != "accelerate":
         return {}
-    written = {accelerate.FILE: accelerate.text(config, processes(config))}
+    all_ranks = config.compute.processes
+    written = {accelerate.FILE: accelerate.text(config, all_ranks)}
     if deepspeed.stage(config):
-        written[deepspeed.FILE] = deepspeed.text(config, processes(config))
+        written[deepspeed.FILE] = deepspeed.text(config, all_ranks)
     return written
 
 
@@ -32,12 +33,12 @@ def launcher(config: RunConfig) -> Launcher:
     """Who starts the ranks. What shares a model out needs a launcher for a single rank, too."""
     if config.script is not None:
         return "python"  # its command starts its own ranks
-    if config.compute.nodes > 1:
-        return "torchrun"
     is_shared = deepspeed.stage(config) or accelerate.is_fsdp(config)
-    if processes(config) == 1 and not is_shared:
+    if config.compute.processes == 1 and not is_shared:
         return "python"
-    return "accelerate" if config.framework in ("hf", "trl") else "torchrun"
+    if config.framework == "litgpt" or (config.compute.nodes > 1 and not is_shared):
+        return "torchrun"
+    return "accelerate"
 
 
 def command(config: RunConfig, python: str, config_path: str) -> list[str]:
@@ -64,6 +65,8 @@ def launch_command(
     if deepspeed.stage(config):
         # The file itself names it as seen from where it lies.
         given += ["--deepspeed_config_file", str(folder / deepspeed.FILE)]
+    if rendezvous is not None:
+        given += _machines(config, rendezvous)
     return [python, "-m", "accelerate.commands.launch", *given, *script]
 
 
@@ -75,6 +78,16 @@ def _meeting(rendezvous: Rendezvous) -> list[str]:
         *("--rdzv-backend", "static", "--rdzv-id", rendezvous.id),
         *("--master-addr", rendezvous.address, "--master-port", str(rendezvous.port)),
         *("--max-restarts", "0"),
+    ]
+
+
+def _machines(config: RunConfig, rendezvous: Rendezvous) -> list[str]:
+    """The same in the words of `accelerate launch`, which runs torchrun; its file has the rest."""
+    return [
+        *("--num_machines", str(rendezvous.nodes), "--machine_rank", str(rendezvous.node)),
+        *("--main_process_ip", rendezvous.address, "--main_process_port", str(rendezvous.port)),
+        # Otherwise DeepSpeed's own launcher, by SSH from the first machine.
+        *(("--deepspeed_multinode_launcher", "standard") if deepspeed.stage(config) else ()),
     ]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
 from trainer_runtime.core.files.manifest import Manifest
+from trainer_runtime.core.files.parts import Awaited
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError
@@ -19,6 +20,9 @@ from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, seal_folder
 from trainer_runtime.train.checkpoints.retention import Retention
 
+# A training stands still for the hosts' network so long at most, per checkpoint.
+_LONGEST_PAUSE_S = 300.0
+
 
 class FrameworkCheckpointer:
     """Turns folders that a framework wrote into verified checkpoints; used by rank 0 only.
@@ -26,10 +30,21 @@ class FrameworkCheckpointer:
     One thread computes digests, verifies and prunes. At most one checkpoint is in flight.
     """
 
-    def __init__(self, config: RunConfig, events: EventLog, resumed_step: int | None) -> None:
-        """`resumed_step`: the step of the checkpoint resumed from; None: a start from scratch."""
+    def __init__(
+        self,
+        config: RunConfig,
+        events: EventLog,
+        resumed_step: int | None,
+        *,
+        longest_pause_s: float = _LONGEST_PAUSE_S,
+    ) -> None:
+        """`resumed_step`: the step of the checkpoint resumed from; None: a start from scratch.
+
+        `longest_pause_s`: how long a save waits for an earlier one that other hosts have parts of.
+        """
         self._config = config
         self._events = events
+        self._longest_pause_s = longest_pause_s
         self._resumed_step = resumed_step
         start_step = resumed_step or 0
         origin = Origin(config.attempt.number, config.sha256, start_step)
@@ -43,16 +58,36 @@ class FrameworkCheckpointer:
         """True if a checkpoint belongs after this step; the last step's is not included."""
         return self._due.is_due(step, step_time_s)
 
-    def save(self, step: int, written: Path, metrics: Mapping[str, float], stall_s: float) -> None:
+    def save(
+        self,
+        step: int,
+        written: Path,
+        metrics: Mapping[str, float],
+        stall_s: float,
+        *,
+        awaited: Awaited | None = None,
+        is_last: bool = False,
+    ) -> None:
         """Seals `written` in the background as the step's checkpoint; waits for an earlier one.
 
-        `stall_s`: how long the training has waited for this checkpoint so far. A failure is
-        reported by events.
+        `stall_s`: how long the training has waited for this checkpoint so far. `awaited`: parts
+        that other hosts have written; it counts once they are here. Where an earlier one takes
+        very long to come, this one is left out, unless it `is_last`. A failure is reported by
+        events.
         """
         waiting_s = time.perf_counter()
-        self._wait()
+        is_bounded = awaited is not None and not is_last
+        if not self._has_ended(self._longest_pause_s if is_bounded else None):
+            waited = f"after {self._longest_pause_s:.0f} s"
+            reason = f"the one before is still on its way between the hosts {waited}"
+            shutil.rmtree(written, ignore_errors=True)
+            self._store.failed(step, reason)
+            self._due.saved(step)
+            return
+        if awaited is not None:
+            awaited.ask()
         stall_s += time.perf_counter() - waiting_s
-        write = partial(self._seal, written)
+        write = partial(self._seal, written, awaited)
         self._in_flight = self._writer.submit(self._store.put, step, metrics, write, stall_s)
         self._due.saved(step)
 
@@ -103,13 +138,27 @@ class FrameworkCheckpointer:
         self._writer.shutdown(wait=True)
 
     def _wait(self) -> None:
+        self._has_ended(None)
+
+    def _has_ended(self, within_s: float | None) -> bool:
+        """Whether no checkpoint is in flight any more, after so long at most."""
         if self._in_flight is not None:
+            if not wait([self._in_flight], within_s).done:
+                return False
             self._in_flight.result()
             self._in_flight = None
+        return True
 
-    def _seal(self, written: Path, path: Path, manifest: Manifest) -> Manifest:
+    def _seal(
+        self, written: Path, awaited: Awaited | None, path: Path, manifest: Manifest
+    ) -> Manifest:
         try:
+            if awaited is not None:
+                awaited.gather(written)
             return seal_folder(written, path, manifest, self._events.sync)
         except OSError:
             shutil.rmtree(written, ignore_errors=True)  # as in `discard`
             raise
+        finally:
+            if awaited is not None:
+                awaited.forget()

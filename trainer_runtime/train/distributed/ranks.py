@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -31,6 +32,9 @@ from trainer_runtime.train.attempt.config import ConfigError
 # Verifying a large checkpoint takes long.
 _BROADCAST_TIMEOUT = timedelta(hours=12)
 _LOCAL_WORLD_VARIABLE = "LOCAL_WORLD_SIZE"
+# Longer than a network file system may go by what it has listed before.
+_SHOWS_UP_WITHIN_S = 120.0
+_APART = b"apart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +73,61 @@ class Ranks:
             raise ConfigError(answer["refused"])
         return answer["decided"]
 
-    def gather_files(self, folder: Path) -> None:
-        """Have in rank 0's `folder` what ranks of other machines have written below theirs, and
-        nothing of it there; every rank has to call it, once all have finished writing.
+    @property
+    def machines(self) -> int:
+        """The number of machines that the ranks are on, the same number of them on each."""
+        return self.size // self._per_machine
 
-        Such files are small: what is large, rank 0 writes.
+    @property
+    def leads(self) -> int | None:
+        """The number of the machine whose first rank this is; None for its other ranks."""
+        machine, local_rank = divmod(self.rank, self._per_machine)
+        return None if local_rank else machine
+
+    def machines_apart(self, folder: Path) -> list[int]:
+        """The machines where `folder` is not rank 0's, as it is on a disk that they share; every
+        rank has to call it, once per process."""
+        store, name = _store(), "trainmaster/machines"
+        if self.is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+            mark = folder / f".mark-{secrets.token_hex(8)}"
+            mark.touch()
+            store.set(f"{name}/mark", mark.name)
+            others = range(1, self.machines)
+            apart = [one for one in others if store.get(f"{name}/{one}") == _APART]
+            mark.unlink()
+            store.set(f"{name}/apart", json.dumps(apart))
+        elif (machine := self.leads) is not None:
+            sees = (folder / store.get(f"{name}/mark").decode()).exists()
+            store.set(f"{name}/{machine}", "shared" if sees else _APART)
+        return list(json.loads(store.get(f"{name}/apart")))
+
+    def await_files(self, folder: Path, apart: list[int]) -> None:
+        """Wait until rank 0 sees in `folder` what ranks of machines that share it have written;
+        network file systems list new files late. Every rank has to call it."""
+        store, name = _store(), f"trainmaster/seen/{folder.name}"
+        shared = [one for one in range(1, self.machines) if one not in apart]
+        if self.leads in shared:
+            store.set(f"{name}/{self.leads}", json.dumps(_sizes(folder)))
+        elif self.is_main:
+            for machine in shared:
+                _await_sizes(folder, json.loads(store.get(f"{name}/{machine}")))
+                store.delete_key(f"{name}/{machine}")
+
+    def gather_files(self, folder: Path, apart: list[int]) -> None:
+        """Have in rank 0's `folder` what ranks of the machines `apart` have written below theirs,
+        and nothing of it there; every rank has to call it, once all have finished writing.
+
+        Such files are small: what is large, rank 0 writes, or the node's member sends.
         """
-        local_ranks = int(os.environ.get(_LOCAL_WORLD_VARIABLE, str(self.size)))
-        if local_ranks >= self.size:
-            return
         store, name = _store(), f"trainmaster/files/{folder.name}"
-        leaders = range(local_ranks, self.size, local_ranks)
-        if self.rank in leaders:
-            store.set(f"{name}/{self.rank}", json.dumps(_encoded(folder)))
+        if self.leads in apart:
+            store.set(f"{name}/{self.leads}", json.dumps(_encoded(folder)))
             shutil.rmtree(folder, ignore_errors=True)
         elif self.is_main:
-            for leader in leaders:
-                _write_missing(folder, json.loads(store.get(f"{name}/{leader}")))
-                store.delete_key(f"{name}/{leader}")
+            for machine in apart:
+                _write_missing(folder, json.loads(store.get(f"{name}/{machine}")))
+                store.delete_key(f"{name}/{machine}")
 
     def any_of(self, *flags: bool, device: torch.device) -> tuple[bool, ...]:
         """For each flag whether any rank has it set; every rank has to call it."""
@@ -95,6 +136,10 @@ class Ranks:
         shared = torch.tensor(flags, dtype=torch.int32, device=device)
         distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
         return tuple(bool(flag) for flag in shared.tolist())
+
+    @property
+    def _per_machine(self) -> int:
+        return min(self.size, int(os.environ.get(_LOCAL_WORLD_VARIABLE, str(self.size))))
 
     def leave(self) -> None:
         """Waits for all ranks, then destroys the framework's process groups.
@@ -143,6 +188,26 @@ def _store() -> Any:
     return distributed.TCPStore(  # type: ignore[attr-defined]
         host, port, is_master=False, timeout=_BROADCAST_TIMEOUT
     )
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The finished files below a folder; others may still be on their way to it."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def _await_sizes(folder: Path, sizes: dict[str, int]) -> None:
+    """Raises: OSError: a file does not show up."""
+    deadline = time.monotonic() + _SHOWS_UP_WITHIN_S
+    for name, size in sizes.items():
+        path = folder / name
+        while not path.is_file() or path.stat().st_size != size:
+            if time.monotonic() > deadline:
+                raise OSError(f"{path}, which another machine has written, can't be seen here")
+            time.sleep(0.05)
 
 
 def _encoded(folder: Path) -> dict[str, str]:

@@ -130,14 +130,16 @@ def _strategy(config: RunConfig, given: Any) -> Any:
     if name != "fsdp" or config.adapter:
         of = "LoRA in LitGPT" if config.adapter else "LitGPT"
         raise ConfigError(f"compute.strategy {name} is not for {of}; use ddp")
-    if not _recomputes(config) or config.method == "sft":
+    has_several_hosts = config.compute.nodes > 1
+    if config.method == "sft" or not (_recomputes(config) or has_several_hosts):
         return given
-    # As `litgpt pretrain` makes it, but for the recomputing; `finetune_full` always recomputes.
+    # As `litgpt pretrain` makes it, but for the recomputing, and for the ranks of other hosts, over
+    # which its HYBRID_SHARD does not shard; `finetune_full` always recomputes, and always does.
     return FSDPStrategy(
         auto_wrap_policy={Block},
-        activation_checkpointing_policy={Block},
+        activation_checkpointing_policy={Block} if _recomputes(config) else None,
         state_dict_type="full",
-        sharding_strategy="HYBRID_SHARD",
+        sharding_strategy="FULL_SHARD" if has_several_hosts else "HYBRID_SHARD",
     )
 
 

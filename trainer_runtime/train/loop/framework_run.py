@@ -37,6 +37,7 @@ from trainer_runtime.train.checkpoints import restore
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
+from trainer_runtime.train.checkpoints.gathering import Gathering
 from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
@@ -118,6 +119,9 @@ class FrameworkRun:
         self._checkpointer: FrameworkCheckpointer | None = None
         # Set by `begin`, which knows the number of parameters.
         self._cost: Cost | None = None
+        # Set by `choose_checkpoint`.
+        self._gathering: Gathering | None = None
+        self._saves_last = False
         self._stopped = self._completed = False
         self._tokens: float | None = None
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
@@ -159,6 +163,7 @@ class FrameworkRun:
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed_step = step
         self.step = step or 0
+        self._gathering = Gathering(self._ranks, self.config)
         if self._events is not None:
             self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
         return None if step is None else CHECKPOINTS / checkpoint_name(step)
@@ -275,6 +280,7 @@ class FrameworkRun:
         flags = save, bool(self._stop)
         save, stop = self._ranks.any_of(*flags, device=self._hardware.device)
         last = self.step >= self.config.steps
+        self._saves_last = stop or last
         already = self.step == self._resumed_step
         return Due(save=(save or stop or last) and not already, stop=stop and not last)
 
@@ -313,10 +319,13 @@ class FrameworkRun:
         rank has to call it once all of them have finished writing; rank 0 acts. `stall_s` is how
         long the training has waited for it so far.
         """
-        self._ranks.gather_files(written)
+        assert self._gathering is not None, "call choose_checkpoint first"
+        awaited = self._gathering.bring(written, self.step)
         if self._checkpointer is not None:
             metrics = self._metrics.at(self.step)
-            self._checkpointer.save(self.step, written, metrics, stall_s)
+            self._checkpointer.save(
+                self.step, written, metrics, stall_s, awaited=awaited, is_last=self._saves_last
+            )
             self.clock.resume()
 
     def stopped(self) -> None:

@@ -79,9 +79,8 @@ def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
         return (spec.compute.strategy,)
     if target.processes == 1:
         return ("single",)
-    if target.nodes > 1 or target.device == "cpu":
-        # Over several hosts, checkpoints that ranks share are not built yet. A CPU's memory is one
-        # for all of them, and LitGPT's FSDP and DeepSpeed's bf16 want GPUs.
+    if target.device == "cpu":
+        # Its memory is one for all of them, and LitGPT's FSDP and DeepSpeed's bf16 want GPUs.
         return ("ddp",)
     if spec.framework == "litgpt":
         return ("ddp",) if spec.adapter is not None else ("ddp", "fsdp")
@@ -94,10 +93,6 @@ def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
 
 def _refuse_what_cannot_be(spec: TrainingSpec, target: Target) -> None:
     strategy = spec.compute.strategy
-    if target.nodes > 1 and strategy not in ("auto", "ddp", "single"):
-        what = f"is {strategy}, which shares checkpoints out among hosts: that is not built yet."
-        fix = "Set it to ddp, or to auto; or train on one host."
-        raise PlanError("NOT_YET_SUPPORTED", f"`compute.strategy` {what}", fix, field=_FIELD)
     if strategy == "single" and target.processes > 1:
         fix = "Set compute.strategy to auto, or to ddp."
         raise _wrong(f"is single, but {target.processes} processes take part.", fix)

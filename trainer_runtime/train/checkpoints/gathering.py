@@ -1,0 +1,50 @@
+"""Brings what the ranks of other machines have written of a checkpoint to rank 0's machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainer_runtime.core.files.parts import Awaited, Part, forget_parts, hand_over
+from trainer_runtime.train.attempt.config import RunConfig
+from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS
+from trainer_runtime.train.distributed.ranks import Ranks
+
+# The strategies under which rank 0 writes all that is large.
+_WRITTEN_BY_RANK_0 = ("single", "ddp")
+
+
+class Gathering:
+    """Used by all ranks of an attempt alike."""
+
+    def __init__(self, ranks: Ranks, config: RunConfig) -> None:
+        self._ranks = ranks
+        self._attempt = config.attempt.number
+        # LitGPT's FSDP has rank 0 write the whole state, too.
+        self._is_sharded = (
+            config.framework != "litgpt" and config.compute.strategy not in _WRITTEN_BY_RANK_0
+        )
+        self._apart: list[int] | None = None
+        if ranks.is_main and ranks.machines > 1:
+            forget_parts(CHECKPOINTS)
+
+    def bring(self, written: Path, step: int) -> Awaited | None:
+        """Bring what other machines' ranks have written below their `written` to rank 0's.
+
+        Every rank has to call it once all have finished writing. Small files are there when it
+        returns. Of a sharded checkpoint rank 0 is given what it has to wait for; the members send
+        it while the training continues.
+        """
+        ranks = self._ranks
+        if ranks.machines == 1:
+            return None
+        if self._apart is None:
+            self._apart = ranks.machines_apart(CHECKPOINTS)
+        ranks.await_files(written, self._apart)
+        if not self._is_sharded:
+            ranks.gather_files(written, self._apart)
+            return None
+        if ranks.is_main and self._apart:
+            return Awaited(CHECKPOINTS, self._attempt, step, tuple(self._apart))
+        if ranks.leads is not None and ranks.leads in self._apart:
+            hand_over(CHECKPOINTS, Part(self._attempt, step, ranks.leads), written)
+        return None
