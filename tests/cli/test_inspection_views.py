@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.views import inspection  # noqa: F401 (it registers the view)
-from trainmaster.cli.views.views import Grid, view
+from trainmaster.cli.views.blocks import Grid, view
 from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
 _ANSWER = InspectionAnswer(

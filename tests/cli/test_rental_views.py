@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.format import usd
-from trainmaster.cli.views import rentals  # noqa: F401 (it registers the views)
-from trainmaster.cli.views.views import Grid, view
+from trainmaster.cli.views.blocks import Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.rentals import (

@@ -26,6 +26,7 @@ print(*sys.modules)
 """
 # Of other packages, with all that they import.
 _LIBRARIES = frozenset({"asyncio", "pydantic", "sqlite3", "yaml", "httpx", "jinja2", "mcp", "rich"})
+_ANSWERS = "trainmaster.words.answers."
 _HEAVY = frozenset({"asyncssh", "kaggle", "matplotlib", "paramiko", "regex", "ssl", *_LIBRARIES})
 
 
@@ -69,3 +70,6 @@ def test_status_imports_no_other_command_and_nothing_that_acts_or_plans(
     assert commands == {"trainmaster.cli.commands.status"}
     rooms = {name.split(".")[1] for name in modules if name.startswith("trainmaster.")}
     assert rooms & {"keeper", "machines", "mcp", "plan", "transfers"} == set()
+    shown = imported(workspace.home.root, "status", completed)
+    answers = {name.split(".")[3] for name in shown if name.startswith(_ANSWERS)}
+    assert answers == {"base", "metrics", "status"}

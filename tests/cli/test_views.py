@@ -11,7 +11,7 @@ from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views import hosts as host_views
 from trainmaster.cli.views import maintenance
 from trainmaster.cli.views import plan as plan_views
-from trainmaster.cli.views.views import Grid, view
+from trainmaster.cli.views.blocks import Grid, view
 from trainmaster.words.answers import hosts as host_answers
 from trainmaster.words.answers import run_list, runs, status
 from trainmaster.words.answers.base import Answer

@@ -27,7 +27,7 @@ from trainer_runtime.core.files.manifest import verify
 from trainmaster.backends import Backend
 from trainmaster.backends.debug import DebugBackend
 from trainmaster.backends.hosts import Completed, LocalHost
-from trainmaster.cli.views.views import view
+from trainmaster.cli.views.blocks import view
 from trainmaster.runs.clean import clean
 from trainmaster.runs.fetch import fetch, fetch_below
 from trainmaster.runs.launch import launch

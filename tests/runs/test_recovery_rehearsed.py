@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import LONGEST_S, run_async, small_spec
 
-from trainmaster.cli.views.views import view
+from trainmaster.cli.views.blocks import view
 from trainmaster.runs.launch import launch
 from trainmaster.runs.status import get_status
 from trainmaster.runs.wait import wait_for_event

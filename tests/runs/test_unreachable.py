@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.cli.output import emit_log
 from trainmaster.cli.progress_bar import describe
-from trainmaster.cli.views.views import view as shown
+from trainmaster.cli.views.blocks import view as shown
 from trainmaster.machines.check import check_host
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.logs import read_log

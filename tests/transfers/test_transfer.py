@@ -29,7 +29,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.cli.progress_bar import describe
-from trainmaster.cli.views.views import view
+from trainmaster.cli.views.blocks import view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import due_transfers, transfer
 from trainmaster.words.answers.status import StatusAnswer, TransferState

@@ -12,7 +12,7 @@ from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.words.errors import TrainmasterError
 
 if TYPE_CHECKING:
-    from trainmaster.cli.views.views import Block, Grid
+    from trainmaster.cli.views.blocks import Block, Grid
     from trainmaster.words.answers.base import Answer
     from trainmaster.words.answers.runs import LogAnswer
 
@@ -26,7 +26,7 @@ def emit(answer: Answer, as_json: bool) -> None:
 
         print(answer.model_dump_json(context=ON_COMMAND_LINE), flush=True)
         return
-    from trainmaster.cli.views.views import view
+    from trainmaster.cli.views.blocks import view
 
     blocks = view(answer.advising())
     if (lacking := getattr(answer, "incomplete", None)) is not None:

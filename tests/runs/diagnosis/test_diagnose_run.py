@@ -10,7 +10,7 @@ import pytest
 from support.runs.planted_runs import HALVED, REWINDS, finding, plant
 from support.runs.running_run import run_async, small_spec
 
-from trainmaster.cli.views.views import view
+from trainmaster.cli.views.blocks import view
 from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.launch import launch
 from trainmaster.runs.positions import BEGINNING

@@ -51,7 +51,6 @@ def adopt(
     as_json: AsJson = False,
 ) -> None:
     """Continue from the output of nanoGPT, LitGPT or HF. Verifies its checkpoints first."""
-    from trainmaster.cli.views import adopt as adopting_views  # noqa: F401 (it registers the view)
     from trainmaster.runs.adopt import AdoptOptions
     from trainmaster.runs.adopt import adopt as service
 

@@ -122,6 +122,5 @@ def send_alerts(
 
 
 def _show(answer: Answer, as_json: bool) -> None:
-    from trainmaster.cli.views import alerts as alert_views  # noqa: F401 (it registers the views)
 
     emit(answer, as_json)

@@ -163,6 +163,5 @@ def gc(
 
 
 def _show(answer: Answer, as_json: bool) -> None:
-    from trainmaster.cli.views import hosts as host_views  # noqa: F401 (it registers the views)
 
     emit(answer, as_json)

@@ -40,7 +40,6 @@ def install(
     import json
 
     from trainmaster.cli.agents.installation import carry_out, own_server, plan_installation
-    from trainmaster.cli.views import install as install_views  # noqa: F401 (registers the view)
     from trainmaster.mcp.toolsets import chosen_tools
     from trainmaster.words.answers.install import InstallAnswer
 

@@ -39,7 +39,6 @@ def plot(
     as_json: AsJson = False,
 ) -> None:
     """Draw the curves of runs or logs: into a PNG, or without -o into the terminal."""
-    from trainmaster.cli.views import plot as plotting_views  # noqa: F401  (what people see of the answer)
     from trainmaster.runs.plot import plot_runs, sketch_runs
     from trainmaster.words.answers.plot import as_axis
 

@@ -25,7 +25,6 @@ def trust(
     as_json: AsJson = False,
 ) -> None:
     """Let agents' specs run this code on this machine, until its content changes."""
-    from trainmaster.cli.views import trust as trust_views  # noqa: F401 (it registers the view)
     from trainmaster.runs.planning.trusted_code import trust_path
 
     confirm = asking(confirmed, as_json)

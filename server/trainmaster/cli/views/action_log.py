@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.actions import ActionLogAnswer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.format import size, value
-from trainmaster.cli.views.views import Block, Grid, named, pairs, view
+from trainmaster.cli.views.blocks import Block, Grid, named, pairs, view
 from trainmaster.words.answers.adopt import AdoptAnswer
 
 

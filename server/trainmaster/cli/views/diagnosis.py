@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 
 from trainmaster.cli.format import size, value
+from trainmaster.cli.views.blocks import Block, view
 from trainmaster.cli.views.metrics import drafted_words, understood
-from trainmaster.cli.views.views import Block, view
 from trainmaster.metrics.log_pattern import TEACH
 from trainmaster.words.answers.diagnosis import (
     ComparedRun,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from trainmaster.cli.format import size, value
-from trainmaster.cli.views.views import Block, Grid, named, view
+from trainmaster.cli.views.blocks import Block, Grid, named, view
 from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.hosts import (
     GcAnswer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import value
-from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
 _STATES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.views.views import Block, view
+from trainmaster.cli.views.blocks import Block, view
 from trainmaster.words.answers.install import InstallAnswer
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.cli.format import value
+from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.cli.views.hosts import check_grid
-from trainmaster.cli.views.views import Block, Grid, view
 from trainmaster.words.answers.hosts import DoctorAnswer
 from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.runs import ReplayAnswer

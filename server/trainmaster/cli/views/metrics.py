@@ -1,11 +1,41 @@
-"""What people see of metrics beside their grid: who is best, and what they should know."""
+"""What people see of metrics: their grid, who is best, and what they should know."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.curve import sparkline
 from trainmaster.cli.format import value
+from trainmaster.cli.views.blocks import Block, Grid, figure, view
 from trainmaster.words.answers.metrics import LogCoverage, MetricsAnswer
+
+_CURVE_WIDTH = 48
+
+
+@view.register
+def _(answer: MetricsAnswer) -> list[Block]:
+    rows = [
+        (
+            run,
+            key,
+            sparkline(_thinned(series.values)),
+            *(figure(item) for item in (series.first, series.last, series.min, series.max)),
+            value(series.n),
+        )
+        for run, by_key in answer.runs.items()
+        for key, series in by_key.items()
+    ]
+    metric = "metric" if answer.form is None else f"metric ({answer.form})"
+    grid = Grid(("run", metric, "curve", "first", "last", "min", "max", "points"), rows)
+    grids: list[Block] = [grid] if rows else []
+    return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
+
+
+def _thinned(values: Sequence[object]) -> Sequence[object]:
+    """As many as a line has room for, evenly, the last one among them."""
+    most = min(len(values), _CURVE_WIDTH)
+    return [values[(at + 1) * len(values) // most - 1] for at in range(most)]
 
 
 def ranked_runs(answer: MetricsAnswer) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmaster.cli.views.views import Block, view
+from trainmaster.cli.views.blocks import Block, view
 from trainmaster.words.answers.overview import OverviewAnswer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import setting, value
-from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.runs import PlanAnswer, RenderAnswer
 
 

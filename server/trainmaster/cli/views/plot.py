@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.format import size, value
-from trainmaster.cli.views.views import Block, view
+from trainmaster.cli.views.blocks import Block, view
 from trainmaster.words.answers.plot import PlotAnswer
 
 

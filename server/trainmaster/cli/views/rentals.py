@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.format import usd
-from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 from trainmaster.words.answers.rentals import (
     CostsAnswer,

@@ -1,0 +1,55 @@
+"""The parts of which views of answers are made, and the way to an answer's view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import singledispatch
+from importlib import import_module
+from importlib.util import find_spec
+
+from trainer_runtime.core.records import dataclass
+from trainmaster.cli.format import value
+from trainmaster.words.answers.base import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Block = str | Grid
+
+
+@singledispatch
+def view(answer: Answer) -> list[Block]:
+    """The answer as blocks, in reading order; as JSON where no view of it is known.
+
+    An answer of `words.answers.NAME` is shown by `cli.views.NAME`, imported when it is asked for.
+    """
+    known = view.dispatch(type(answer))
+    named_alike = f"{__package__}.{type(answer).__module__.rpartition('.')[2]}"
+    if find_spec(named_alike) is not None:
+        import_module(named_alike)
+    found = view.dispatch(type(answer))
+    return [answer.model_dump_json(indent=2)] if found is known else found(answer)
+
+
+def named(name: str, text: str | None) -> Iterable[Block]:
+    """A line for what may be missing."""
+    return (f"{name}: {text}",) if text else ()
+
+
+def steps(step: int, target_step: int | None) -> str:
+    """How far a run is."""
+    return value(step) if target_step is None else f"{value(step)} of {value(target_step)}"
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Names and values side by side, in one cell."""
+    return "  ".join(f"{name}={value(item)}" for name, item in values.items())
+
+
+def figure(item: object) -> str:
+    """A value; nothing where there is none."""
+    return "" if item is None else value(item)

@@ -1,0 +1,137 @@
+"""What people see of a run's status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainmaster.cli.format import preparing, setting, size, usd, value
+from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
+from trainmaster.words.answers.status import RanksState, RunCost, StatusAnswer
+
+# A step that came longer ago than this is worth a word.
+_LONG_STEP_S = 60.0
+
+
+@view.register
+def _(answer: StatusAnswer) -> list[Block]:
+    said = ": ".join(part for part in (answer.reason, answer.untrusted_detail) if part)
+    reason = f" ({said})" if said else ""
+    remaining = "" if answer.eta_s is None else f", {spoken_duration(answer.eta_s)} to go"
+    still = answer.step_age_s or 0.0
+    remaining += f", the last one {spoken_duration(still)} ago" if still >= _LONG_STEP_S else ""
+    unconfirmed = " (unconfirmed)" if answer.unconfirmed else ""
+    return [
+        f"{answer.run_id}: {answer.state}{reason} on {answer.host}, attempt {answer.attempt}",
+        f"Step {steps(answer.step, answer.target_step)}{remaining}",
+        *_session(answer),
+        *named("Metrics", pairs(answer.metrics)),
+        *named(
+            "Nodes", ", ".join(f"{name} {state}" for name, state in (answer.nodes or {}).items())
+        ),
+        *named("Ranks", _ranks(answer.ranks)),
+        *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
+        *named("Findings", answer.past),
+        *_checkpoint(answer),
+        *named("Code", answer.code),
+        *_preparation(answer),
+        *_transfer(answer),
+        *named("Unattended", answer.unattended),
+        *(f"Risk: {risk}" for risk in answer.risks or ()),
+        *_attempts(answer),
+        *named("Telemetry", pairs(answer.telemetry or {})),
+        *named("Cost", _cost(answer.cost)),
+        *named("Folder", answer.folder),
+        *named("Window", answer.window),
+        *named("Not reached", answer.unreachable),
+        *named("Heard from", _age(answer.heartbeat_age_s, unconfirmed)),
+        f"Next: {answer.next_step}",
+    ]
+
+
+def _age(age_s: float | None, unconfirmed: str) -> str | None:
+    return None if age_s is None else f"{spoken_duration(age_s)} ago{unconfirmed}"
+
+
+def _cost(cost: RunCost | None) -> str | None:
+    if cost is None:
+        return None
+    price = "" if cost.usd_per_h is None else f", {cost.usd_per_h:.2f} USD an hour"
+    budget = "" if cost.budget_usd is None else f", of {cost.budget_usd:.2f} USD"
+    return f"{usd(cost.usd)} USD{price}{budget}"
+
+
+def _ranks(ranks: RanksState | None) -> str | None:
+    if ranks is None:
+        return None
+    slowest = "" if ranks.slowest is None else f"; slowest: rank {ranks.slowest}"
+    behind = "" if ranks.behind is None else f", {value(ranks.behind)} times slower than the median"
+    return f"{ranks.aggregated} aggregated{slowest}{behind}"
+
+
+def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
+    newest = answer.checkpoint
+    if newest is None:
+        return
+    mirrored = (
+        "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
+    )
+    yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
+    yield from named("Not mirrored", newest.untrusted_mirror_problem)
+
+
+def _preparation(answer: StatusAnswer) -> Iterable[Block]:
+    if answer.preparation is not None:
+        yield f"Preparing: {preparing(answer.preparation)}"
+    for line in answer.evidence or ():
+        yield f"Its log says: {line}"
+
+
+def _session(answer: StatusAnswer) -> Iterable[Block]:
+    if answer.resumes_at is not None:
+        yield f"The next session begins at {answer.resumes_at}"
+    row = answer.session
+    if row is None:
+        return
+    until = f", until {row.ends_at} at most" if row.ends_at is not None else ""
+    ended = f" ended: {row.outcome}" if row.outcome is not None else ""
+    said = row.untrusted_detail
+    detail = f" ({said})" if said is not None else ""
+    yield f"Session {row.number}{until}{ended}{detail}"
+
+
+def _transfer(answer: StatusAnswer) -> Iterable[Block]:
+    state = answer.transfer
+    if state is None:
+        return
+    if state.total_bytes:
+        share = f"{state.done_bytes / state.total_bytes:.0%}"
+        rate = f", {size(state.bytes_per_s)}/s" if state.bytes_per_s else ""
+        yield (
+            f"Transfer: {state.what}, {size(state.done_bytes)} of {size(state.total_bytes)} "
+            f"({share}){rate}"
+        )
+    if state.error is not None:
+        yield f"Transfer waits: {state.error}"
+
+
+def _attempts(answer: StatusAnswer) -> Iterable[Block]:
+    if not answer.attempts:
+        return
+    rows = [
+        (
+            value(row.number),
+            row.why,
+            figure(row.started_at_step),
+            figure(row.last_step),
+            " ".join(part for part in (row.reason, row.untrusted_detail) if part),
+        )
+        for row in answer.attempts
+    ]
+    yield Grid(("attempt", "why", "from step", "to step", "ended by"), rows)
+    for row in answer.attempts:
+        for path, (old, new) in (row.changed or {}).items():
+            change = f"{setting(old)} -> {setting(new)}"
+            own = path in (row.changed_by_operator or ())
+            who = "operator" if own else f"{row.by}: {row.why}"
+            yield f"Attempt {row.number}: {path}: {change} (by {who})"
