@@ -14,6 +14,7 @@ from trainer_runtime.commands.command import (
     print_answer,
     run_folder,
 )
+from trainer_runtime.core.decoding import decode_fields
 
 
 def _submit(options: Options) -> int:
@@ -47,9 +48,15 @@ def _end_job(options: Options) -> int:
 
 
 def _session(options: Options) -> int:
-    from trainer_runtime.box.slurm.session import run_session
+    from trainer_runtime.box.slurm.session import run_node, run_session
 
-    return run_session(run_folder(options))
+    return run_node(run_folder(options)) if options.node else run_session(run_folder(options))
+
+
+def _meet(_options: Options) -> int:
+    from trainer_runtime.box.slurm.meet import meet
+
+    return print_answer(meet(decode_fields(sys.stdin.read(), "standard input")))
 
 
 def _cluster(options: Options) -> int:
@@ -90,7 +97,15 @@ COMMANDS = {
             Argument.of("run"),
         ),
     ),
-    "session": Command("supervise a run within a job of Slurm (job.sh does)", _session, (RUN,)),
+    "session": Command(
+        "supervise a run within a job of Slurm (job.sh does)",
+        _session,
+        (
+            Argument.of("--node", action="store_true", help="as a further node of the job"),
+            RUN,
+        ),
+    ),
+    "meet": Command("connect to the first node of a job (its session does)", _meet, ()),
     "cluster": Command(
         "the partitions of the cluster that this machine is a login node of",
         _cluster,

@@ -73,7 +73,8 @@ class SessionFacts(Facts):
 class SlurmFacts(Facts):
     """The partition of a cluster that jobs go to, its options, and the largest of its nodes.
 
-    `limit_s`: of a job, None for none. `gres`: what the host was added with.
+    `limit_s`: of a job, None for none. `gres`: what the host was added with. `nodes`: how many the
+    partition has, of which a job gets at most `max_nodes`, None for all.
     """
 
     partition: str
@@ -85,6 +86,8 @@ class SlurmFacts(Facts):
     cpus: int = 1
     memory_mib: int = 0
     gpus: int = 0
+    nodes: int = 1
+    max_nodes: int | None = None
 
 
 class HostFacts(Facts):

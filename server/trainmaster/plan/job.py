@@ -95,7 +95,7 @@ def _cpus(slurm: SlurmFacts, decided: Decided) -> int:
     target = decided.target
     if target.device == "cuda":
         return max(1, int(slurm.cpus * _share(slurm, target)))
-    return max(1, min(slurm.cpus, decided.threads * target.processes))
+    return max(1, min(slurm.cpus, decided.threads * target.node_processes))
 
 
 def _share(slurm: SlurmFacts, target: Target) -> float:
@@ -111,7 +111,7 @@ def _memory_mib(slurm: SlurmFacts, decided: Decided, ledger: Ledger) -> int | No
         memory_mib = int(slurm.memory_mib * _share(slurm, target))
         reason = "The share of the node's memory that belongs to its GPUs."
     else:
-        needed_gib = 0.0 if memory is None else memory.total_gib * target.processes
+        needed_gib = 0.0 if memory is None else memory.total_gib * target.node_processes
         wanted = max(_LEAST_MIB, int(1.5 * needed_gib * GIB / 2**20)) + _OVERHEAD_MIB
         memory_mib = min(slurm.memory_mib, wanted)
         reason = "1.5 times the estimate, and 2 GiB for what else a job runs."

@@ -21,6 +21,11 @@ _BY_REASON = {
     "in the run's folder; after fixing the cause, `trainmaster resume {run}`.",
     "folder_missing": "Add the host again with a root that its compute nodes share, and launch "
     "again.",
+    "nodes_unreachable": "Have those who run the cluster let TCP through between its nodes, then "
+    "`trainmaster resume {run}`; or launch it again on one node.",
+    "nodes_differ": "Add the host again with a `--constraint` by which all nodes of a job are "
+    "alike, or name by `environment: {{python: PATH}}` an interpreter that they share, and launch "
+    "again.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
 }
 _BY_REASON_OF_STOP = {

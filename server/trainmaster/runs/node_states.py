@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 
 CONNECTED, _LOST = "connected", "lost"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def hosts_of(run: Run) -> list[Mapping[str, object]]:
@@ -21,12 +23,18 @@ def members_of(run: Run) -> Sequence[str]:
 
 
 def states_of_nodes(view: RunView) -> dict[str, str]:
-    """Of a run on several hosts whether each is `connected` or `lost`, as far as its supervisor
-    says; the journal is the host's, so that nothing else of it is passed on."""
-    members = members_of(view.run)
-    known = view.record.nodes
-    names = [view.run.host, *members] if members else []
+    """Of a run on several machines whether each is `connected` or `lost`, as far as its supervisor
+    says; the journal is the host's, so that of it only states, and names of a job's nodes, are
+    passed on."""
+    members, known = members_of(view.run), view.record.nodes
+    names = [view.run.host, *members] if members else _nodes_of_job(view)
     return {name: known[name] for name in names if known.get(name) in (CONNECTED, _LOST)}
+
+
+def _nodes_of_job(view: RunView) -> list[str]:
+    named = [name for name in view.record.nodes if _NAME.fullmatch(name)]
+    nodes = view.run.config.compute.nodes
+    return named[:nodes] if nodes > 1 else []
 
 
 def has_lost_node(view: RunView) -> bool:

@@ -94,10 +94,10 @@ def refuse_several_hosts(run: Run, what: str) -> None:
     """Raises:
     StateError: `UNSUPPORTED`, the run has several hosts.
     """
-    if members_of(run):
+    if run.config.compute.nodes > 1:
         raise StateError(
             "UNSUPPORTED",
-            f"Run {run.run_id} trains on several hosts, and can't be {what}.",
+            f"Run {run.run_id} trains on several machines, and can't be {what}.",
             "Resume it where it is, or launch it again.",
         )
 

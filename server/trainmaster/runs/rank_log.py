@@ -1,4 +1,5 @@
-"""The log of one rank of a run on several hosts, read from the host that it is on."""
+"""The log of one rank of a run on several machines, read from the one that it is on, or from the
+folder that the nodes of a job share."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _MOST_BYTES = 1 << 20
 async def read_rank_log(
     workspace: Workspace, run: str, rank: int, *, grep: str | None = None, limit: int = 100
 ) -> LogAnswer:
-    """The last lines of the newest attempt's log on the host of a rank, which all ranks there
+    """The last lines of the newest attempt's log on the machine of a rank, which all ranks there
     share.
 
     Raises:
@@ -35,7 +36,9 @@ async def read_rank_log(
     node = _node_of(view, rank)
     if node == 0:
         return await read_log(workspace, view.run.run_id, grep=grep, limit=limit)
-    data = await _last_bytes(workspace, view, members_of(view.run)[node - 1])
+    members = members_of(view.run)
+    host, folder = (members[node - 1], "") if members else (view.run.host, f"nodes/{node}/")
+    data = await _last_bytes(workspace, view, host, folder)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "train.log")
         file.write_bytes(_masked(workspace, view, data))
@@ -46,7 +49,8 @@ def _node_of(view: RunView, rank: int) -> int:
     """Raises:
     UsageError: `BAD_ARGUMENT`.
     """
-    ranks, nodes = view.run.config.compute.processes, 1 + len(members_of(view.run))
+    compute = view.run.config.compute
+    ranks, nodes = compute.processes, compute.nodes
     if not 0 <= rank < ranks:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -57,8 +61,9 @@ def _node_of(view: RunView, rank: int) -> int:
     return rank // (ranks // nodes)
 
 
-async def _last_bytes(workspace: Workspace, view: RunView, host: str) -> bytes:
-    files, path = RunFiles.of(workspace.backend(host)), f"attempts/{view.attempt}/{TRAIN_LOG}"
+async def _last_bytes(workspace: Workspace, view: RunView, host: str, folder: str) -> bytes:
+    files = RunFiles.of(workspace.backend(host))
+    path = f"{folder}attempts/{view.attempt}/{TRAIN_LOG}"
     listed = await files.list_files(view.run.run_id, path)
     size = sum(found.size_bytes for found in listed if isinstance(found, ListedFile))
     begin = max(0, size - _MOST_BYTES)

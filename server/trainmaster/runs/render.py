@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from trainer_runtime.core.files.private import share
 from trainmaster.plan.render import Bundle, render
@@ -88,9 +89,9 @@ def write_bundle(
 
     Raises:
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
-        UsageError: `UNSUPPORTED`, the spec names several hosts.
+        UsageError: `UNSUPPORTED`, the spec asks for several machines.
     """
-    _refuse_several_hosts(planned.spec.other_hosts)
+    _refuse_several_machines(planned.config)
     try:
         found = portable(planned)
         attached = {**planned.attached, **(more or {})}
@@ -107,12 +108,12 @@ def write_bundle(
     return bundle, found
 
 
-def _refuse_several_hosts(others: Sequence[str]) -> None:
-    if others:
+def _refuse_several_machines(config: Mapping[str, Any]) -> None:
+    if int(config["compute"].get("nodes") or 1) > 1:
         raise UsageError(
             "UNSUPPORTED",
-            "A rendered folder trains on one machine, but `host` lists several.",
-            "Name one of them (`--host NAME`), or launch the spec.",
+            "A rendered folder trains on one machine, but the spec asks for several.",
+            "Name one host (`--host NAME`) and leave compute.nodes out, or launch the spec.",
             field="host",
         )
 

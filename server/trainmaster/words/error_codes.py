@@ -136,6 +136,7 @@ CODES: dict[str, Code] = {
     "JOB_REFUSED": Code("Slurm does not accept the run's job."),
     "PARTITION_UNKNOWN": Code("The cluster has no partition of this name, or none that is up."),
     "PARTITION_TOO_SHORT": Code("A partition's time limit is shorter than the training needs."),
+    "PARTITION_TOO_SMALL": Code("A partition gives a job fewer nodes than the spec asks for."),
     "ACCOUNT_REFUSED": Code("A partition does not let this account use it."),
     "CONDITION_INVALID": Code("The condition of an alert doesn't parse, or has an unknown name."),
     "DESTINATION_UNKNOWN": Code("The settings have no destination of this name."),

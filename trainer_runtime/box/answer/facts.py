@@ -128,6 +128,11 @@ def _memory_gib(name: str) -> float:
     return round(memory / _GIB, 3)
 
 
+def gpu_names() -> list[str]:
+    """The names of the GPUs that nvidia-smi lists here, in order."""
+    return sorted(gpu["name"] for gpu in _gpus())
+
+
 def _gpus() -> list[dict[str, Any]]:
     if shutil.which("nvidia-smi") is None:
         return []

@@ -30,13 +30,15 @@ def addresses() -> dict[str, Any]:
 
 
 def listen(port: int, nonce: str, nodes: Sequence[str], within_s: float) -> dict[str, Any]:
-    """Wait for each of these nodes; what became of the way back to those that came, by name."""
+    """Wait for each of these nodes; by the names of those that came what became of the way back,
+    and by how many seconds their clocks are ahead."""
     deadline = time.monotonic() + within_s
     back: dict[str, str | None] = {}
+    ahead_s: dict[str, float] = {}
     try:
         listener = socket.create_server(("", port), backlog=len(nodes) + 4)
     except OSError as error:
-        return {"problem": f"port {port} can't be listened on: {error.strerror}", "back": back}
+        return {"problem": f"port {port} can't be listened on: {error.strerror}"}
     with listener:
         while len(back) < len(nodes) and (left_s := deadline - time.monotonic()) > 0:
             listener.settimeout(left_s)
@@ -44,9 +46,9 @@ def listen(port: int, nonce: str, nodes: Sequence[str], within_s: float) -> dict
                 connection, (peer, _) = listener.accept()
                 with connection:
                     connection.settimeout(_TRY_S)
-                    name, result = _answer(connection, peer, nonce)
-                    back[name] = result
-    return {"problem": None, "back": back}
+                    name, ahead, result = _answer(connection, peer, nonce)
+                    back[name], ahead_s[name] = result, ahead
+    return {"problem": None, "back": back, "ahead_s": ahead_s}
 
 
 def connect(
@@ -75,7 +77,8 @@ def _try(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
         socket.create_server(("", 0)) as listener,
     ):
         connection.settimeout(3 * _TRY_S)
-        said = {"node": name, "nonce": nonce, "port": listener.getsockname()[1]}
+        port = listener.getsockname()[1]
+        said = {"node": name, "nonce": nonce, "port": port, "t": time.time()}
         _send(connection, said)
         answer = _receive(connection)
         if not hmac.compare_digest(str(answer["nonce"]), nonce[::-1]):
@@ -83,17 +86,18 @@ def _try(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
         return {"own": connection.getsockname()[0], "back": answer["back"]}
 
 
-def _answer(connection: socket.socket, peer: str, nonce: str) -> tuple[str, str | None]:
+def _answer(connection: socket.socket, peer: str, nonce: str) -> tuple[str, float, str | None]:
     said = _receive(connection)
     if not hmac.compare_digest(str(said["nonce"]), nonce):
         raise ValueError("another program")
+    ahead_s = float(said["t"]) - time.time()
     try:
         socket.create_connection((peer, int(said["port"])), timeout=_TRY_S).close()
         back = None
     except OSError as error:
         back = f"{peer}: {_reason(error)}"
     _send(connection, {"nonce": nonce[::-1], "back": back})
-    return str(said["node"]), back
+    return str(said["node"]), ahead_s, back
 
 
 def _send(connection: socket.socket, message: Mapping[str, object]) -> None:

@@ -11,6 +11,8 @@ from trainer_runtime.core.processes.nodes import NODES, NODES_END, RENDEZVOUS
 from trainer_runtime.core.processes.rank_exits import RANKS
 from trainer_runtime.core.records import dataclass
 
+_NODES = "nodes"
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -26,7 +28,13 @@ class RunFolder:
     @property
     def host_root(self) -> Path:
         """The folder of the host that holds its runs, its cache and its lease."""
-        return self.root.parent.parent
+        return self.runs.parent
+
+    @property
+    def runs(self) -> Path:
+        """The host's folder of runs."""
+        is_node = self.root.parent.name == _NODES  # of a job, within the run's own folder
+        return self.root.parents[2] if is_node else self.root.parent
 
     @property
     def config(self) -> Path:
@@ -83,6 +91,10 @@ class RunFolder:
     def nodes(self) -> Path:
         """This node's number and the run's secret, where a run has several hosts; 0600."""
         return self.root / NODES
+
+    def node(self, rank: int) -> RunFolder:
+        """The folder of another node of a job, where all nodes share this one."""
+        return RunFolder(self.root / _NODES / str(rank))
 
     @property
     def held_checkpoints(self) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.files.configs import config_of
-from trainer_runtime.box.files.files import read_fields, write_json
+from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.nodes.fetch_files import fetch_checkpoint, fetch_entry
 from trainer_runtime.box.nodes.hub import FILES, MEMBER, PARTS
@@ -155,7 +155,8 @@ class Member:
         if order.stage == "leave":
             self._end_attempt()
             self._left_s = self._left_s or time.monotonic()
-            self._run.secrets.unlink(missing_ok=True)
+            if not self._nodes.shared:
+                self._run.secrets.unlink(missing_ok=True)
             return
         self._left_s = None
         known = self._order
@@ -244,7 +245,7 @@ class Member:
         if code is None:
             return Report(number, "preparing", now)
         if code == 0:
-            return Report(number, "prepared", now)
+            return Report(number, "prepared", now, torch=torch_of(self._attempt))
         tail = _tail(self._attempt.setup_log)
         return Report(number, "failed", now, code if code > 0 else _RETRY, tail=tail)
 
@@ -258,6 +259,8 @@ class Member:
         Raises:
             OSError: it can't be fetched just now.
         """
+        if self._nodes.shared:
+            return
         attempt = self._run.attempt(order.attempt)
         shutil.rmtree(self._run.root / WRITING, ignore_errors=True)  # what a killed rank left
         config = RunConfig.parse(attempt.config.read_bytes(), str(attempt.config))
@@ -295,6 +298,12 @@ class _Fetch:
                 self.problem = str(error)[:500]
                 print(f"member: {error}", file=sys.stderr, flush=True)
                 time.sleep(BEAT_S)
+
+
+def torch_of(attempt: AttemptFolder) -> str | None:
+    """The version of PyTorch that was prepared for an attempt, where one was chosen."""
+    version = (read_json(attempt.environment) or {}).get("torch")
+    return version if isinstance(version, str) else None
 
 
 def _recorded_ends(attempt: AttemptFolder) -> tuple[RankEnd, ...]:

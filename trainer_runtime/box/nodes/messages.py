@@ -59,7 +59,8 @@ class Report:
     """What a member says of its part in an attempt.
 
     `t`: Unix seconds by its clock. `code`, `signal`: of a preparation that failed, or of the end;
-    `ends`: how its ranks ended; `tail`: the end of its log, once it has ended or failed.
+    `ends`: how its ranks ended; `tail`: the end of its log, once it has ended or failed. `torch`:
+    the version that it has prepared.
     """
 
     attempt: int | None
@@ -70,6 +71,7 @@ class Report:
     ends: tuple[RankEnd, ...] = ()
     tail: str = ""
     problem: str | None = None
+    torch: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> Report:
@@ -83,6 +85,7 @@ class Report:
             ends=tuple(map(RankEnd.of, fields.sections("ends"))),
             tail=fields.text("tail", ""),
             problem=fields.find_text("problem"),
+            torch=fields.find_text("torch"),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,4 +98,5 @@ class Report:
             "ends": [end.to_dict() for end in self.ends],
             "tail": self.tail,
             "problem": self.problem,
+            "torch": self.torch,
         }

@@ -10,19 +10,22 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from trainer_runtime.box.files.configs import NOTHING, find_config
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
+from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.nodes.hub import Heard, Hub
 from trainer_runtime.box.nodes.interfaces import interface_of
+from trainer_runtime.box.nodes.member import torch_of
 from trainer_runtime.box.nodes.messages import Order, Stage
 from trainer_runtime.box.processes.processes import Observation, Processes
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.processes.nodes import Rendezvous
 from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd, first_failure
+from trainer_runtime.core.protocol.journal_lines import LEFT
 from trainer_runtime.core.records import dataclass
 
 # How long a run waits for a node before an attempt counts as failed for want of it.
@@ -62,12 +65,14 @@ class NodeProcesses:
         self._failed_s: dict[int, float] = {}
         self._noted: set[tuple[int, str]] = set()
 
-    def nodes(self) -> Mapping[str, str]:
-        """The state of every node: `connected`, or `lost` where it has been silent for too long.
+    def nodes(self, known: Iterable[str] = ()) -> Mapping[str, str]:
+        """The state of every node: `connected`, or `lost` where it has been silent for too long;
+        `left` of those `known` that are not among them, as of another job's.
 
         Before a member had the time to connect it is not named.
         """
-        found = {self._nodes.nodes[0].name: "connected"}
+        names = [node.name for node in self._nodes.nodes]
+        found = {name: LEFT for name in known if name not in names} | {names[0]: "connected"}
         heard = self._hub.heard()
         for name in self._members:
             if not self._is_silent(name, heard):
@@ -100,7 +105,9 @@ class NodeProcesses:
         self._say_who_is_awaited(attempt, waiting, heard)
         if not missing:
             self._awaited_s = None
-            return None if waiting else 0
+            if waiting:
+                return None
+            return 1 if self._differ(attempt, heard) else 0
         self._awaited_s = self._awaited_s or time.monotonic()
         if time.monotonic() - self._awaited_s > self._patience.returns_s:
             self._awaited_s = None
@@ -109,6 +116,18 @@ class NodeProcesses:
             self._note(attempt, {"node": missing[0]})
             return 1
         return None
+
+    def _differ(self, attempt: int, heard: Mapping[str, Heard]) -> bool:
+        """Whether nodes have prepared different versions of PyTorch; the run is given up then."""
+        first, own = self._nodes.nodes[0].name, torch_of(self._run.attempt(attempt))
+        for name in self._members:
+            theirs = heard[name].report.torch
+            if own and theirs and own != theirs:
+                message = f"PyTorch of {first} and {name} differ: {own}, and {theirs}"
+                self._say(attempt, f"nodes: {message}\n")
+                give_up(self._run, "nodes_differ", message)
+                return True
+        return False
 
     def start(self, attempt: int) -> None:
         folder = self._run.attempt(attempt)
@@ -128,8 +147,8 @@ class NodeProcesses:
 
     def observe(self, attempt: int) -> Observation:
         own = self._own.observe(attempt)
-        if own.state == "absent":
-            return own
+        if own.state == "absent" or (own.end is not None and own.end.rebooted):
+            return own  # no other node's part lives without this one's
         if self._stage is None or self._stage[0] != attempt:
             self._give(attempt, "run")  # another supervisor has started it
         heard = self._hub.heard()

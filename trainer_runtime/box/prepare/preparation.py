@@ -27,6 +27,7 @@ from trainer_runtime.box.environment.training_python import (
     TrainingPython,
 )
 from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.resolved_environment import applied, trainer_environment
 from trainer_runtime.box.prepare import adopt_checkpoint, cache_roots
 from trainer_runtime.box.prepare.code import CodeUnusableError, place_code
@@ -141,7 +142,7 @@ def _alone(path: Path) -> Iterator[None]:
 def _register(folder: Path, config: RunConfig) -> None:
     """Have the cache know of the root that the run lies in; one that is only read needs no care."""
     with suppress(OSError):
-        cache_roots.register(Path(config.data.cache_dir), folder.parent)
+        cache_roots.register(Path(config.data.cache_dir), RunFolder(folder).runs)
 
 
 def _prepare_environment(config: RunConfig, path: Path, report: Report) -> None:

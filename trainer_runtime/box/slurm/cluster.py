@@ -62,6 +62,7 @@ def _partition(name: str, values: dict[str, str], nodes: list[list[str]]) -> Par
         gpu=kind,
         accounts=() if accounts == "ALL" else tuple(accounts.split(",")),
         features=tuple(sorted(features)),
+        max_nodes=_number(values.get("MaxNodes", "")) or None,
     )
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.slurm.job_nodes import UnfitNodesError, gather_nodes
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.submit import session_number
 from trainer_runtime.box.supervise.start import supervise
-from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.core.files.durable import is_locked, write_atomic
 from trainer_runtime.core.lease.session import Session
 
 # A supervisor on the login node, which answers a request, needs the run for moments.
@@ -45,7 +48,34 @@ def run_session(folder: Path) -> int:
     while is_locked(run.supervisor_lock) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     write_json(run.session, session.to_dict())
+    return _supervise_together(run)
+
+
+def run_node(folder: Path) -> int:
+    """Be the member of a further node of the job; what it has to know is on standard input."""
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the first node says when to save
+    with sys.stdin.buffer as given:
+        write_atomic(RunFolder(folder).nodes, given.read())
     return supervise(folder)
+
+
+def _supervise_together(run: RunFolder) -> int:
+    """With the job's further nodes, where it has some."""
+    run.nodes.unlink(missing_ok=True)  # an earlier job's
+    steps = None
+    try:
+        steps = gather_nodes(run)
+    except UnfitNodesError as error:
+        give_up(run, error.reason, str(error))
+    except SlurmError as error:
+        print(f"session: {error}", file=sys.stderr, flush=True)
+        return 1  # the next job may have other nodes
+    try:
+        return supervise(run.root)
+    finally:
+        if steps is not None:
+            steps.close()
+        run.nodes.unlink(missing_ok=True)
 
 
 def _end_t(begin_t: float, limits: dict[str, object]) -> float:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
+from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.queue import jobs_by_name, kept_job
@@ -102,10 +103,7 @@ def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:
         return SubmitAnswer(False, alive)
     why = _given_up(run, desired, jobs) if _needs_node(run, desired) else None
     if why is not None:
-        reason, message = why
-        write_json(
-            run.given_up, {"generation": desired.generation, "reason": reason, "message": message}
-        )
+        give_up(run, *why)
     if why is not None or not _needs_node(run, desired):
         return _answer_here(run)
     run.supervisor_errors.parent.mkdir(exist_ok=True)  # a job without its output's folder fails
@@ -139,6 +137,7 @@ def _needs_node(run: RunFolder, desired: Desired) -> bool:
 def _answer_here(run: RunFolder) -> SubmitAnswer:
     """By a supervisor without a session: it answers what is asked, and begins nothing."""
     now = time.time()
+    run.nodes.unlink(missing_ok=True)  # of a job that was killed
     write_json(run.session, Session(0, now, now, 0.0).to_dict())
     answer = start_detached(run.root)
     if answer.error is not None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from trainer_runtime.box.attach.attached_processes import AttachedProcesses
@@ -71,12 +72,12 @@ def _supervisor(run: RunFolder, hub: Hub | None) -> Supervisor:
         processes = AttachedProcesses(run.root)
         return Supervisor(run, processes, time.time, telemetry, window=False)
     trainers = BoxProcesses(run.root)
+    attended = read_session(run) is None  # nobody opens a window of a kernel
+    make = partial(Supervisor, run, window=attended, inspect=stack_verdict)
     if hub is not None:
         all_nodes = NodeProcesses(run, trainers, hub)
-        states = all_nodes.nodes
-        return Supervisor(run, all_nodes, time.time, telemetry, inspect=stack_verdict, nodes=states)
-    attended = read_session(run) is None  # nobody opens a window of a kernel
-    return Supervisor(run, trainers, time.time, telemetry, window=attended, inspect=stack_verdict)
+        return make(all_nodes, time.time, telemetry, nodes=all_nodes.nodes)
+    return make(trainers, time.time, telemetry)
 
 
 def _to_the_end(supervisor: Supervisor, folder: Path) -> int:

@@ -8,7 +8,7 @@ most one act; nobody need be connected.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +54,7 @@ class Supervisor:
         *,
         window: bool = True,
         inspect: Inspect = no_verdict,
-        nodes: Callable[[], Mapping[str, str]] = dict,
+        nodes: Callable[[Iterable[str]], Mapping[str, str]] = lambda _: {},
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         self._run = run
@@ -382,7 +382,7 @@ class Supervisor:
     def _record_nodes(self) -> None:
         """Record which of the run's nodes are connected, where it has several."""
         known = self._journal.record.nodes
-        for name, state in self._nodes().items():
+        for name, state in self._nodes(tuple(known)).items():
             if known.get(name) != state:
                 self._journal.write("node", {"name": name, "state": state})
 

@@ -67,9 +67,9 @@ class SubmitAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """A partition: the limits of its jobs, and the largest of its nodes. `limit_s`: None for no
-    limit. `gpus`: the most that a node has, `gpu` their type where Slurm names one. `accounts`:
-    those that may use it, empty for all."""
+    """A partition: the limits of its jobs, and the largest of its nodes. `limit_s`, `max_nodes`:
+    of a job, None for no limit. `gpus`: the most that a node has, `gpu` their type where Slurm
+    names one. `accounts`: those that may use it, empty for all."""
 
     name: str
     nodes: int
@@ -82,6 +82,7 @@ class PartitionAnswer:
     gpu: str | None = None
     accounts: tuple[str, ...] = field(default_factory=tuple)
     features: tuple[str, ...] = field(default_factory=tuple)
+    max_nodes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -100,6 +101,7 @@ class PartitionAnswer:
             gpu=fields.find_text("gpu"),
             accounts=fields.texts("accounts"),
             features=fields.texts("features"),
+            max_nodes=fields.find_integer("max_nodes"),
         )
 
 

@@ -40,7 +40,8 @@ class NodesConfig:
     """What a node is given: its own number, all nodes in order, and how to reach node 0.
 
     `port`: where node 0's supervisor listens. `secret`: shared by the run's nodes, in hexadecimal.
-    `silent_s`: after so long a silence a node is taken for lost.
+    `silent_s`: after so long a silence a node is taken for lost. `shared`: the nodes' folders lie
+    in node 0's, on a disk that all of them see, so that nothing has to be fetched.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class NodesConfig:
     secret: str
     nodes: tuple[Node, ...]
     silent_s: float = SILENT_S
+    shared: bool = False
 
     @classmethod
     def of(cls, fields: Fields) -> NodesConfig:
@@ -59,6 +61,7 @@ class NodesConfig:
             secret=fields.text("secret"),
             nodes=nodes,
             silent_s=fields.number("silent_s", SILENT_S),
+            shared=fields.flag("shared", False),
         )
         if not 0 <= found.rank < len(nodes):
             raise fields.error("rank", "is not the number of a node")
@@ -72,6 +75,7 @@ class NodesConfig:
             "secret": self.secret,
             "nodes": [node.to_dict() for node in self.nodes],
             "silent_s": self.silent_s,
+            "shared": self.shared,
         }
 
     @property

@@ -16,6 +16,7 @@ from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.finding import SEVERITIES, Finding
 from trainer_runtime.core.protocol.journal_lines import (
+    LEFT,
     Acknowledged,
     AlertChanged,
     AttemptEnded,
@@ -272,13 +273,19 @@ def _apply(record: Record, t: float, line: JournalLine) -> None:
     elif isinstance(line, AlertChanged):
         record.alerts.apply(t, line)
     elif isinstance(line, NodeChanged):
-        record.nodes[line.name] = line.state
+        _node(record, line)
     elif isinstance(line, Mirrored):
         record.mirrored_step, record.mirror_problem = line.step, None
     elif isinstance(line, MirrorFailed):
         record.mirror_problem = line.reason
     elif isinstance(line, Closed):
         record.closed = True
+
+
+def _node(record: Record, line: NodeChanged) -> None:
+    record.nodes[line.name] = line.state
+    if line.state == LEFT:
+        del record.nodes[line.name]
 
 
 def _sample(record: Record, t: float, line: Sample) -> None:

@@ -240,9 +240,12 @@ class AlertChanged:
         )
 
 
+LEFT = "left"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A node of a run on several hosts is `connected`, or `lost`."""
+    """A node of a run on several is `connected`, or `lost`, or has `left` it with its job."""
 
     name: str
     state: str

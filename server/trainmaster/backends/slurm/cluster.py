@@ -81,6 +81,8 @@ def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer
         cpus=partition.cpus,
         memory_mib=partition.memory_mib,
         gpus=partition.gpus,
+        nodes=partition.nodes,
+        max_nodes=partition.max_nodes,
     )
     memory_gib = partition.memory_mib / 1024 if partition.memory_mib > 1 else None
     gpus, torch = _gpus(partition), login.torch

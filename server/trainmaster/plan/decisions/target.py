@@ -8,6 +8,7 @@ from dataclasses import replace
 from trainer_runtime.core.environment.gpus import Gpu, find_gpu, gpu_names, slug
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.hardware import best_cpu_precision, best_gpu_precision
+from trainmaster.plan.decisions.nodes import with_nodes
 from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
@@ -48,7 +49,8 @@ def choose_target(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Targe
     """The device and precision that the spec asks for, or the best that the host has.
 
     Raises:
-        PlanError: GPU_NOT_FOUND, or INVALID_VALUE for a precision that the device can't do.
+        PlanError: GPU_NOT_FOUND, or INVALID_VALUE for a precision that the device can't do; as
+            `with_nodes`.
     """
     wanted = spec.compute.gpus
     if spec.compute.gpu is not None:
@@ -66,7 +68,7 @@ def choose_target(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Targe
         target = _host_gpus(spec, facts, wanted)
     else:
         target = _best_device(spec, facts, ledger)
-    target = _with_nodes(spec, _with_processes(spec, target, ledger), ledger)
+    target = with_nodes(spec, facts, _with_processes(spec, target, ledger), ledger)
     return _with_precision(spec, target, facts, ledger)
 
 
@@ -85,17 +87,6 @@ def _with_processes(spec: TrainingSpec, target: Target, ledger: Ledger) -> Targe
         return replace(target, processes=target.gpus)
     processes = wanted if isinstance(wanted, int) else 1
     return replace(target, processes=processes, memory_gib=target.memory_gib / processes)
-
-
-def _with_nodes(spec: TrainingSpec, target: Target, ledger: Ledger) -> Target:
-    """The same target on each of the spec's hosts."""
-    nodes = 1 + len(spec.other_hosts)
-    if nodes == 1:
-        return target
-    processes = nodes * target.processes
-    reason = f"{target.processes} on each of {nodes} hosts."
-    ledger.decide("compute.processes", processes, reason)
-    return replace(target, processes=processes, nodes=nodes)
 
 
 def _best_device(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:

@@ -311,6 +311,13 @@ def _host_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "Leave `compute.launcher` out, or give host a single name.",
         )
     hosts = [spec.host, *spec.other_hosts]
+    is_given = "nodes" in spec.compute.model_fields_set
+    if is_given and spec.compute.nodes != len(hosts):
+        yield _wrong(
+            "compute.nodes",
+            f"is {spec.compute.nodes}, but `host` lists {len(hosts)} machines.",
+            "Leave compute.nodes out.",
+        )
     for index, name in enumerate(hosts):
         if name in _NO_NODES:
             yield _wrong(

@@ -58,10 +58,15 @@ class ComputeSpec(Section):
     )
     nodes: Count = setting(
         1,
-        "Machines.",
+        "Nodes of each job, on a cluster's host. Leave it out where `host` lists several machines.",
         changes="never",
         unit="machines",
-        lands=everywhere(only("one machine", 1)),
+        lands=lands(
+            nanogpt=only("one machine", 1, lacks=SINGLE),
+            litgpt="num_nodes; job.sh",
+            hf="torchrun; job.sh",
+            script=only("one machine", 1),
+        ),
     )
     processes: Auto | Count = setting(
         "auto",

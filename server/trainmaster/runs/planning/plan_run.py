@@ -28,6 +28,7 @@ from trainmaster.plan import (
     plan_program,
 )
 from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
+from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
     EnvironmentSpec,
@@ -193,6 +194,9 @@ async def _with_nodes(
     others = await asyncio.gather(
         *(_probe_host(workspace.backend(host), spec, is_run=is_run) for host in spec.other_hosts)
     )
+    for other in others:
+        if other.slurm is not None:
+            raise in_a_list(other.hostname)
     found = await probe_nodes(workspace, hosts, [facts, *others])
     meeting = f"They meet at {found.nodes[0].address}, port {found.port}, tried from each."
     decision = Decision(field="host", value=", ".join(hosts), reason=meeting)

@@ -1,0 +1,213 @@
+"""The nodes of a job that has several: found, checked, and each given a member of the run.
+
+Before a job is started nobody knows its nodes. So what a plan tries between hosts, the job's first
+node tries here: that the others reach it and it them, and that all are alike. What `srun` carries
+needs no connection of ours, so that a node says what it could not reach.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from trainer_runtime.box.answer import reach
+from trainer_runtime.box.files.configs import config_of
+from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.nodes.interfaces import own_addresses
+from trainer_runtime.box.slurm.meet import LONGEST_SKEW_S, alike
+from trainer_runtime.box.slurm.node_folders import make_node_folder
+from trainer_runtime.box.slurm.programs import SlurmError, run_program
+from trainer_runtime.box.slurm.steps import FOLDER_MISSING, KeptSteps, Step, ask_step
+from trainer_runtime.core.processes.nodes import Node, NodesConfig
+from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.records import dataclass
+
+# Below the ports that systems give out by themselves.
+_FIRST_PORT, _LAST_PORT = 20_000, 31_999
+_PORTS_TRIED = 20
+# A step is launched within seconds; a controller that is busy takes longer.
+_LISTENS_S, _CONNECTS_S, _STEP_S = 90.0, 15.0, 120.0
+_LONGEST = 300
+
+
+class UnfitNodesError(Exception):
+    """The job's nodes can't train together; `reason`: that of the run's end."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """`names` of the job's nodes, the first of which is this one; `port` that it listens on."""
+
+    run: RunFolder
+    names: Sequence[str]
+    cpus: int
+    port: int
+
+    def step(self, rank: int, *words: str, own_folder: bool = False) -> Step:
+        folder = self.run.node(rank).root if own_folder else self.run.root
+        return Step(self.names[rank], folder, self.cpus, words)
+
+
+def gather_nodes(run: RunFolder) -> KeptSteps | None:
+    """Bring the job's further nodes together with this one; None where a run has a single node.
+
+    Raises:
+        UnfitNodesError: they can't train together.
+        SlurmError: the job has another number of nodes, or Slurm can't be asked, or starts no step.
+        OSError: the run's folder can't be written.
+    """
+    config = config_of(run)
+    if config.compute.nodes < 2:
+        return None
+    names = _nodes_of_job()
+    if len(names) != config.compute.nodes:
+        what = f"the run takes {config.compute.nodes} nodes, and its job has {len(names)}"
+        raise SlurmError("SLURM_FAILED", what, "Submit job.sh as it is.")
+    limits = (read_json(run.config) or {}).get("slurm") or {}
+    meeting = _Meeting(run, names, int(limits.get("cpus") or 1), _free_port())
+    nodes = _meet(meeting)
+    secret, given = secrets.token_hex(32), {}
+    for rank, node in enumerate(nodes):
+        folder = make_node_folder(run, rank) if rank else run
+        known = NodesConfig(rank, meeting.port, secret, tuple(nodes), shared=True)
+        write_json(folder.nodes, known.to_dict())
+        given[node.name] = folder.nodes
+    steps = [
+        meeting.step(rank, "session", "--node", ".", own_folder=True)
+        for rank in range(1, len(names))
+    ]
+    return KeptSteps(steps, given)
+
+
+def _nodes_of_job() -> list[str]:
+    """Their names, with this one first."""
+    listed = os.environ.get("SLURM_JOB_NODELIST", "")
+    names = run_program("scontrol", "show", "hostnames", listed).split()
+    own = os.environ.get("SLURMD_NODENAME", "")
+    return [own, *(name for name in names if name != own)] if own in names else names
+
+
+def _free_port() -> int:
+    for _ in range(_PORTS_TRIED):
+        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise OSError(f"no port from {_FIRST_PORT} to {_LAST_PORT} can be listened on")
+
+
+def _meet(meeting: _Meeting) -> list[Node]:
+    """The nodes with their addresses, once each has connected and all are alike.
+
+    Raises:
+        UnfitNodesError, SlurmError: see `gather_nodes`.
+    """
+    nonce, heard = secrets.token_hex(16), {}
+
+    def listen() -> None:
+        heard.update(reach.listen(meeting.port, nonce, meeting.names[1:], _LISTENS_S))
+
+    listening = threading.Thread(target=listen, name="meeting", daemon=True)
+    listening.start()
+    asked = {"addresses": _addresses(meeting.names[0]), "port": meeting.port, "nonce": nonce}
+    steps = {
+        name: ask_step(meeting.step(rank, "meet"))
+        for rank, name in enumerate(meeting.names)
+        if rank
+    }
+    for name, process in steps.items():
+        _tell(process, {**asked, "node": name, "within_s": _CONNECTS_S})
+    answers = {name: _answer(name, process, meeting.run) for name, process in steps.items()}
+    for name, answer in answers.items():
+        _refuse_unreached(meeting, name, answer)
+    listening.join(_CONNECTS_S)
+    _refuse_unlike(meeting, answers, heard.get("ahead_s") or {})
+    return _addressed(meeting, answers)
+
+
+def _addresses(name: str) -> list[str]:
+    """Of this node, that which its name stands for first."""
+    own = [one for one in own_addresses().values() if not one.startswith("127.")]
+    with suppress(OSError):
+        named = socket.gethostbyname(name)
+        return [named, *(one for one in own if one != named)] if named in own else own
+    return own
+
+
+def _tell(process: subprocess.Popen[str], asked: Mapping[str, object]) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(asked))
+        process.stdin.close()
+    process.stdin = None  # `communicate` would write to it
+
+
+def _answer(name: str, process: subprocess.Popen[str], run: RunFolder) -> dict[str, Any]:
+    """What a node says.
+
+    Raises:
+        UnfitNodesError: it lacks the run's folder.
+        SlurmError: its step did not end well.
+    """
+    try:
+        output, errors = process.communicate(timeout=_STEP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, errors = process.communicate()
+    if process.returncode == FOLDER_MISSING:
+        raise UnfitNodesError("folder_missing", f"node {name} has no {run.root}")
+    with suppress(ValueError, IndexError):
+        found = json.loads(output.splitlines()[-1])
+        if process.returncode == 0 and isinstance(found, dict):
+            return found
+    words = shown(" ".join(errors.split())[-_LONGEST:].encode())
+    raise SlurmError("SLURM_FAILED", f"the step on {name} failed: {words}", "Read logs/job.out.")
+
+
+def _refuse_unreached(meeting: _Meeting, name: str, answer: Mapping[str, Any]) -> None:
+    first = meeting.names[0]
+    if answer.get("address") is None:
+        tried = answer.get("tried") or {}
+        reasons = "; ".join(f"{address}: {reason}" for address, reason in tried.items())
+        what = f"{name} can't connect to {first} on port {meeting.port} ({reasons})"
+        raise UnfitNodesError("nodes_unreachable", what)
+    if answer.get("back") is not None:
+        what = f"{first} can't connect back to {name} ({answer['back']})"
+        raise UnfitNodesError("nodes_unreachable", what)
+
+
+def _refuse_unlike(
+    meeting: _Meeting, answers: Mapping[str, Mapping[str, Any]], ahead_s: Mapping[str, float]
+) -> None:
+    first, own = meeting.names[0], alike()
+    for name, answer in answers.items():
+        for what, ours in own.items():
+            theirs = answer.get(what)
+            if theirs != ours:
+                message = f"{what} of {first} and {name} differ: {ours}, and {theirs}"
+                raise UnfitNodesError("nodes_differ", message)
+        skew_s = abs(ahead_s.get(name, 0.0))
+        if skew_s > LONGEST_SKEW_S:
+            message = f"the clocks of {first} and {name} are {skew_s:.0f} s apart"
+            raise UnfitNodesError("nodes_differ", message)
+
+
+def _addressed(meeting: _Meeting, answers: Mapping[str, Mapping[str, Any]]) -> list[Node]:
+    first, *others = meeting.names
+    found = {str(answer["address"]) for answer in answers.values()}
+    if len(found) > 1:
+        what = f"{first} has no address that all others reach: {', '.join(sorted(found))}"
+        raise UnfitNodesError("nodes_unreachable", what)
+    nodes = [Node(first, found.pop())]
+    return [*nodes, *(Node(name, str(answers[name]["own"])) for name in others)]
