@@ -6,7 +6,9 @@ default programs without PyTorch stand for torchrun and the framework.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
 from support.backends.ssh_hosts import Sshd
+from support.box.two_nodes import expected_losses, stand_in_run
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -24,11 +27,18 @@ from support.runs.running_run import (
     wait_until,
 )
 
+from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.hold import marker
 from trainer_runtime.box.processes.identity import carriers
+from trainer_runtime.box.slurm.queue import CACHE
+from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.lines import complete_lines, decode
+from trainmaster.plan.job_script import job_files
+from trainmaster.words.assets import find_assets
 
 pytestmark = pytest.mark.slow
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0"))
+STEPS = 300
 _LONG = "each attempt starts PyTorch four times: TRAINMASTER_FAULT_ROUNDS has it done"
 
 
@@ -36,6 +46,108 @@ _LONG = "each attempt starts PyTorch four times: TRAINMASTER_FAULT_ROUNDS has it
 def cluster() -> Iterator[SlurmCluster]:
     with slurm_cluster() as cluster:
         yield cluster
+
+
+class JobOfNodes:
+    """A run in a folder that all nodes share, submitted as a client does."""
+
+    def __init__(self, root: Path, cluster: SlurmCluster) -> None:
+        self.cluster = cluster
+        self.run = RunFolder(root / "runs" / f"nodes-{os.getpid()}")
+        config = stand_in_run(self.run, root / "corpus", STEPS, 0.02)
+        limits = {"limit_minutes": 30, "cpus": 1, "margin_s": 20.0, "memory_mib": 500}
+        config = {**config, "slurm": limits}
+        self.run.config.write_text(json.dumps(config))
+        for name, data in job_files(config, self.run.root.name, find_assets()).items():
+            (self.run.root / name).write_bytes(data)
+        self.ask("running", 1)
+
+    def ask(self, state: str, generation: int) -> None:
+        self.run.desired.write_text(json.dumps({"state": state, "generation": generation}))
+
+    def submit(self) -> None:
+        (self.run.host_root / CACHE).unlink(missing_ok=True)
+        command = [sys.executable, "-m", "trainer_runtime", "submit", "."]
+        environment = {**os.environ, **self.cluster.environment}
+        subprocess.run(command, cwd=self.run.root, env=environment, check=True)
+
+    def record(self) -> Record:
+        record = Record()
+        data = self.run.journal.read_bytes() if self.run.journal.exists() else b""
+        for line in complete_lines(data)[0]:
+            record.apply(decode(line))
+        return record
+
+    def until(self, state: str) -> Record:
+        def come() -> Record | None:
+            record = self.record()
+            return record if record.state.value == state else None
+
+        return wait_until(come, f"the state {state}: {self.words}")
+
+    def until_step(self, step: int, attempt: int) -> None:
+        def come() -> bool:
+            return max(self.losses(attempt), default=0) >= step
+
+        wait_until(come, f"step {step} of attempt {attempt}: {self.words}")
+
+    def until_idle(self) -> None:
+        wait_until(lambda: not self.cluster.jobs(self.run.root.name), "the job's end")
+
+    def losses(self, attempt: int) -> dict[int, float]:
+        path = self.run.attempt(attempt).events
+        lines = complete_lines(path.read_bytes() if path.exists() else b"")[0]
+        events = [decode(line).document for line in lines]
+        return {e["step"]: e["values"]["loss"] for e in events if e["kind"] == "metric"}
+
+    @property
+    def words(self) -> str:
+        path = self.run.root / "logs/job.out"
+        return path.read_text()[-1500:] if path.exists() else ""
+
+
+@pytest.fixture
+def job(cluster: SlurmCluster, tmp_path: Path) -> Iterator[JobOfNodes]:
+    made = JobOfNodes(tmp_path, cluster)
+    yield made
+    cluster.run("scancel", "--signal=KILL", "--full", f"--name={made.run.root.name}", check=False)
+    made.until_idle()
+
+
+def test_nodes_of_jobs_continue_exactly_after_a_killed_rank_and_a_cancelled_job(
+    job: JobOfNodes,
+) -> None:
+    job.submit()
+    job.until_step(30, attempt=1)
+    assert job.record().nodes == {"node1": "connected", "node2": "connected"}
+    assert {path.stat().st_mode & 0o777 for path in job.run.root.glob("**/.nodes.json")} == {0o600}
+    kill(ranks(job.run.root.name, 1)[-1])
+    job.until_step(60, attempt=2)
+    [(number, _)] = job.cluster.jobs(job.run.root.name)
+    job.cluster.run("scancel", number)
+    job.until_idle()
+    job.submit()
+    record = job.until("completed")
+    killed, cancelled, last = record.attempts
+    assert "first rank 1 on node node2" in str(killed.detail)
+    assert last.started_at_step == cancelled.last_step  # both nodes saved
+    found = job.losses(1) | job.losses(2) | job.losses(3)
+    assert found == expected_losses(STEPS)
+    job.until_idle()
+    assert not job.run.nodes.exists()
+    lines = (job.run.node(1).attempt(3).train_log).read_text()
+    assert "rank 1" in lines or lines == ""
+
+
+def test_nodes_that_a_firewall_parts_end_the_run_with_their_names(job: JobOfNodes) -> None:
+    rule = ["ipproto", "tcp", "dport", "20000-31999", "prohibit"]
+    with job.cluster.rule("node2", *rule):
+        job.submit()
+        record = job.until("failed")
+    assert record.reason == "nodes_unreachable"
+    assert str(record.detail).startswith("node2 can't connect to node1 on port ")
+    assert record.attempts == []
+    job.until_idle()
 
 
 @pytest.fixture

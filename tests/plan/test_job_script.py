@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, plan
+from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, plan
 from trainmaster.plan.facts import SlurmFacts
 from trainmaster.plan.job_script import job_files
 from trainmaster.plan.render import render
 from trainmaster.plan.spec import load_spec
 from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import UsageError
+from trainmaster.words.errors import PlanError, SpecError, UsageError
 
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render" / "job.sh"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
@@ -49,6 +49,61 @@ def test_the_script_of_a_gpu_job_is_the_golden_one(
     if _UPDATE:
         _GOLDEN.write_bytes(bundle.files["job.sh"])
     assert bundle.files["job.sh"].decode() == _GOLDEN.read_text()
+
+
+def on_nodes(host: HostFacts, corpus: CorpusFacts, nodes: int, **facts: object) -> Plan:
+    given = {"cpus": 64, "memory_mib": 512000, "nodes": 4, **facts}
+    slurm = SlurmFacts.model_validate({"partition": "long", **given})
+    spec = load_spec(
+        SPEC, ["compute={gpus: 0, processes: 2, threads: 3}", f"compute.nodes={nodes}"]
+    )
+    return plan(spec, host.model_copy(update={"slurm": slurm}), corpus)
+
+
+def test_the_script_of_several_nodes_asks_for_what_each_of_them_needs(
+    cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    one, three = (on_nodes(cpu_host, text_corpus, nodes) for nodes in (1, 3))
+    assert (three.config["compute"]["nodes"], three.config["compute"]["processes"]) == (3, 6)
+    assert three.config["slurm"] == one.config["slurm"]
+    reasons = {decision.reason for decision in three.decisions}
+    assert "2 on each of 3 nodes of each job." in reasons
+    script = render(three, "small-abc234", find_assets()).files["job.sh"].decode()
+    lines = script.splitlines()
+    assert "#SBATCH --nodes=3" in lines and "#SBATCH --ntasks-per-node=1" in lines
+    assert "#SBATCH --ntasks=1" not in lines and "#SBATCH --cpus-per-task=6" in lines
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [({"nodes": 2}, "long has 2"), ({"max_nodes": 2}, "long gives a job at most 2")],
+)
+def test_more_nodes_than_a_partition_gives_are_refused(
+    cpu_host: HostFacts, text_corpus: CorpusFacts, facts: dict[str, int], words: str
+) -> None:
+    with pytest.raises(PlanError, match=words) as refused:
+        on_nodes(cpu_host, text_corpus, 3, **facts)
+    assert (refused.value.code, refused.value.field) == ("PARTITION_TOO_SMALL", "compute.nodes")
+
+
+def test_nodes_of_a_single_machine_and_a_cluster_in_a_list_are_refused(
+    cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    with pytest.raises(PlanError, match="box is a single machine") as refused:
+        plan(load_spec(SPEC, ["compute={nodes: 2}"]), cpu_host, text_corpus)
+    assert (refused.value.code, refused.value.field) == ("INVALID_VALUE", "compute.nodes")
+    slurm = cpu_host.model_copy(update={"slurm": SlurmFacts(partition="long")})
+    spec = load_spec(SPEC, ["host=[box, other]", "compute={gpus: 0}"])
+    with pytest.raises(PlanError, match="box among several, which is a cluster"):
+        plan(spec, slurm, text_corpus)
+
+
+def test_nodes_have_to_be_as_many_as_the_hosts_that_are_listed() -> None:
+    load_spec(SPEC, ["host=[a, b]", "compute.nodes=2"])
+    for nodes in (1, 3):
+        with pytest.raises(SpecError, match="`host` lists 2 machines") as refused:
+            load_spec(SPEC, ["host=[a, b]", f"compute.nodes={nodes}"])
+        assert refused.value.field == "compute.nodes"
 
 
 @pytest.mark.parametrize("value", ["a b", "a\n#SBATCH --wrap=x", "$(id)", "a;b", "", "x" * 201])

@@ -26,7 +26,7 @@ def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[st
         return {}
     options = [(name, checked_directive(name, value)) for name, value in _options(section)]
     name = checked_directive("job-name", run_id)
-    nodes = int(config["compute"].get("nodes") or 1)
+    nodes = int(config.get("compute", {}).get("nodes") or 1)
     values = {"job_name": name, "options": options, "nodes": nodes}
     return {"job.sh": rendered(assets, _TEMPLATE, values).encode()}
 

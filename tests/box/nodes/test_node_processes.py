@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.box.two_nodes import TwoNodes
+from support.box.two_nodes import TwoNodes, expected_losses
 from support.runs.running_run import wait_until
 
 from trainer_runtime.box.processes.identity import identify
@@ -32,15 +32,6 @@ def sharded(tmp_path: Path) -> Iterator[TwoNodes]:
     made = TwoNodes(tmp_path, steps=120, step_s=0.02, sharded=True)
     yield made
     made.close()
-
-
-def expected_losses(steps: int) -> dict[int, float]:
-    """What both ranks together compute without any interruption."""
-    found, state = {}, 1
-    for step in range(steps):
-        state = (state + 2 * state + 3 * state + step) % 1_000_003
-        found[step + 1] = float(state)
-    return found
 
 
 def all_losses(nodes: TwoNodes) -> dict[int, float]:

@@ -116,6 +116,16 @@ class SlurmCluster:
             for node in NODES:
                 self._on_node(node, "umount", str(folder))
 
+    @contextmanager
+    def rule(self, node: str, *rule: str) -> Iterator[None]:
+        """A node's routing has this rule, as `ip rule` takes it."""
+        change = ["ip", "-n", self._network.namespace(node), "rule"]
+        subprocess.run([*change, "add", *rule], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*change, "del", *rule], check=True)
+
     def run(self, *command: str, check: bool = True) -> str:
         """The output of one of Slurm's commands."""
         environment = {**os.environ, **self.environment}

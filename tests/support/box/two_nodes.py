@@ -283,39 +283,53 @@ class TwoNodes:
                 BoxProcesses(folder.root).kill(int(path.name))
 
     def _make(self, rank: int, folder: RunFolder) -> None:
-        folder.root.mkdir(parents=True)
-        (folder.root / "trainer_runtime").symlink_to(REPOSITORY / "trainer_runtime")
-        (folder.root / "train.py").write_text(TRAIN)
-        package = folder.root / "packages/torch/distributed"
-        package.mkdir(parents=True)
-        (package / "run.py").write_text(TORCHRUN)
-        for place in (package, package.parent):
-            (place / "__init__.py").touch()
-        folder.config.write_text(json.dumps(self._config(rank, folder)))
-
-    def _config(self, rank: int, folder: RunFolder) -> dict[str, Any]:
         corpus = self.root / "gpu1" / "corpus"  # the second node has no such folder of its own
-        if not corpus.exists():
-            corpus.mkdir(parents=True)
-            (corpus / "a.txt").write_text("A line of text to learn from.\n" * 20)
-        source = Source("main", str(corpus), list_files(corpus))
-        path = f"{folder.root / 'packages'}:{REPOSITORY}"
-        return {
-            # Processes are found by the run's id: on one machine that would mix up both nodes'.
-            "run_id": self.run_ids[rank],
-            "name": "nodes",
-            "framework": "litgpt",
-            "steps": self.steps,
-            "compute": {"device": "cpu", "processes": 2, "nodes": 2, "strategy": "ddp"},
-            "checkpoint": {"every": 20, "metric": "val_loss"},
-            "recovery": {"max_restarts": 3, "on_crash": "resume"},
-            "limits": {},
-            "env": {"PYTHONPATH": path, "STEP_TAKES": str(self.step_s), **self.environment},
-            "data": {
-                "sources": [{"name": "main", "path": str(corpus), "format": "text"}],
-                "tokenizer": "byte",
-                "seq_len": 16,
-                "fingerprint": fingerprint([source], "byte", 16),
-                "cache_dir": str(folder.host_root / "cache"),
-            },
-        }
+        config = stand_in_run(folder, corpus, self.steps, self.step_s)
+        # Processes are found by the run's id: on one machine that would mix up both nodes'.
+        config["run_id"] = self.run_ids[rank]
+        config["env"].update(self.environment)
+        folder.config.write_text(json.dumps(config))
+
+
+def stand_in_run(folder: RunFolder, corpus: Path, steps: int, step_s: float) -> dict[str, Any]:
+    """Make a run's folder with the two programs, and its corpus; its configuration."""
+    folder.root.mkdir(parents=True)
+    (folder.root / "trainer_runtime").symlink_to(REPOSITORY / "trainer_runtime")
+    (folder.root / "train.py").write_text(TRAIN)
+    package = folder.root / "packages/torch/distributed"
+    package.mkdir(parents=True)
+    (package / "run.py").write_text(TORCHRUN)
+    for place in (package, package.parent):
+        (place / "__init__.py").touch()
+    if not corpus.exists():
+        corpus.mkdir(parents=True)
+        (corpus / "a.txt").write_text("A line of text to learn from.\n" * 20)
+    source = Source("main", str(corpus), list_files(corpus))
+    path = f"{folder.root / 'packages'}:{REPOSITORY}"
+    return {
+        "run_id": folder.root.name,
+        "name": "nodes",
+        "framework": "litgpt",
+        "steps": steps,
+        "compute": {"device": "cpu", "processes": 2, "nodes": 2, "strategy": "ddp"},
+        "checkpoint": {"every": 20, "metric": "val_loss"},
+        "recovery": {"max_restarts": 3, "on_crash": "resume"},
+        "limits": {},
+        "env": {"PYTHONPATH": path, "STEP_TAKES": str(step_s)},
+        "data": {
+            "sources": [{"name": "main", "path": str(corpus), "format": "text"}],
+            "tokenizer": "byte",
+            "seq_len": 16,
+            "fingerprint": fingerprint([source], "byte", 16),
+            "cache_dir": str(folder.host_root / "cache"),
+        },
+    }
+
+
+def expected_losses(steps: int) -> dict[int, float]:
+    """What both ranks together compute without any interruption."""
+    found, state = {}, 1
+    for step in range(steps):
+        state = (state + 2 * state + 3 * state + step) % 1_000_003
+        found[step + 1] = float(state)
+    return found

@@ -127,7 +127,7 @@ def _meet(meeting: _Meeting) -> list[Node]:
         if rank
     }
     for name, process in steps.items():
-        _tell(process, {**asked, "node": name, "within_s": _CONNECTS_S})
+        _ask(process, {**asked, "node": name, "within_s": _CONNECTS_S})
     answers = {name: _answer(name, process, meeting.run) for name, process in steps.items()}
     for name, answer in answers.items():
         _refuse_unreached(meeting, name, answer)
@@ -145,7 +145,7 @@ def _addresses(name: str) -> list[str]:
     return own
 
 
-def _tell(process: subprocess.Popen[str], asked: Mapping[str, object]) -> None:
+def _ask(process: subprocess.Popen[str], asked: Mapping[str, object]) -> None:
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(asked))

@@ -14,7 +14,7 @@ from signal import SIGTERM
 from trainer_runtime.box.processes.identity import ProcessIdentity, identify, is_alive, send
 from trainer_runtime.core.records import dataclass
 
-# A node whose folder lacks the run's is told from one on which a program fails.
+# Of a node that lacks the run's folder, unlike one on which a program fails.
 FOLDER_MISSING = 66
 _IN_FOLDER = 'test -f "$0/config.json" && cd "$0" || exit 66; exec "$@"'
 # Slurm signals all processes of a job before it ends the job, and `srun` kills its step for that.
@@ -88,7 +88,7 @@ class KeptSteps:
 
 
 def _detached(step: Step, given: Path) -> ProcessIdentity | None:
-    """The step's `srun`, which is no child of this process; None where it could not be begun."""
+    """The step's `srun`, which this process is not the parent of; None where it could not be begun."""
     done = subprocess.run(
         ["sh", "-c", _DETACHED, str(given), *step.command],
         env=_environment(),
