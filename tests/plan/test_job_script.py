@@ -51,13 +51,11 @@ def test_the_script_of_a_gpu_job_is_the_golden_one(
     assert bundle.files["job.sh"].decode() == _GOLDEN.read_text()
 
 
-def on_nodes(host: HostFacts, corpus: CorpusFacts, nodes: int, **facts: object) -> Plan:
+def on_nodes(host: HostFacts, corpus: CorpusFacts, count: int, **facts: object) -> Plan:
     given = {"cpus": 64, "memory_mib": 512000, "nodes": 4, **facts}
     slurm = SlurmFacts.model_validate({"partition": "long", **given})
-    spec = load_spec(
-        SPEC, ["compute={gpus: 0, processes: 2, threads: 3}", f"compute.nodes={nodes}"]
-    )
-    return plan(spec, host.model_copy(update={"slurm": slurm}), corpus)
+    compute = f"compute={{gpus: 0, processes: 2, threads: 3, nodes: {count}}}"
+    return plan(load_spec(SPEC, [compute]), host.model_copy(update={"slurm": slurm}), corpus)
 
 
 def test_the_script_of_several_nodes_asks_for_what_each_of_them_needs(

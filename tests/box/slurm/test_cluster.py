@@ -10,7 +10,8 @@ from trainer_runtime.core.answers.slurm import PartitionAnswer
 # Of Slurm 22.05, shortened to what is read and some of what is not.
 PARTITIONS = """\
 PartitionName=cpu AllowGroups=ALL AllowAccounts=ALL Default=YES MaxTime=01:00:00 \
-MaxNodes=UNLIMITED Nodes=node[1-2] State=UP TotalCPUs=8 JobDefaults=(null) TRES=cpu=8,mem=8000M,node=2,billing=8
+MaxNodes=UNLIMITED \
+Nodes=node[1-2] State=UP TotalCPUs=8 JobDefaults=(null) TRES=cpu=8,mem=8000M,node=2,billing=8
 PartitionName=gpu AllowAccounts=physics,biology Default=NO MaxTime=UNLIMITED MaxNodes=12 State=UP
 PartitionName=closed AllowAccounts=ALL Default=NO MaxTime=2-12:00:00 Nodes=(null) State=DOWN
 """

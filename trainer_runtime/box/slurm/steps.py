@@ -88,7 +88,7 @@ class KeptSteps:
 
 
 def _detached(step: Step, given: Path) -> ProcessIdentity | None:
-    """The step's `srun`, which this process is not the parent of; None where it could not be begun."""
+    """The step's `srun`, of which this process is not the parent; None where it did not begin."""
     done = subprocess.run(
         ["sh", "-c", _DETACHED, str(given), *step.command],
         env=_environment(),
