@@ -1,7 +1,7 @@
 """The folders of a job's further nodes: `nodes/<rank>` in the run's, which all nodes share.
 
-What came with the run is linked, and so are its checkpoints, which ranks of all nodes write together;
-what a node writes of itself lies there: attempts, logs, locks.
+What came with the run is linked, and so are its checkpoints, which ranks of all nodes write
+together; what a node writes of itself lies there: attempts, logs, locks.
 """
 
 from __future__ import annotations
