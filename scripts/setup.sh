@@ -44,7 +44,37 @@ install_packages() {
     fi
     say "Installing system packages: $*"
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >&2
+    without_services "$sudo" \
+        $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >&2
+}
+
+# Runs a command that installs packages; none of their services is started, now or at the next boot:
+# tests start their own, and nobody asked for an SSH server or Docker's daemon by `make setup`.
+without_services() {
+    local sudo=$1 policy=/usr/sbin/policy-rc.d enabled new status=0
+    shift
+    enabled=$(enabled_units)
+    if [ ! -e "$policy" ]; then
+        # shellcheck disable=SC2064 # which file is known now
+        trap "$sudo rm -f $policy" EXIT
+        printf '#!/bin/sh\nexit 101\n' | $sudo install -m 755 /dev/stdin "$policy"
+    fi
+    "$@" || status=$?
+    if [ -n "$(trap -p EXIT)" ]; then
+        $sudo rm -f "$policy"
+        trap - EXIT
+    fi
+    new=$(comm -13 <(printf '%s\n' "$enabled") <(enabled_units))
+    if [ -n "$new" ]; then
+        say "Not started, and not at boot either (systemctl enable --now NAME does both):" $new
+        $sudo systemctl --quiet disable $new >&2
+    fi
+    return "$status"
+}
+
+enabled_units() {
+    [ ! -d /run/systemd/system ] ||
+        systemctl list-unit-files --no-legend --state=enabled | awk '{ print $1 }' | LC_ALL=C sort
 }
 
 missing=()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.backends.ssh_hosts import USER_ID, Sshd
 from support.box.container_images import BARE, TORCH, Podman
 from support.box.docker_daemon import IMAGE, DockerDaemon
 from support.runs.running_run import (
@@ -17,12 +20,16 @@ from support.runs.running_run import (
     begin_with,
     kill,
     processes_of,
+    run_async,
     small_spec,
     standing_after,
     wait_until,
 )
 
 from trainer_runtime.box.files.files import read_json
+from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 SECRET = "a-secret-of-the-run"
@@ -152,6 +159,61 @@ def test_a_killed_daemon_and_a_killed_hold_cost_nothing_and_leave_no_container(
     wait_until(lambda: not docker.containers(), "the container's removal")
     steps = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]["steps"]
     assert steps == list(range(1, steps[-1] + 1))
+
+
+@pytest.fixture
+def rootless() -> Iterator[tuple[Sshd, Podman]]:
+    """A host with an account that is not root and has no subordinate ids, and that one's Podman."""
+    folder = Path(tempfile.mkdtemp(prefix="tm-podman-"))
+    folder.chmod(0o755)
+    engine = Podman(folder, USER_ID, USER_ID)
+    places = {name: value for name, value in engine.environment.items() if name != "HOME"}
+    with Sshd(user="trainer", environment=places) as host:
+        engine.environment["HOME"] = str(host.home)  # below which its images are
+        engine.make(BARE)
+        yield host, engine
+        engine.end()
+    shutil.rmtree(folder)
+
+
+def test_an_ordinary_user_of_a_host_trains_stops_resumes_and_cancels_in_containers(
+    rootless: tuple[Sshd, Podman], home: Path, tmp_path: Path
+) -> None:
+    host, engine = rootless
+    record = host.record("box")
+    command = CommandLine(home, "box", host.home / "trainmaster")
+    address = f"{record.user}@{record.address}:{record.port}"
+    command("hosts", "add", "box", address, "--key", str(host.key), "--root", record.root)
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program/train.py").write_text(PROGRAM)
+    spec = PROGRAM_SPEC.format(path=tmp_path / "program", image=BARE)
+    run = command("launch", spec, "--host", "box")["run_id"]
+    wait(command, run, "step:30")
+    folder = command.folder(run)
+    settled = read_json(folder.attempt(1).environment) or {}
+    assert settled["container"]["rootless"] is True
+    assert engine.containers() == [f"{run}-1"]
+    assert Path(f"/proc/{processes_of(folder)['trainer']}").stat().st_uid == USER_ID
+
+    command("stop", run)
+    assert wait(command, run, "end")["state"] == "stopped"
+    assert engine.containers() == []
+    command("resume", run)
+    wait(command, run, "step:90")
+    assert engine.containers() == [f"{run}-2"]
+    steps = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]["steps"]
+    assert steps == list(range(1, steps[-1] + 1))
+    assert next(folder.checkpoints.glob("step-*")).stat().st_uid == USER_ID
+
+    async def cancel() -> bool:
+        reached = SshHost(record, Home(home))
+        try:
+            return await ProcessLauncher().cancel(reached, str(folder.root))
+        finally:
+            await reached.disconnect()
+
+    assert run_async(cancel)
+    assert engine.containers() == []
 
 
 def test_an_image_without_pytorch_ends_the_run_before_it_starts_and_says_why(

@@ -2,8 +2,8 @@
 over gloo between them.
 
 `TRAINMASTER_FAULT_ROUNDS` sets how many faults come in turn at random (none by default: there
-tests/box/nodes has them without PyTorch), `TRAINMASTER_FAULT_SEED` which; the run's losses are
-then compared with one host's.
+tests/box/nodes has them without PyTorch), `TRAINMASTER_FAULT_SEED` which, `TRAINMASTER_STRATEGIES`
+under which strategies; the run's losses are then compared with one host's.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ pytestmark = pytest.mark.slow
 
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
+STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "ddp,zero3").split(",")
 NAMES = ("gpu1", "gpu2")
 _BETWEEN_FAULTS = 25
 _LONG = "each attempt starts PyTorch four times: TRAINMASTER_FAULT_ROUNDS sets how many"
@@ -73,9 +74,10 @@ class TwoHosts:
         }
         return small_spec(self.folder, **{**usual, **changes})
 
-    def sharded(self, step_s: float, strategy: str = "zero3", **changes: str) -> str:
-        """A spec whose ranks each write their own part of a checkpoint."""
-        environment = begin_with(self.folder / strategy, BY_GLOO + paced(step_s))
+    def shared(self, strategy: str, step_s: float, **changes: str) -> str:
+        """A spec for ranks that go by a strategy, with steps that last for so long and more."""
+        own = BY_GLOO if strategy.startswith("zero") else ""
+        environment = begin_with(self.folder / f"{strategy}-{step_s}", own + paced(step_s))
         compute = f"{{threads: 1, strategy: {strategy}}}"
         return self.spec(**{"env": environment, "compute": compute, **changes})
 
@@ -122,7 +124,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
 
 def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
     """The supervisor is killed before it has taken the second host's part of a checkpoint."""
-    run = two.command("launch", two.sharded(step_s=0.1))["run_id"]
+    run = two.command("launch", two.shared("zero3", 0.1))["run_id"]
     two.until_step(run, 25)
     checkpoints = two.command.folder(run).checkpoints
     two.kill_supervisor()
@@ -217,15 +219,17 @@ def test_a_killed_rank_ends_the_attempt_on_both_hosts_and_the_next_is_exact(two:
 
 
 @pytest.mark.skipif(ROUNDS < 2, reason=_LONG)
-def test_faults_at_random_leave_the_losses_of_one_host(two: TwoHosts) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_faults_at_random_leave_the_losses_of_one_host(two: TwoHosts, strategy: str) -> None:
     print(f"seed {SEED}, {ROUNDS} faults")
     chosen = random.Random(SEED)
     steps = str(40 + _BETWEEN_FAULTS * ROUNDS)
     recovery = f"{{max_restarts: {4 * ROUNDS}}}"
-    alone = {"host": "gpu1", "compute": "{threads: 1, processes: 2}", "env": "{}"}
-    reference = two.command("launch", two.spec(name="alone", steps=steps, **alone))["run_id"]
+    alone = {"host": "gpu1", "compute": f"{{threads: 1, processes: 2, strategy: {strategy}}}"}
+    text = two.shared(strategy, 0.0, name="alone", steps=steps, **alone)
+    reference = two.command("launch", text)["run_id"]
     two.command("wait", reference, "--until", "completed", "--timeout", str(LONGEST_S))
-    run = two.command("launch", two.spec(steps=steps, recovery=recovery))["run_id"]
+    run = two.command("launch", two.shared(strategy, 0.1, steps=steps, recovery=recovery))["run_id"]
     for number in range(ROUNDS):
         two.until_step(run, 22 + _BETWEEN_FAULTS * number)
         attempt = two.status(run)["attempt"]

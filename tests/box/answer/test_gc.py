@@ -66,6 +66,26 @@ def test_what_no_run_names_is_removed_and_what_one_names_stays(cache: Path) -> N
         assert [path.name for path in (cache / kind).iterdir() if path.is_dir()] == [USED]
 
 
+def test_what_containers_left_in_their_home_goes_after_a_week_without_one(cache: Path) -> None:
+    home = cache / "home"
+    for name, days in ((".triton", 8), (".cache", 6)):
+        fill(home / name)
+        age(home / name, days * _DAY_S)
+    inside = ["sh", "-c", "echo ready; read line"]
+    with subprocess.Popen(
+        inside,
+        env={**os.environ, "HOME": str(home)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as trainer:
+        assert trainer.stdout is not None and trainer.stdout.readline() == b"ready\n"
+        reasons = {row["name"]: row["reason"] for row in gc(cache)["kept"]}
+        assert reasons[".triton"] == "a container runs"
+        trainer.communicate()
+    assert "home/.triton" in names(gc(cache)["removed"])
+    assert [path.name for path in home.iterdir()] == [".cache"]
+
+
 def test_a_dry_run_reports_the_same_and_changes_nothing(cache: Path) -> None:
     before = sorted(cache.rglob("*"))
     planned = gc(cache, dry_run=True)

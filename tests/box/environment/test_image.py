@@ -103,6 +103,15 @@ def test_a_host_without_an_engine_says_what_to_install(
         find_image(BARE, tmp_path, print)
 
 
+def test_an_image_that_only_another_account_has_is_named_without_a_pull(
+    podman: Podman, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    with pytest.raises(EnvironmentUnusableError, match="not among the images of this account"):
+        find_image("localhost/of-another:1", tmp_path, lines.append)
+    assert not any("pulling" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("given", "full"),
     [

@@ -73,6 +73,7 @@ class Podman:
         """What a command prints; fails where it fails."""
         done = subprocess.run(
             ["podman", *arguments],
+            cwd=self.folder,  # an ordinary user may not be let in here
             env={**os.environ, **self.environment},
             input=data,
             capture_output=True,

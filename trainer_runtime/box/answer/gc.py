@@ -55,6 +55,8 @@ KINDS = (
     Kind("models", built=True, received=True, least_age_s=600.0),
     Kind("runtime", received=True, least_age_s=_DAY_S),
 )
+# What trainings leave in the home of their containers, such as compiled kernels: no run names it.
+_HOME = Kind("home", least_age_s=7 * _DAY_S)
 # Of the runs themselves nothing is touched but what never came to be one.
 _HALF_PLACED = Kind("runs", received=True)
 
@@ -79,8 +81,10 @@ def _entries(cache: Path, runs: Path) -> Iterator[tuple[Kind, Path]]:
         for entry in _listed(cache / kind.folder):
             if not entry.name.endswith(".lock"):
                 yield kind, entry
+    for entry in _listed(cache / _HOME.folder):
+        yield _HOME, entry
     for entry in _listed(runs):
-        if _is_leftover(entry):
+        if _is_leftover(_HALF_PLACED, entry):
             yield _HALF_PLACED, entry
 
 
@@ -91,13 +95,15 @@ class Uses:
         self._cache = cache
         self._runs = runs
         self._texts = {"a run that is on its way": named}
-        self._processes = _process_references({str(cache), os.path.realpath(cache)})
+        caches = {str(cache), os.path.realpath(cache)}
+        self._processes = _process_references(caches)
+        self._has_containers = _has_home({f"{cache}/{_HOME.folder}" for cache in caches})
         self._seen: set[Path] = set()
         self._unreadable: str | None = None
 
     def reason(self, kind: Kind, entry: Path) -> str | None:
         """Why an entry must stay; None where nothing says so."""
-        if _is_leftover(entry):
+        if _is_leftover(kind, entry):
             return None if _age_s(entry) > _DAY_S else "an upload that may continue"
         if _holds_this_program(entry):
             return "what runs this"
@@ -107,6 +113,8 @@ class Uses:
 
     def user(self, kind: Kind, entry: Path) -> str | None:
         """Names the users of the entry, including runs created since the last call."""
+        if kind is _HOME:
+            return "a container runs" if self._has_containers else None
         self._add_new_runs()
         if self._unreadable is not None:
             return self._unreadable
@@ -175,6 +183,16 @@ def _process_references(caches: set[str]) -> str:
     return "\n".join(texts)
 
 
+def _has_home(homes: set[str]) -> bool:
+    """Whether a process that may be seen from here has one of these as its home."""
+    wanted = {f"HOME={home}".encode() for home in homes}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if wanted & set(Path(f"/proc/{name}/environ").read_bytes().split(b"\0")):
+                return True
+    return False
+
+
 def _names(text: str, kind: Kind, entry: Path) -> bool:
     wanted = entry.name
     if not _DIGEST.fullmatch(wanted):
@@ -182,9 +200,9 @@ def _names(text: str, kind: Kind, entry: Path) -> bool:
     return re.search(rf"{re.escape(wanted)}(?![A-Za-z0-9._-])", text) is not None
 
 
-def _is_leftover(entry: Path) -> bool:
+def _is_leftover(kind: Kind, entry: Path) -> bool:
     """Whether it is the half of something: `.<name>.receiving`, `.building-<name>` and the like."""
-    return entry.name.startswith(".")
+    return kind is not _HOME and entry.name.startswith(".")
 
 
 def _age_s(entry: Path) -> float:
@@ -224,9 +242,9 @@ def _remove(kind: Kind, entry: Path, uses: Uses, dry_run: bool) -> str | None:
         with _held(kind, entry, dry_run) as held:
             if not held:
                 return "its lock is held"
-            reason = None if _is_leftover(entry) else uses.user(kind, entry)
+            reason = None if _is_leftover(kind, entry) else uses.user(kind, entry)
             if reason is None and not dry_run:
-                _take_away(entry)
+                _take_away(kind, entry)
             return reason
     except OSError as error:
         return f"can't be removed: {error.strerror}"
@@ -257,17 +275,17 @@ def _hold(lock: Path, holding: ExitStack) -> bool:
 def _locks(kind: Kind, entry: Path) -> Iterator[Path]:
     if entry.name.endswith(_RECEIVING):
         yield entry / "lock"
-    elif not _is_leftover(entry):
+    elif not _is_leftover(kind, entry):
         if kind.built:
             yield entry.with_name(f"{entry.name}.lock")
         if kind.received:
             yield entry.with_name(f".{entry.name}{_RECEIVING}") / "lock"
 
 
-def _take_away(entry: Path) -> None:
+def _take_away(kind: Kind, entry: Path) -> None:
     """Renamed first: a kill on the way leaves a leftover, never half an entry."""
     gone = entry
-    if not _is_leftover(entry):
+    if not _is_leftover(kind, entry):
         gone = entry.with_name(f".gone-{entry.name}")
         shutil.rmtree(gone, ignore_errors=True)
         entry.rename(gone)

@@ -43,6 +43,8 @@ from trainer_runtime.core.environment.requirements import release_of, unsatisfie
 from trainer_runtime.core.records import dataclass
 
 LABEL = "image"
+# What Podman puts before the names of images that were built on the host.
+_OF_NO_REGISTRY = "localhost/"
 _PYTHONS = ("python3", "python")
 _FACTS = "trainer_runtime.box.environment.interpreter_facts"
 _TORCH_CHECK = "trainer_runtime.train.checks.torch_check"
@@ -180,6 +182,12 @@ def _digest(name: str, digests: Sequence[str]) -> str | None:
 def _pull(engine: Engine, name: str, folder: Path, report: Report) -> str:
     """Pull an image; its full name."""
     full = _full_name(name)
+    if full.startswith(_OF_NO_REGISTRY):
+        raise EnvironmentUnusableError(
+            f"compute.image {full} is not among the images of this account on the host, and no "
+            f"registry has what is named {_OF_NO_REGISTRY}…; build or load it there with the "
+            f"account that trains (`{engine.kind} images` lists that account's)"
+        )
     report(f"{LABEL}: pulling {full}")
     ended = follow(
         [engine.program, "pull", full],
