@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -76,7 +76,7 @@ def home_of(root: Path, closed: int, opened: int) -> Iterator[Home]:
     """A home with so many closed and open runs; inside, the open ones are supervised."""
     os.umask(0o077)
     with open_workspace({"TRAINMASTER_HOME": str(root)}) as workspace:
-        sample = asyncio.run(_sample(workspace, root.with_name(f"{root.name}-data")))
+        sample = asyncio.run(sample_run(workspace, root.with_name(f"{root.name}-data")))
         home = workspace.home
         folders = _add_open(workspace, sample, opened)
     _add_closed(home, sample.run_id, closed - 1)
@@ -84,7 +84,7 @@ def home_of(root: Path, closed: int, opened: int) -> Iterator[Home]:
         yield home
 
 
-async def _sample(workspace: Workspace, folder: Path) -> Run:
+async def sample_run(workspace: Workspace, folder: Path) -> Run:
     """A run that has completed and was maintained to its end, which every ended one is a copy
     of."""
     run_id = (await launch(workspace, small_spec(folder, host="debug"))).run_id
@@ -145,7 +145,26 @@ def _copy_series(database: sqlite3.Connection, sample: str, names: list[str]) ->
 
 def _add_open(workspace: Workspace, sample: Run, count: int) -> list[str]:
     """Runs on `local` whose trainings are under way; their folders."""
-    bundle = workspace.home.local_root / "bundle"
+    return add_open_runs(
+        workspace, sample, count, Place("local", "process", workspace.home.local_root)
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host, its launcher and its root as this machine sees it; `waiting`: how many of its runs
+    have not begun."""
+
+    host: str
+    launcher: str
+    root: Path
+    waiting: int = 0
+
+
+def add_open_runs(workspace: Workspace, sample: Run, count: int, place: Place) -> list[str]:
+    """Runs whose trainings are under way, but for those that wait, which are last; the folders of
+    those that have begun."""
+    bundle = place.root / "bundle"
     for name, data in bundle_of(sample).files.items():
         path = bundle / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,21 +172,23 @@ def _add_open(workspace: Workspace, sample: Run, count: int) -> list[str]:
     now, folders = time.time(), []
     for number in range(count):
         run_id = _run_id("open", number)
-        folder = workspace.home.local_root / "runs" / run_id
+        folder = place.root / "runs" / run_id
         document = {**sample.document, "run_id": run_id}
         run = replace(
             sample, run_id=run_id, name=f"open-{number}", created_t=now + number / 1000,
-            host="local", document=document, closed=False,
+            host=place.host, document=document, closed=False,
         )  # fmt: skip
         desired = Desired(DesiredState.RUNNING, 1)
-        workspace.control.add_run(run, desired, "process", str(folder), None)
+        workspace.control.add_run(run, desired, place.launcher, str(folder), None)
         workspace.control.set_placed(run, now)
         workspace.control.set_delivered(run_id, 1, now)
         _link_tree(bundle, folder)
         (folder / "config.json").unlink()
         (folder / "config.json").write_text(json.dumps(document))
-        _write_journal(folder, now)
-        folders.append(str(folder))
+        (folder / "desired.json").write_text(json.dumps(desired.to_dict()))
+        if number < count - place.waiting:
+            _write_journal(folder, now)
+            folders.append(str(folder))
     return folders
 
 

@@ -1,17 +1,21 @@
 """A run at a real Slurm, over as many jobs as it needs, reached over SSH on its login node.
 
-`TRAINMASTER_FAULT_ROUNDS` sets how many faults come in turn at random (none by default),
-`TRAINMASTER_FAULT_SEED` which; the run's losses are then compared with those of an undisturbed one.
+`TRAINMASTER_FAULT_ROUNDS` sets how many faults come in turn at random (one by default),
+`TRAINMASTER_FAULT_SEED` which; the run's losses are then compared with those of an undisturbed one,
+and its attempts with the cluster's accounting.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pwd
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,6 @@ from support.runs.running_run import (
     begin_with,
     command_line,
     kill,
-    pace,
     small_spec,
     standing_after,
     wait_until,
@@ -37,16 +40,17 @@ from trainer_runtime.box.slurm.queue import CACHE
 
 pytestmark = pytest.mark.slow
 STEPS = 60
-ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0"))
+IS_LONG = "TRAINMASTER_FAULT_ROUNDS" in os.environ
+ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
-# As many as pass until a fault is noticed, and more.
-_STEPS_OF_A_FAULT = 150
+# More than a checkpoint's interval, so that no three jobs in a row are without progress.
+_STEPS_BETWEEN = 25
 _LONG = "takes minutes: TRAINMASTER_FAULT_ROUNDS sets how many faults come"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    with slurm_cluster() as cluster:
+    with slurm_cluster(accounting=True) as cluster:
         yield cluster
 
 
@@ -99,34 +103,8 @@ def losses(command: CommandLine, run: str) -> dict[str, Any]:
 
 def jobs_submitted(command: CommandLine, run: str) -> list[int]:
     lines = (command.folder(run).root / "jobs.jsonl").read_text().splitlines()
-    return [json.loads(line)["job_id"] for line in lines]
-
-
-def test_a_run_continues_exactly_over_jobs_that_others_end(
-    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
-) -> None:
-    env = begin_with(tmp_path / "standing", standing_after(25, 1))
-    run = here("launch", spec_file(tmp_path, env=env), "--host", "cluster")["run_id"]
-    folder = here.folder(run)
-    events = folder.attempt(1).events
-    wait_until(lambda: events.exists() and b'"step":22,' in events.read_bytes(), "22 steps")
-    [(number, state)] = cluster.jobs(run)
-    assert state == "RUNNING"
-    cluster.stop_controller()
-    cluster.start_controller()
-    cluster.run("scancel", number)
-    done = here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-    assert (done["event"], done["step"]) == ("completed", STEPS)
-    assert len(jobs_submitted(here, run)) == 2
-    status = here("status", run, "--detail")
-    assert status["host"] == "cluster"
-    before, last = status["attempts"]
-    assert before["last_step"] == last["started_at_step"]  # SIGTERM saved
-    whole = CommandLine(here.home, "local")
-    there = whole("launch", spec_file(tmp_path, "whole"), "--host", "local")["run_id"]
-    whole("wait", there, "--until", "completed", "--timeout", str(LONGEST_S))
-    assert losses(here, run) == losses(whole, there)
-    assert cluster.jobs(run) == []
+    rows = [json.loads(line) for line in lines]
+    return [row["job_id"] for row in rows if "generation" in row]
 
 
 def test_what_no_job_could_do_is_refused_before_one_is_queued(
@@ -165,6 +143,10 @@ def test_a_waiting_run_says_why_and_is_stopped_without_a_job(
     wait_until(lambda: here("status", run)["reason"] == "slurm_resources", "Slurm's reason")
     status = wait_until(lambda: _expected(here("status", run)), "when Slurm expects it to start")
     assert "free nodes" in status["next_step"]
+    [(number, _)] = cluster.jobs(run)
+    cluster.cancel_as_operator(number)
+    ended = wait_until(lambda: _ended(here("status", run)), "who cancelled it")
+    assert ended == {"number": int(number), "outcome": "cancelled", "untrusted_detail": "by nobody"}
     assert here("tick")
     for _ in range(4):  # one more than jobs without progress end a run
         [(number, _)] = cluster.jobs(run)
@@ -175,10 +157,18 @@ def test_a_waiting_run_says_why_and_is_stopped_without_a_job(
     assert here("stop", run)["state"] != "stopped"
     cluster.start_controller()
     here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    assert here("status", run)["state"] == "stopped"
+    status = here("status", run)
+    assert status["state"] == "stopped"
+    assert _ended(status)["untrusted_detail"] == "by trainmaster"
     assert cluster.jobs(run) == []
     cluster.run("scancel", "--name=filler")
     wait_until(lambda: not cluster.jobs("filler"), "free nodes")
+
+
+def _ended(status: dict[str, Any]) -> dict[str, Any]:
+    """The run's newest job, once it is known who has ended it."""
+    session = status.get("session") or {}
+    return session if "untrusted_detail" in session else {}
 
 
 def _expected(status: dict[str, Any]) -> dict[str, Any] | None:
@@ -200,7 +190,7 @@ def test_a_node_without_the_runs_folder_ends_the_run(
     assert len(jobs_submitted(here, run)) == 1
 
 
-@pytest.mark.skipif(ROUNDS < 1, reason=_LONG)
+@pytest.mark.skipif(not IS_LONG, reason=_LONG)
 def test_a_time_limit_is_a_sessions_end_and_the_next_job_continues(
     here: CommandLine, login: Sshd, tmp_path: Path
 ) -> None:
@@ -215,7 +205,7 @@ def test_a_time_limit_is_a_sessions_end_and_the_next_job_continues(
     assert len(jobs_submitted(here, run)) == 2
 
 
-@pytest.mark.skipif(ROUNDS < 1, reason=_LONG)
+@pytest.mark.skipif(not IS_LONG, reason=_LONG)
 def test_three_jobs_without_a_newer_checkpoint_end_the_run(
     here: CommandLine, cluster: SlurmCluster, tmp_path: Path
 ) -> None:
@@ -237,27 +227,27 @@ def test_three_jobs_without_a_newer_checkpoint_end_the_run(
     assert len(jobs_submitted(here, run)) == 3
 
 
-@pytest.mark.skipif(ROUNDS < 1, reason=_LONG)
 def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
     here: CommandLine, cluster: SlurmCluster, tmp_path: Path
 ) -> None:
     print(f"seed {SEED}, {ROUNDS} faults")
-    chosen = random.Random(SEED)
-    given = {
-        "steps": str(40 + _STEPS_OF_A_FAULT * ROUNDS),
-        "recovery": f"{{max_restarts: {4 * ROUNDS}}}",
-    }
-    spec = spec_file(tmp_path, env=pace(tmp_path, 0.1), **given)
-    run = here("launch", spec, "--host", "cluster")["run_id"]
-    order = chosen.sample(FAULTS, len(FAULTS))
-    for number in range(ROUNDS):
-        step = here("status", run)["step"] + 15
-        here("wait", run, "--until", f"step:{step},end", "--timeout", str(LONGEST_S))
-        fault = order[number] if number < len(order) else chosen.choice(FAULTS)
-        print(f"round {number}: {fault.__name__}")
-        fault(here, cluster, run)
-    done = here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    assert done["event"] == "completed"
+    over = tmp_path / "over"
+    attempts = range(1, ROUNDS + 2)
+    env = begin_with(tmp_path / "standing", standing_after(_STEPS_BETWEEN, *attempts, until=over))
+    steps = {"steps": str(_STEPS_BETWEEN * ROUNDS + 35)}
+    given = {**steps, "recovery": f"{{max_restarts: {4 * ROUNDS}}}"}
+    run = here("launch", spec_file(tmp_path, env=env, **given), "--host", "cluster")["run_id"]
+    with here.start("wait", run, "--until", "end", "--timeout", "86400") as waiting:
+        for number, fault in enumerate(_faults_in_turn()):
+            attempt = _standing_attempt(here, run)
+            print(f"round {number}: {fault.__name__} of attempt {attempt}", flush=True)
+            fault(here, cluster, run)
+            assert len(cluster.jobs(run, "RUNNING")) <= 1
+        _standing_attempt(here, run)
+        _agrees_with_accounting(here, cluster, run)
+        over.touch()
+        assert waiting.wait(LONGEST_S) == 0
+    assert here("status", run)["state"] == "completed"
     _never_two_at_a_time(here, cluster, run)
     whole = CommandLine(here.home, "local")
     there = whole("launch", spec_file(tmp_path, "whole", **given), "--host", "local")["run_id"]
@@ -265,67 +255,158 @@ def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
     assert losses(here, run) == losses(whole, there)
 
 
+def _faults_in_turn() -> Iterator[Callable[[CommandLine, SlurmCluster, str], None]]:
+    """Each once before any comes again."""
+    chosen, order = random.Random(SEED), []
+    for _ in range(ROUNDS):
+        order = order or chosen.sample(FAULTS, len(FAULTS))
+        yield order.pop()
+
+
+def _standing_attempt(here: CommandLine, run: str) -> int:
+    """The newest attempt, once it has come as far as it comes by itself."""
+
+    def stands() -> int:
+        number = _newest_attempt(here, run)
+        events = here.folder(run).attempt(number).events
+        found = re.findall(rb'"step":(\d+)', events.read_bytes()) if events.exists() else []
+        return number if found and int(found[-1]) - int(found[0]) >= _STEPS_BETWEEN - 3 else 0
+
+    return int(wait_until(stands, "an attempt that stands"))
+
+
+def _newest_attempt(here: CommandLine, run: str) -> int:
+    return max((int(path.name) for path in here.folder(run).root.glob("attempts/*")), default=0)
+
+
 def _never_two_at_a_time(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    rows = cluster.run("squeue", "-h", "--states=all", f"--name={run}", "-o", "%i %S %e")
-    jobs = sorted((int(row.split()[0]), *row.split()[1:]) for row in rows.splitlines())
-    assert [number for number, *_ in jobs] == jobs_submitted(here, run)
-    ends, begins = [job[2] for job in jobs[:-1]], [job[1] for job in jobs[1:]]
-    assert all(end <= begin for end, begin in zip(ends, begins, strict=True))
+    def rows() -> list[dict[str, str]]:
+        found = cluster.accounted(run)
+        return [] if any(row["End"] == "Unknown" for row in found) else found
+
+    jobs = wait_until(rows, "the ends of all jobs in accounting")
+    assert [int(row["JobIDRaw"]) for row in jobs] == jobs_submitted(here, run)
+    ends, begins = [job["End"] for job in jobs[:-1]], [job["Start"] for job in jobs[1:]]
+    assert all(int(end) <= int(begin) for end, begin in zip(ends, begins, strict=True))
 
 
-def _until_the_next(here: CommandLine, cluster: SlurmCluster, run: str, attempt: int) -> None:
-    def runs() -> bool:
-        here("tick")  # as the keeper would
-        assert len(cluster.jobs(run, "RUNNING")) <= 1
-        status = here("status", run)
-        return bool(status["attempt"] > attempt)
+def _agrees_with_accounting(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+    """The attempts lie within the jobs, and each that ended with its job says how."""
+    jobs, begun_t = cluster.accounted(run), _begun_t(here, run)
+    held = [next(row for row in jobs if int(row["Start"]) <= t <= _end_of(row)) for t in begun_t]
+    last = {row["JobIDRaw"]: number for number, row in enumerate(held, 1)}
+    assert list(last) == [row["JobIDRaw"] for row in jobs]
+    expected = {
+        number: _said_of(row) for number, row in enumerate(held, 1)
+        if last[row["JobIDRaw"]] == number and row["State"] != "RUNNING"
+    }  # fmt: skip
 
-    wait_until(runs, "the next attempt")
+    def said() -> bool:
+        rows = here("status", run, "--detail")["attempts"]
+        return expected == {
+            row["number"]: (row["session"]["outcome"], row["session"].get("untrusted_detail"))
+            for row in rows
+            if "session" in row
+        }
+
+    wait_until(said, f"the words of accounting: {expected}")
+
+
+def _begun_t(here: CommandLine, run: str) -> list[float]:
+    lines = map(json.loads, here.folder(run).journal.read_text().splitlines())
+    return [line["t"] for line in lines if line["kind"] == "attempt_starting"]
+
+
+def _end_of(row: dict[str, str]) -> float:
+    return float("inf") if row["End"] == "Unknown" else 1.0 + int(row["End"])
+
+
+def _said_of(row: dict[str, str]) -> tuple[str, str | None]:
+    word, _, user = row["State"].partition(" by ")
+    outcomes = {"CANCELLED": "cancelled", "TIMEOUT": "time_limit", "NODE_FAIL": "node_failed"}
+    return outcomes[word], f"by {pwd.getpwuid(int(user)).pw_name}" if user else None
+
+
+def _until_the_next(here: CommandLine, run: str, attempt: int) -> None:
+    wait_until(lambda: _newest_attempt(here, run) > attempt, "the next attempt", LONGEST_S)
 
 
 def _kill_the_trainer(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = here("status", run)["attempt"]
+    attempt = _newest_attempt(here, run)
     pids = [process.pid for process in carriers(marker(run, attempt))]
     kill(next(pid for pid in pids if b"train.py" in command_line(pid)))
-    _until_the_next(here, cluster, run, attempt)
+    _until_the_next(here, run, attempt)
 
 
 def _cancel_the_job(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = here("status", run)["attempt"]
+    attempt = _newest_attempt(here, run)
     cluster.run("scancel", f"--name={run}")
-    _until_the_next(here, cluster, run, attempt)
+    _until_the_next(here, run, attempt)
 
 
-def _restart_the_controller(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    cluster.stop_controller()
+def _cancel_as_somebody_else(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+    attempt = _newest_attempt(here, run)
+    cluster.cancel_as_operator(_running(cluster, run))
+    _until_the_next(here, run, attempt)
+
+
+def _kill_the_controller(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+    attempt, number = _newest_attempt(here, run), _running(cluster, run)
+    cluster.kill_controller()
     here("tick")
     cluster.start_controller()
+    assert (attempt, number) == (_newest_attempt(here, run), _running(cluster, run))
 
 
 def _end_the_job_as_preemption_does(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = here("status", run)["attempt"]
-    [(number, _)] = cluster.jobs(run, "RUNNING")
-    cluster.run("scancel", "--signal=TERM", "--full", number)
-    _until_the_next(here, cluster, run, attempt)
+    attempt = _newest_attempt(here, run)
+    cluster.run("scancel", "--signal=TERM", "--full", _running(cluster, run))
+    _until_the_next(here, run, attempt)
+
+
+def _end_its_time(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+    attempt = _newest_attempt(here, run)
+    cluster.run("scontrol", "update", f"jobid={_running(cluster, run)}", "timelimit=1")
+    _until_the_next(here, run, attempt)
+
+
+def _drain_the_node(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+    attempt, node = _newest_attempt(here, run), _node_of(cluster, run)
+    with _changed(cluster, node, "drain"):
+        cluster.run("scancel", f"--name={run}")
+        _until_the_next(here, run, attempt)
+        assert _node_of(cluster, run) != node
 
 
 def _take_the_node_down(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt, node = here("status", run)["attempt"], _node_of(cluster, run)
-    change = partial(cluster.run, "scontrol", "update", f"nodename={node}")
-    change("state=down", "reason=test")
+    attempt, node = _newest_attempt(here, run), _node_of(cluster, run)
+    with _changed(cluster, node, "down"):
+        _until_the_next(here, run, attempt)
+
+
+def _cut_the_nodes_power(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+    attempt, node = _newest_attempt(here, run), _node_of(cluster, run)
+    cluster.fail_node(node)
     try:
-        _until_the_next(here, cluster, run, attempt)
+        _until_the_next(here, run, attempt)
+    finally:
+        cluster.start_node(node)
+
+
+@contextmanager
+def _changed(cluster: SlurmCluster, node: str, state: str) -> Iterator[None]:
+    """Inside, a node is in a state that its administrator has given it."""
+    change = partial(cluster.run, "scontrol", "update", f"nodename={node}")
+    change(f"state={state}", "reason=test")
+    try:
+        yield
     finally:
         change("state=resume", check=False)  # it may have returned by itself
 
 
-def _cut_the_nodes_power(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt, node = here("status", run)["attempt"], _node_of(cluster, run)
-    cluster.fail_node(node)
-    try:
-        _until_the_next(here, cluster, run, attempt)
-    finally:
-        cluster.start_node(node)
+def _running(cluster: SlurmCluster, run: str) -> str:
+    [(number, _)] = cluster.jobs(run, "RUNNING")
+    return number
 
 
 def _node_of(cluster: SlurmCluster, run: str) -> str:
@@ -335,8 +416,11 @@ def _node_of(cluster: SlurmCluster, run: str) -> str:
 FAULTS: list[Callable[[CommandLine, SlurmCluster, str], None]] = [
     _kill_the_trainer,
     _cancel_the_job,
-    _restart_the_controller,
+    _cancel_as_somebody_else,
+    _kill_the_controller,
     _end_the_job_as_preemption_does,
+    _end_its_time,
+    _drain_the_node,
     _take_the_node_down,
     _cut_the_nodes_power,
 ]

@@ -71,6 +71,10 @@ class Sessions(Protocol):
     @property
     def newest(self) -> SessionSummary | None: ...
 
+    def ended_with(self, begin_t: float, next_t: float | None) -> SessionSummary | None:
+        """The session with which an attempt ended that began at `begin_t`, where that is known;
+        `next_t`: when the next attempt began."""
+
     @property
     def left_behind(self) -> str | None:
         """What remains at the place after a clean."""

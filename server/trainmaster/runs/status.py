@@ -16,6 +16,7 @@ from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.node_states import states_of_nodes
+from trainmaster.runs.session_row import session_row
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.store.run import Run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
@@ -135,14 +136,7 @@ def resumes_at(view: RunView) -> str | None:
 
 def _session_row(view: RunView) -> SessionRow | None:
     session = view.sessions.newest if view.sessions is not None else None
-    if session is None:
-        return None
-    return SessionRow(
-        number=session.number,
-        ends_at=in_utc(session.ends_t),
-        outcome=session.outcome,
-        untrusted_detail=session.detail,
-    )
+    return None if session is None else session_row(session)
 
 
 def _preparation_state(view: RunView) -> PreparationState | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
@@ -10,9 +11,10 @@ from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.runs.diagnosis.attempts import Started, started
+from trainmaster.runs.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.status import AttemptRow
+from trainmaster.words.answers.status import AttemptRow, SessionRow
 
 
 def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
@@ -27,10 +29,24 @@ def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
 
 def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
     how = started(workspace, view)
-    return [_attempt_row(attempt, how[attempt.number]) for attempt in view.record.attempts]
+    attempts = view.record.attempts
+    begun = [attempt.starting_t for attempt in attempts[1:]]
+    return [
+        _attempt_row(attempt, how[attempt.number], _session(view, attempt, next_t))
+        for attempt, next_t in zip_longest(attempts, begun)
+    ]
 
 
-def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
+def _session(view: RunView, attempt: AttemptRecord, next_t: float | None) -> SessionRow | None:
+    """The session that an attempt ended with."""
+    ended = attempt.ended_t is not None and view.sessions is not None
+    known = (
+        view.sessions.ended_with(attempt.starting_t, next_t) if ended and view.sessions else None
+    )
+    return None if known is None else session_row(known)
+
+
+def _attempt_row(attempt: AttemptRecord, how: Started, session: SessionRow | None) -> AttemptRow:
     return AttemptRow(
         number=attempt.number,
         why=code_word(how.why or attempt.why),
@@ -41,6 +57,7 @@ def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
         last_step=attempt.last_step,
         reason=None if attempt.reason is None else code_word(attempt.reason),
         untrusted_detail=attempt.detail,
+        session=session,
         set=attempt.set or None,
     )
 

@@ -321,5 +321,5 @@ def _sessions(workspace: Workspace, run: Run, record: Record, now: float) -> Ses
     if host is None or host.launcher != SLURM:
         return None
     known = workspace.control.slurm
-    asked = known.asked(run.host)
-    return SlurmSessions(known.job(run.run_id), asked, record.heartbeat_t, now)
+    job, asked = known.job(run.run_id), known.asked(run.host)
+    return SlurmSessions(job, asked, record.heartbeat_t, now, lambda: known.jobs(run.run_id))

@@ -2,6 +2,7 @@
 process numbers of its own. The login node is this machine, or an `Sshd` with `environment`.
 
 Scheduling intervals are short. `node1` and `node2` have four CPUs each, `node2` two GPUs by name.
+With accounting, the controller forgets ended jobs soon, and `OPERATOR` may cancel those of others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from support.backends.network_namespaces import Network
 from support.runs.running_run import wait_until
 
 NODES = ("node1", "node2")
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+OPERATOR = "nobody"
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "slurmdbd", "mariadbd")
 _OWN_PIDS = ("--pid", "--fork", "--kill-child", "--mount-proc")
 _CONFIGURATION = """\
 ClusterName=trainmaster
@@ -47,7 +49,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=20000,batc
 SlurmctldTimeout=30
 SlurmdTimeout=30
 KillWait=5
-MinJobAge=300
+MinJobAge={forgotten_s}
 ReturnToService=2
 SlurmdParameters=config_overrides
 GresTypes=gpu
@@ -59,13 +61,32 @@ PartitionName=gpu Nodes=node2 MaxTime=UNLIMITED
 PartitionName=members Nodes=node1 MaxTime=60 AllowAccounts=physics
 PartitionName=closed Nodes=node1 State=DOWN
 """
+_WITH_ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={control}
+AccountingStoragePass={root}/munge/socket
+"""
+_ACCOUNTING = """\
+AuthType=auth/munge
+AuthInfo=socket={root}/munge/socket
+DbdHost=control
+DbdAddr={control}
+SlurmUser=root
+PidFile={root}/accounting.pid
+LogFile={root}/accounting.log
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
+"""
 
 
 class SlurmCluster:
     """`environment`: the variables by which Slurm's commands find this cluster."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, accounting: bool = False) -> None:
         self._network = network
+        self._accounting = accounting
         self.root = Path(tempfile.mkdtemp(prefix="tm-slurm-"))
         self.root.chmod(0o755)
         self.environment = {"SLURM_CONF": str(self.root / "slurm.conf")}
@@ -82,6 +103,8 @@ class SlurmCluster:
         options = ["--foreground", "--force", "--num-threads=2", f"--socket={munge}/socket"]
         self._start("munge", "munged", *options, f"--key-file={key}", *files)
         wait_until((munge / "socket").exists, "munge")
+        if self._accounting:
+            self._start_accounting()
         self.start_controller()
         for node in NODES:
             self.start_node(node)
@@ -96,6 +119,10 @@ class SlurmCluster:
         """End the controller, which saves its state first; jobs continue without it."""
         self._started["control"].terminate()
         self._started["control"].wait(60)
+        self._stop("control")
+
+    def kill_controller(self) -> None:
+        """End the controller as a power cut would."""
         self._stop("control")
 
     def start_node(self, node: str) -> None:
@@ -126,9 +153,23 @@ class SlurmCluster:
         finally:
             subprocess.run([*change, "del", *rule], check=True)
 
-    def run(self, *command: str, check: bool = True) -> str:
-        """The output of one of Slurm's commands."""
+    def cancel_as_operator(self, job: str) -> None:
+        """As somebody else than its owner."""
+        self.run("setpriv", f"--reuid={OPERATOR}", "--clear-groups", "scancel", job)
+
+    def accounted(self, name: str) -> list[dict[str, str]]:
+        """The jobs of a name as accounting has them, the oldest first."""
+        columns = ("JobIDRaw", "State", "Start", "End", "NodeList")
+        shape = ("-nPX", f"--format={','.join(columns)}", "--starttime=now-1days")
+        rows = self.run("sacct", *shape, f"--name={name}", times="%s").splitlines()
+        found = [dict(zip(columns, row.split("|"), strict=True)) for row in rows]
+        return sorted(found, key=lambda row: int(row["JobIDRaw"]))
+
+    def run(self, *command: str, check: bool = True, times: str | None = None) -> str:
+        """The output of one of Slurm's commands; `times`: the form of what it prints of them."""
         environment = {**os.environ, **self.environment}
+        if times is not None:
+            environment["SLURM_TIME_FORMAT"] = times
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
@@ -161,13 +202,40 @@ class SlurmCluster:
     def _idle(self) -> int:
         return len(self.run("sinfo", "-h", "-N", "-p", "cpu", "-t", "idle").splitlines())
 
+    def _start_accounting(self) -> None:
+        database, socket = self.root / "database", self.root / "database.sock"
+        database.mkdir()
+        small = ["--innodb-buffer-pool-size=8M", "--innodb-log-file-size=4M"]
+        quick = ["--innodb-flush-log-at-trx-commit=0", "--skip-grant-tables", "--user=root"]
+        options = ["--no-defaults", f"--datadir={database}", *small, *quick]
+        tables = Path("/usr/share/mysql/mysql_system_tables.sql").read_bytes()
+        subprocess.run(
+            ["/usr/sbin/mariadbd", *options, "--bootstrap"],
+            input=b"create database mysql;\nuse mysql;\n" + tables,
+            check=True,
+            capture_output=True,
+        )
+        only_here = ["--skip-networking", f"--socket={socket}", f"--pid-file={self.root}/db.pid"]
+        self._start("database", "mariadbd", *options, *only_here)
+        wait_until(socket.exists, "a database")
+        self._variables["MYSQL_UNIX_PORT"] = str(socket)
+        self._start("accounting", "slurmdbd", "-D")
+        add = ("sacctmgr", "-i", "add")
+        wait_until(lambda: self._accepts(*add, "cluster", "trainmaster"), "accounting")
+        self.run(*add, "account", "tests", "description=tests", "organization=tests")
+        self.run(*add, "user", OPERATOR, "account=tests", "adminlevel=Operator")
+
+    def _accepts(self, *command: str) -> bool:
+        return subprocess.run(command, env=self._variables, capture_output=True).returncode == 0
+
     def _start(self, name: str, program: str, *arguments: str) -> None:
         """In the namespaces of the machine that it is on; its children end with it."""
         entering = []
-        if name in ("control", *NODES):
-            entering = ["nsenter", f"--net=/run/netns/{self._network.namespace(name)}"]
+        machine = "control" if name == "accounting" else name
+        if machine in ("control", *NODES):
+            entering = ["nsenter", f"--net=/run/netns/{self._network.namespace(machine)}"]
             entering += ["unshare", "--uts", *(_OWN_PIDS if name in NODES else ())]
-            entering += ["sh", "-c", 'hostname "$0" && exec "$@"', name]
+            entering += ["sh", "-c", 'hostname "$0" && exec "$@"', machine]
         with (self.root / f"{name}.out").open("ab") as output:
             self._started[name] = subprocess.Popen(
                 [*entering, f"/usr/sbin/{program}", *arguments],
@@ -192,8 +260,13 @@ class SlurmCluster:
         (munge / "key").write_bytes(os.urandom(128))
         (munge / "key").chmod(0o400)
         places = {name: self._network.address(name) for name in ("control", *NODES)}
-        text = _CONFIGURATION.format(root=self.root, **places)
+        text = _CONFIGURATION + (_WITH_ACCOUNTING if self._accounting else "")
+        forgotten_s = 10 if self._accounting else 300
+        text = text.format(root=self.root, forgotten_s=forgotten_s, **places)
         (self.root / "slurm.conf").write_text(text)
+        accounting = self.root / "slurmdbd.conf"
+        accounting.write_text(_ACCOUNTING.format(root=self.root, control=places["control"]))
+        accounting.chmod(0o600)
         gpus = [
             f"NodeName=node2 Name=gpu Type=a100 File=/dev/{name}\n" for name in ("zero", "full")
         ]
@@ -202,13 +275,13 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster() -> Iterator[SlurmCluster]:
+def slurm_cluster(*, accounting: bool = False) -> Iterator[SlurmCluster]:
     """A cluster whose nodes are idle; ended with all its jobs."""
     lacking = [name for name in _PROGRAMS if not _is_installed(name)]
     if lacking:
         pytest.fail(f"not installed: {', '.join(lacking)}; run `make setup`")
     with Network() as network:
-        cluster = SlurmCluster(network)
+        cluster = SlurmCluster(network, accounting=accounting)
         try:
             yield cluster.start()
         except AssertionError as error:

@@ -60,7 +60,7 @@ if "train.py" in sys.orig_argv:
 _STANDING = """\
 import sys
 if "-m" not in sys.orig_argv and sys.orig_argv[-1] in CONFIGS:
-    import signal, time
+    import os, signal, time
     import torch
     from torch.nn import functional
 
@@ -73,7 +73,7 @@ if "-m" not in sys.orig_argv and sys.orig_argv[-1] in CONFIGS:
     def standing(*logits, **options):
         global passes
         passes += torch.is_grad_enabled()
-        while passes > MOST and not is_to_end():
+        while passes > MOST and not is_to_end() and not os.path.exists(UNTIL):
             time.sleep(0.02)
         return plain(*logits, **options)
 
@@ -117,11 +117,13 @@ def begin_with(folder: Path, code: str) -> str:
     return f"{{PYTHONPATH: {folder}}}"
 
 
-def standing_after(passes: int, *attempts: int) -> str:
+def standing_after(passes: int, *attempts: int, until: Path | None = None) -> str:
     """Code by which a training comes no further, in these attempts, than so many forward passes
-    (of micro-batches that it learns from), until it is stopped: no fault comes too late."""
+    (of micro-batches that it learns from), until it is stopped: no fault comes too late. `until`:
+    a file that ends the waiting, too."""
     configs = [f"attempts/{number}/config.json" for number in attempts]
-    return _STANDING.replace("CONFIGS", repr(configs)).replace("MOST", str(passes))
+    text = _STANDING.replace("CONFIGS", repr(configs)).replace("MOST", str(passes))
+    return text.replace("UNTIL", repr(str(until or "")))
 
 
 def own_run_id(name: str) -> str:

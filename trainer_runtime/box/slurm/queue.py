@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.slurm.ends import AskedJob, ends_of
 from trainer_runtime.box.slurm.programs import run_program
 from trainer_runtime.core.answers.slurm import ENDED, RUNNING, WAITING, JobAnswer
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
@@ -27,42 +28,50 @@ _NOTHING = frozenset({"None", "", "N/A"})
 
 
 def jobs_of(asked: str, *, fresh: bool = False) -> dict[str, object]:
-    """The newest job of each of `{"folders": [paths]}` that Slurm still knows.
+    """The newest job of each of `{"folders": [paths]}` that Slurm still knows; and how those of
+    `{"about": [{"place", "job_id"}]}` have ended that are not alive.
 
     Raises:
         SlurmError: it can't be asked; nothing is known then.
         DecodingError: something else was asked.
     """
-    folders = decode_fields(asked, "a request", max_bytes=MAX_DOCUMENT_BYTES).texts("folders")
+    request = decode_fields(asked, "a request", max_bytes=MAX_DOCUMENT_BYTES)
+    folders = [Path(folder) for folder in request.texts("folders")]
     if not folders:
-        return {"jobs": []}
-    places = {Path(folder).name: place for place, folder in enumerate(folders)}
-    rows = _listed(Path(folders[0]).parent.parent, 0.0 if fresh else KEPT_S)
-    return {"jobs": [job.to_dict() for job in newest_jobs(rows, places)]}
+        return {"jobs": [], "ended": []}
+    about = [
+        AskedJob(row.integer("place"), folders[row.integer("place")], row.integer("job_id"))
+        for row in request.sections("about")
+        if 0 <= row.integer("place") < len(folders)
+    ]
+    places = {folder.name: place for place, folder in enumerate(folders)}
+    root = folders[0].parent.parent
+    jobs = _jobs(_listed(root, 0.0 if fresh else KEPT_S), places)
+    if {one.job_id for one in about} - {job.job_id for job in jobs}:  # submitted since, or purged
+        jobs = _jobs(_listed(root, 0.0), places)
+    return {
+        "jobs": [job.to_dict() for job in newest_jobs(jobs)],
+        "ended": [end.to_dict() for end in ends_of(jobs, about)],
+    }
 
 
 def jobs_by_name(root: Path, name: str) -> list[JobAnswer]:
     """All that Slurm knows of a name now, the newest last; `root` of the host, whose cache of the
     list this makes void."""
     (root / CACHE).unlink(missing_ok=True)
-    rows = _squeue(f"--name={name}")
-    return [job for row in rows if (job := _job(row, {name: 0})) is not None]
+    return _jobs(_squeue(f"--name={name}"), {name: 0})
 
 
 def kept_job(root: Path, name: str) -> JobAnswer | None:
     """A run's newest job by a list of the last seconds; None without such a list."""
-    rows = _kept(root, KEPT_S)
-    found = newest_jobs(rows or (), {name: 0})
+    found = newest_jobs(_jobs(_kept(root, KEPT_S) or (), {name: 0}))
     return found[0] if found else None
 
 
-def newest_jobs(rows: Iterable[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
-    """By name, the job that is alive, else the newest."""
+def newest_jobs(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
+    """By place, the job that is alive, else the newest."""
     found: dict[int, JobAnswer] = {}
-    for row in rows:
-        job = _job(row, places)
-        if job is None:
-            continue
+    for job in jobs:
         known = found.get(job.place)
         if known is None or (job.is_alive, job.job_id) > (known.is_alive, known.job_id):
             found[job.place] = job
@@ -90,6 +99,10 @@ def _squeue(*chosen: str) -> list[list[str]]:
     text = run_program("squeue", "--noheader", "--states=all", user, f"--format={_FORMAT}", *chosen)
     rows = [line.split("|", _FIELDS - 1) for line in text.splitlines()]
     return [row for row in rows if len(row) == _FIELDS and row[0].isdigit()]
+
+
+def _jobs(rows: Iterable[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
+    return [job for row in rows if (job := _job(row, places)) is not None]
 
 
 def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:

@@ -19,7 +19,7 @@ from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm.job_nodes import UnfitNodesError, gather_nodes
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
-from trainer_runtime.box.slurm.submit import session_number
+from trainer_runtime.box.slurm.submitted import session_number
 from trainer_runtime.box.supervise.start import supervise
 from trainer_runtime.core.files.durable import is_locked, write_atomic
 from trainer_runtime.core.lease.session import Session
@@ -41,13 +41,13 @@ def run_session(folder: Path) -> int:
         nonlocal session
         session = session.ended_at(time.time())
         with suppress(OSError):  # a disk may be full: then it ends without a moment to save
-            write_json(run.session, session.to_dict())
+            _write(run, session)
 
     signal.signal(signal.SIGTERM, end_early)
     deadline = time.monotonic() + _UNLOCKED_WITHIN_S
     while is_locked(run.supervisor_lock) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    write_json(run.session, session.to_dict())
+    _write(run, session)
     return _supervise_together(run)
 
 
@@ -76,6 +76,13 @@ def _supervise_together(run: RunFolder) -> int:
         if steps is not None:
             steps.close()
         run.nodes.unlink(missing_ok=True)
+
+
+def _write(run: RunFolder, session: Session) -> None:
+    """With the job's number, by which a later one knows that this has begun."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    number = {"job_id": int(job)} if job.isdigit() else {}
+    write_json(run.session, {**session.to_dict(), **number})
 
 
 def _end_t(begin_t: float, limits: dict[str, object]) -> float:

@@ -7,18 +7,17 @@ script's `--dependency=singleton` keeps the second job from starting before the 
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.slurm.give_up import verified_step, why_given_up
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.queue import jobs_by_name, kept_job
+from trainer_runtime.box.slurm.submitted import note_job
 from trainer_runtime.box.supervise.detach import start_detached
 from trainer_runtime.core.answers.slurm import (
     RUNNING,
@@ -32,12 +31,6 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
 
 SCRIPT = "job.sh"
-SUBMITTED = "jobs.jsonl"
-# Consecutive jobs without a newer verified checkpoint before the run is given up, as of sessions.
-MOST_BARREN = 3
-# Of a job whose node has no folder of the run: by `job.sh`, and by Slurm, which then can't write
-# the job's output.
-_NO_FOLDER = ("66:0", "0:53")
 _LOCK_WAIT_S = 20.0
 _ENDS_WITHIN_S = 15.0
 _POLL_S = 0.1
@@ -79,15 +72,22 @@ def cancel(run: RunFolder, signal: str | None = None) -> bool:
     if signal is not None:
         run_program("scancel", f"--signal={signal.removeprefix('SIG')}", "--batch", str(job.job_id))
         return True
-    kill = ["--signal=KILL", "--full"] if job.state == RUNNING else []
+    job_id = job.job_id
+    note_job(run, job_id, cancelled=True)
     deadline = time.monotonic() + _ENDS_WITHIN_S
-    while job is not None and time.monotonic() < deadline:
+    while job is not None and job.job_id == job_id and time.monotonic() < deadline:
         with suppress(SlurmError):  # it may have ended, or begun, since it was listed
-            run_program("scancel", *kill, str(job.job_id))
+            run_program("scancel", *_killing(job), str(job_id))
         time.sleep(_POLL_S)
         job = _alive(run)
-        kill = ["--signal=KILL", "--full"] if job is not None and job.state == RUNNING else []
     return True
+
+
+def _killing(job: JobAnswer) -> tuple[str, ...]:
+    """How a job is ended that saves nothing. One that waited when it was listed and has begun since
+    is left alone: it would be asked to end by SIGTERM, and save."""
+    waits = job.word == "PENDING"
+    return ("--state=PENDING",) if waits else ("--signal=KILL", "--full")
 
 
 def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:
@@ -95,22 +95,34 @@ def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:
     alive = next((job for job in jobs if job.is_alive), None)
     if alive is not None and desired.state is DesiredState.RUNNING:
         return SubmitAnswer(False, alive)
+    cancelled = None
     if alive is not None and alive.state == WAITING:
-        # Only while it waits: one that has begun meanwhile answers by itself, and saves.
-        run_program("scancel", "--state=PENDING", str(alive.job_id))
-        alive = _alive(run)
+        waiting, alive = alive.job_id, _taken_from_queue(run, alive.job_id)
+        cancelled = waiting if alive is None else None
     if alive is not None or is_locked(run.supervisor_lock):
         return SubmitAnswer(False, alive)
-    why = _given_up(run, desired, jobs) if _needs_node(run, desired) else None
+    why = why_given_up(run, desired, jobs) if _needs_node(run, desired) else None
     if why is not None:
         give_up(run, *why)
     if why is not None or not _needs_node(run, desired):
-        return _answer_here(run)
+        return SubmitAnswer(_answer_here(run), None, cancelled)
     run.supervisor_errors.parent.mkdir(exist_ok=True)  # a job without its output's folder fails
     job_id = int(run_program("sbatch", "--parsable", SCRIPT, folder=run.root).split(";")[0])
-    _note(run, desired, job_id)
+    step = verified_step(run)
+    note_job(run, job_id, generation=desired.generation, verified_step=step)
     job = next((job for job in jobs_by_name(run.host_root, run.root.name) if job.is_alive), None)
     return SubmitAnswer(True, job or JobAnswer(0, job_id, WAITING, "PENDING"))
+
+
+def _taken_from_queue(run: RunFolder, job_id: int) -> JobAnswer | None:
+    """Cancel a job, but only while it waits: one that has begun meanwhile answers by itself, and
+    saves. The job that is alive then."""
+    note_job(run, job_id, cancelled=True)
+    run_program("scancel", "--state=PENDING", str(job_id))
+    alive = _alive(run)
+    if alive is not None:
+        note_job(run, job_id, cancelled=False)
+    return alive
 
 
 def _alive(run: RunFolder) -> JobAnswer | None:
@@ -134,7 +146,7 @@ def _needs_node(run: RunFolder, desired: Desired) -> bool:
     return not (is_over and state.get("generation") == desired.generation)
 
 
-def _answer_here(run: RunFolder) -> SubmitAnswer:
+def _answer_here(run: RunFolder) -> bool:
     """By a supervisor without a session: it answers what is asked, and begins nothing."""
     now = time.time()
     run.nodes.unlink(missing_ok=True)  # of a job that was killed
@@ -142,86 +154,4 @@ def _answer_here(run: RunFolder) -> SubmitAnswer:
     answer = start_detached(run.root)
     if answer.error is not None:
         raise SlurmError("SUPERVISOR_DID_NOT_START", answer.error, "Read logs/supervisor.err.")
-    return SubmitAnswer(answer.started)
-
-
-def _given_up(run: RunFolder, desired: Desired, jobs: list[JobAnswer]) -> tuple[str, str] | None:
-    """Why no further job is submitted for a request: its reason and the words for it."""
-    lines = [line for line in _begun(run, jobs) if line.get("generation") == desired.generation]
-    if not lines:
-        return None
-    last = lines[-1].get("job_id")
-    if any(job.job_id == last for job in jobs) and _exit_code(last) in _NO_FOLDER:
-        return (
-            "folder_missing",
-            f"the node of job {last} has no {run.root}: the host's root has to lie in a folder "
-            "that login and compute nodes share",
-        )
-    now = _verified_step(run)
-    barren = sum(1 for line in lines if line.get("verified_step") == now)
-    if barren < MOST_BARREN:
-        return None
-    ended = next((job for job in jobs if job.job_id == last), None)
-    how = "" if ended is None else f"; the last, {last}, ended as {ended.word}"
-    return "no_progress", f"{barren} jobs in a row brought no newer verified checkpoint{how}"
-
-
-def _exit_code(job_id: object) -> str | None:
-    try:
-        text = run_program("scontrol", "show", "job", "--oneliner", str(job_id))
-    except SlurmError:
-        return None  # it was purged
-    for word in text.split():
-        if word.startswith("ExitCode="):
-            return word[len("ExitCode=") :]
-    return None
-
-
-def _verified_step(run: RunFolder) -> int | None:
-    step = (read_json(run.checkpoint_index) or {}).get("resume_from")
-    return step if isinstance(step, int) else None
-
-
-def _submitted(run: RunFolder) -> list[dict[str, object]]:
-    try:
-        lines = (run.root / SUBMITTED).read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        with suppress(ValueError):  # torn by a kill
-            found.append(json.loads(line))
-    return [line for line in found if isinstance(line, dict)]
-
-
-def _begun(run: RunFolder, jobs: Iterable[JobAnswer]) -> list[dict[str, object]]:
-    """The submitted jobs but those that ended as they waited. Slurm forgets such a job, so that it
-    is noted as long as it is known."""
-    lines = _submitted(run)
-    noted = {line.get("job_id") for line in lines if line.get("begun") is False}
-    known = {line.get("job_id") for line in lines} - noted
-    for job in jobs:
-        if job.job_id in known and not job.is_alive and not job.has_begun:
-            _append(run, {"t": time.time(), "job_id": job.job_id, "begun": False})
-            noted.add(job.job_id)
-    return [line for line in lines if line.get("job_id") not in noted]
-
-
-def _note(run: RunFolder, desired: Desired, job_id: int) -> None:
-    line = {
-        "t": time.time(),
-        "job_id": job_id,
-        "generation": desired.generation,
-        "verified_step": _verified_step(run),
-    }
-    _append(run, line)
-
-
-def _append(run: RunFolder, line: Mapping[str, object]) -> None:
-    with (run.root / SUBMITTED).open("a") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def session_number(folder: Path) -> int:
-    """Which job of the run this is, by those that were submitted."""
-    return max(1, len({line.get("job_id") for line in _submitted(RunFolder(folder))}))
+    return answer.started

@@ -9,6 +9,8 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+# In place of a user who has ended a job: it was asked for by a command of ours.
+TRAINMASTER = "trainmaster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +51,54 @@ class JobAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job ended. `word`: Slurm's state, None where nobody knows it any more. `by`: who ended
+    it, where somebody did: a user, or `TRAINMASTER`. Times are Unix seconds, None where it never
+    began, or nobody knows. `is_final`: no later question brings more."""
+
+    place: int
+    job_id: int
+    word: str | None = None
+    by: str | None = None
+    begin_t: float | None = None
+    end_t: float | None = None
+    is_final: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, fields: Fields) -> JobEnd:
+        return cls(
+            place=fields.integer("place", 0),
+            job_id=fields.integer("job_id"),
+            word=fields.find_text("word"),
+            by=fields.find_text("by"),
+            begin_t=fields.find_time("begin_t"),
+            end_t=fields.find_time("end_t"),
+            is_final=fields.flag("is_final", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitAnswer:
     """`started`: by this very call. `job`: the one that there is now; None where the run needs no
-    allocation, and a supervisor on the login node answers its request."""
+    allocation, and a supervisor on the login node answers its request. `cancelled`: a job that
+    waited, and was taken from the queue by this call."""
 
     started: bool
     job: JobAnswer | None = None
+    cancelled: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         job = {} if self.job is None else {"job": self.job.to_dict()}
-        return {"started": self.started, **job}
+        cancelled = {} if self.cancelled is None else {"cancelled": self.cancelled}
+        return {"started": self.started, **job, **cancelled}
 
     @classmethod
     def of(cls, fields: Fields) -> SubmitAnswer:
-        return cls(fields.flag("started", False), fields.part("job", JobAnswer.of))
+        job = fields.part("job", JobAnswer.of)
+        return cls(fields.flag("started", False), job, fields.find_integer("cancelled"))
 
 
 @dataclass(frozen=True, slots=True)

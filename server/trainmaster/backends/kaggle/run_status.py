@@ -105,6 +105,9 @@ class Standing:
         ends_t = session.deadline_t if session.alive else None
         return SessionSummary(session.number, ends_t, session.outcome, session.detail)
 
+    def ended_with(self, begin_t: float, next_t: float | None) -> SessionSummary | None:
+        return None  # its own words are in the journal
+
     @property
     def left_behind(self) -> str | None:
         """What remains at Kaggle after a clean: nothing is removed there automatically."""

@@ -12,8 +12,9 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from trainer_runtime.core.answers.slurm import RUNNING, WAITING, JobAnswer, SubmitAnswer
+from trainer_runtime.core.answers.slurm import RUNNING, WAITING, JobAnswer, JobEnd, SubmitAnswer
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.launchers.launcher import Abilities, Job, JobState
@@ -24,6 +25,14 @@ Answered = TypeVar("Answered")
 _TIMEOUT_S = 60.0
 _ABSENT = Job(JobState.ABSENT)
 _STATES = {WAITING: JobState.WAITING, RUNNING: JobState.RUNNING}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJobs:
+    """By folder, the newest job; and how jobs ended that were asked about, with their folders."""
+
+    jobs: Mapping[str, Job]
+    ends: Sequence[tuple[str, JobEnd]]
 
 
 class SlurmLauncher:
@@ -46,15 +55,18 @@ class SlurmLauncher:
         await self._call(host, "submit", ["--check", "."], lambda _: None, folder=folder)
 
     async def state(self, host: Host, folder: str) -> Job:
-        return (await self._list(host, [folder], fresh=True)).get(folder, _ABSENT)
+        return (await self._list(host, [folder], fresh=True)).jobs.get(folder, _ABSENT)
 
     async def jobs(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
-        found = await self.known(host, folders)
-        return {folder: job for folder, job in found.items() if job.is_alive}
+        found = await self._list(host, folders)
+        return {folder: job for folder, job in found.jobs.items() if job.is_alive}
 
-    async def known(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
-        """As `jobs`, with those that have ended, for as long as Slurm remembers them."""
-        return await self._list(host, folders)
+    async def known(
+        self, host: Host, folders: Sequence[str], about: Mapping[str, Sequence[int]]
+    ) -> KnownJobs:
+        """As `jobs`, with those that have ended, for as long as Slurm remembers them. `about`: by
+        folder, the numbers of jobs whose end is to be found out."""
+        return await self._list(host, folders, about)
 
     def log_path(self, folder: str) -> str:
         return posixpath.join(folder, "logs", "job.out")
@@ -70,13 +82,28 @@ class SlurmLauncher:
         return await self._call(host, "end_job", arguments, lambda answer: answer.flag("found"))
 
     async def _list(
-        self, host: Host, folders: Sequence[str], *, fresh: bool = False
-    ) -> Mapping[str, Job]:
-        def listed(answer: Fields) -> Mapping[str, Job]:
-            rows = [JobAnswer.of(row) for row in answer.sections("jobs")]
-            return {folders[row.place]: job_of(row) for row in rows}
+        self,
+        host: Host,
+        folders: Sequence[str],
+        about: Mapping[str, Sequence[int]] | None = None,
+        *,
+        fresh: bool = False,
+    ) -> KnownJobs:
+        def listed(answer: Fields) -> KnownJobs:
+            jobs = [JobAnswer.of(row) for row in answer.sections("jobs")]
+            ends = [JobEnd.of(row) for row in answer.sections("ended")]
+            return KnownJobs(
+                {folders[row.place]: job_of(row) for row in jobs},
+                [(folders[row.place], row) for row in ends],
+            )
 
-        asked = json.dumps({"folders": list(folders)}).encode()
+        places = {folder: place for place, folder in enumerate(folders)}
+        wanted = [
+            {"place": places[folder], "job_id": number}
+            for folder, numbers in (about or {}).items()
+            for number in numbers
+        ]
+        asked = json.dumps({"folders": list(folders), "about": wanted}).encode()
         return await self._call(host, "jobs", ["--fresh"] if fresh else [], listed, stdin=asked)
 
     async def _call(

@@ -14,6 +14,12 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.launchers import Job, JobState
 from trainmaster.backends.launchers.slurm import SlurmLauncher, job_of
+from trainmaster.backends.slurm.chain import (
+    after_submission,
+    changed_lines,
+    is_soon_known,
+    unsettled,
+)
 from trainmaster.backends.slurm.cluster import chosen_partition, node_facts, read_cluster
 from trainmaster.store.control.slurm import Asked, JobNote, SlurmRecords
 from trainmaster.store.host_record import HostRecord
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
 
 # As often as the login node itself asks Slurm.
 _ASK_EVERY_S = 20.0
+# While it is not known how a job has ended: accounting hears of it a little later.
+_ASK_AGAIN_S = 5.0
 
 
 class SlurmBackend(HostedBackend):
@@ -41,6 +49,7 @@ class SlurmBackend(HostedBackend):
         super().__init__(host, self._slurm, multiplexed=True, recorded=recorded)
         self._options = record
         self._records = records
+        self.ask_every_s = _ASK_EVERY_S
 
     async def cluster(self) -> ClusterAnswer:
         """The cluster's partitions."""
@@ -76,10 +85,17 @@ class SlurmBackend(HostedBackend):
 
     async def start(self, run_id: str) -> bool:
         answer = await self._slurm.submit_job(self._host, await self.folder(run_id))
+        now, before = time.time(), self._records.job(run_id)
         if answer.job is not None:
-            self._records.put(run_id, _note(job_of(answer.job), time.time()))
+            note = _note(job_of(answer.job), now)
         else:  # nothing is to be trained: the login node answers
-            self._records.put(run_id, JobNote(JobState.ABSENT.value, time.time()))
+            number = answer.cancelled or (None if before is None else before.number)
+            note = JobNote(JobState.ABSENT.value, now, number=number)
+        self._records.put(run_id, note)
+        lines = self._records.jobs(run_id)
+        changed = after_submission(lines, note, answer.cancelled, now)
+        if changed != lines:
+            self._records.put_jobs({run_id: changed})
         return answer.started
 
     async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
@@ -94,24 +110,40 @@ class SlurmBackend(HostedBackend):
         """
         by_folder = {await self.folder(run_id): run_id for run_id in run_ids}
         now, before = time.time(), self._records.asked(self.name)
+        lines = {run_id: self._records.jobs(run_id) for run_id in run_ids}
+        about = {
+            folder: numbers
+            for folder, run_id in by_folder.items()
+            if (numbers := unsettled(lines[run_id]))
+        }
         try:
-            found = await self._slurm.known(self._host, list(by_folder))
+            found = await self._slurm.known(self._host, list(by_folder), about)
         except HostError as error:
             known_t = None if before is None else before.known_t
             self._records.note_asked(self.name, Asked(now, known_t, error.code))
             raise
-        jobs = {by_folder[folder]: job for folder, job in found.items()}
-        self._records.put_all({run_id: _note(job, now) for run_id, job in jobs.items()})
-        for run_id in by_folder.values():
-            self._note_purged(run_id, jobs, now)
+        jobs = {by_folder[folder]: job for folder, job in found.jobs.items()}
+        notes = {run_id: _note(job, now) for run_id, job in jobs.items()}
+        self._records.put_all({**self._purged(run_ids, jobs, now), **notes})
+        ends = [(by_folder[folder], end) for folder, end in found.ends]
+        changed = changed_lines(lines, notes, ends, now)
+        self._records.put_jobs(changed)
+        known = [line for jobs in {**lines, **changed}.values() for line in jobs]
+        self.ask_every_s = _ASK_AGAIN_S if is_soon_known(known, now) else _ASK_EVERY_S
         self._records.note_asked(self.name, Asked(now, now))
         return jobs
 
-    def _note_purged(self, run_id: str, jobs: Mapping[str, Job], now: float) -> None:
-        """A job that Slurm no longer lists has ended; how, its journal says."""
-        known = None if run_id in jobs else self._records.job(run_id)
-        if known is not None and known.state != JobState.ABSENT.value:
-            self._records.put(run_id, JobNote(JobState.ABSENT.value, now, number=known.number))
+    def _purged(
+        self, run_ids: Sequence[str], jobs: Mapping[str, Job], now: float
+    ) -> dict[str, JobNote]:
+        """Of jobs that Slurm's controller no longer lists, which have ended; how, accounting says,
+        else the journal."""
+        known = {run_id: self._records.job(run_id) for run_id in run_ids if run_id not in jobs}
+        return {
+            run_id: JobNote(JobState.ABSENT.value, now, number=note.number)
+            for run_id, note in known.items()
+            if note is not None and note.state != JobState.ABSENT.value
+        }
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:
@@ -140,7 +172,7 @@ class _JobsFollower:
     async def copy_new(self, placements: Mapping[str, Followed]) -> News:
         news = await self._files.copy_new(placements)
         asked = self._records.asked(self._backend.name)
-        is_due = asked is None or not 0.0 <= time.time() - asked.t < _ASK_EVERY_S
+        is_due = asked is None or not 0.0 <= time.time() - asked.t < self._backend.ask_every_s
         if is_due and placements:
             try:
                 await self._backend.ask(list(placements))

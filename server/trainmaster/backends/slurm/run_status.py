@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
+from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.launchers import JobState
 from trainmaster.backends.sessions import SessionSummary
 from trainmaster.backends.slurm.reasons import pending
-from trainmaster.store.control.slurm import Asked, JobNote
+from trainmaster.store.control.slurm import Asked, JobLine, JobNote
 
 BETWEEN_JOBS = "between_jobs"
 _UNREACHABLE = "slurm_unreachable"
@@ -30,12 +33,13 @@ _OUTCOMES = {
 @dataclass(frozen=True, slots=True)
 class SlurmSessions:
     """`job`: None before the first was submitted. `asked`: when the cluster was. `heartbeat_t`: the
-    supervisor's last sign of life, `now` by the same clock."""
+    supervisor's last sign of life, `now` by the same clock. `chain`: all jobs, the oldest first."""
 
     job: JobNote | None
     asked: Asked | None
     heartbeat_t: float | None
     now: float
+    chain: Callable[[], Sequence[JobLine]] = tuple
 
     files_travel = False
     lacks_data = False
@@ -118,8 +122,27 @@ class SlurmSessions:
         if job is None or job.number is None:
             return None
         if job.state == JobState.ABSENT.value:
+            known = next((line for line in self.chain() if line.number == job.number), None)
+            if known is not None and known.word is not None:
+                return _summary(known)
             return SessionSummary(job.number, outcome=_OUTCOMES.get(job.reason or "", "over"))
         return SessionSummary(job.number, job.end_t if self.runs else None)
 
+    def ended_with(self, begin_t: float, next_t: float | None) -> SessionSummary | None:
+        """By when jobs ran: clocks of a cluster are in step, or its nodes would not be trusted."""
+        for line in reversed(self.chain()):
+            if line.word is None or line.begin_t is None or line.end_t is None:
+                continue
+            is_last = next_t is None or next_t > line.end_t
+            if line.begin_t <= begin_t <= line.end_t:
+                return _summary(line) if is_last else None
+        return None
+
     def refuse_stop(self, run_id: str) -> None:
         """A job that waits is cancelled, and one that runs saves first."""
+
+
+def _summary(line: JobLine) -> SessionSummary:
+    who = None if line.by is None else f"by {shown(line.by.encode(errors='replace'))}"
+    outcome = _OUTCOMES.get(line.word or "", "over")
+    return SessionSummary(line.number, outcome=outcome, detail=who)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import preparing, setting, size, usd, value
 from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
-from trainmaster.words.answers.status import RanksState, RunCost, StatusAnswer
+from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, StatusAnswer
 
 # A step that came longer ago than this is worth a word.
 _LONG_STEP_S = 60.0
@@ -124,7 +124,7 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
             row.why,
             figure(row.started_at_step),
             figure(row.last_step),
-            " ".join(part for part in (row.reason, row.untrusted_detail) if part),
+            " ".join(part for part in (row.reason, row.untrusted_detail, _job(row)) if part),
         )
         for row in answer.attempts
     ]
@@ -135,3 +135,11 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
             own = path in (row.changed_by_operator or ())
             who = "operator" if own else f"{row.by}: {row.why}"
             yield f"Attempt {row.number}: {path}: {change} (by {who})"
+
+
+def _job(row: AttemptRow) -> str:
+    """The job that an attempt ended with, where that is known."""
+    if row.session is None:
+        return ""
+    who = f" {row.session.untrusted_detail}" if row.session.untrusted_detail else ""
+    return f"(job {row.session.number}: {row.session.outcome}{who})"

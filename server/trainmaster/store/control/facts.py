@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+
+from trainmaster.store.database import transaction
 
 TABLE = """
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -21,6 +24,13 @@ class Facts:
 
     def put(self, name: str, value: str) -> None:
         self._connection.execute("REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def put_all(self, values: Mapping[str, str]) -> None:
+        """In one transaction."""
+        if not values:
+            return
+        with transaction(self._connection) as connection:
+            connection.executemany("REPLACE INTO facts VALUES (?, ?)", list(values.items()))
 
     def put_once(self, name: str, value: str) -> str:
         """The value of a name; `value` where it had none."""

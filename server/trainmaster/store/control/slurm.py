@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.control.facts import Facts
 
 _JOB = "slurm_job/"
+_SUBMITTED = "slurm_jobs/"
 _ASKED = "slurm_asked/"
+# Of a run's jobs, so many are remembered.
+_MOST_JOBS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,23 @@ class Asked:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A job of a run, and how it ended. `word`: Slurm's state at its end, None where nobody knows;
+    `by`: who ended it. `settled`: nothing more will be learnt; `gone_t`: since when it is known not
+    to be alive. Times are Unix seconds."""
+
+    number: int
+    word: str | None = None
+    by: str | None = None
+    begin_t: float | None = None
+    end_t: float | None = None
+    settled: bool = False
+    gone_t: float | None = None
+
+
 class SlurmRecords:
-    """Each method is one statement."""
+    """Each method is one statement, but for `put_all`."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -52,10 +70,26 @@ class SlurmRecords:
 
     def forget(self, run_id: str) -> None:
         self._facts.remove(f"{_JOB}{run_id}")
+        self._facts.remove(f"{_SUBMITTED}{run_id}")
 
     def put_all(self, notes: Mapping[str, JobNote]) -> None:
-        for run_id, note in notes.items():
-            self.put(run_id, note)
+        """In one transaction: hundreds of runs cost one write to the disk."""
+        rows = {f"{_JOB}{run_id}": json.dumps(asdict(note)) for run_id, note in notes.items()}
+        self._facts.put_all(rows)
+
+    def jobs(self, run_id: str) -> list[JobLine]:
+        """The run's jobs, the oldest first, as far as this machine has seen them."""
+        text = self._facts.get(f"{_SUBMITTED}{run_id}")
+        return [] if text is None else [JobLine(**row) for row in json.loads(text)]
+
+    def put_jobs(self, jobs: Mapping[str, Sequence[JobLine]]) -> None:
+        """By run; in one transaction."""
+        self._facts.put_all(
+            {
+                f"{_SUBMITTED}{run_id}": json.dumps([asdict(one) for one in lines[-_MOST_JOBS:]])
+                for run_id, lines in jobs.items()
+            }
+        )
 
     def note_asked(self, host: str, asked: Asked) -> None:
         self._facts.put(f"{_ASKED}{host}", json.dumps(asdict(asked)))

@@ -33,8 +33,20 @@ class CheckpointState(Answer):
     untrusted_mirror_problem: str | None = None
 
 
+class SessionRow(Answer):
+    """A session of a run at Kaggle, or a job at Slurm; times are UTC, ISO 8601."""
+
+    number: int
+    ends_at: str | None = Field(default=None, description="its deadline, once it runs")
+    outcome: str | None = Field(default=None, description="how it ended")
+    untrusted_detail: str | None = Field(
+        default=None, description="Kaggle's words; who cancelled a job, by Slurm's accounting"
+    )
+
+
 class AttemptRow(Answer):
-    """`changed`: dotted field to [old, new], against the attempt before."""
+    """`changed`: dotted field to [old, new], against the attempt before. `session`: the job at
+    Slurm that it ended with."""
 
     number: int
     why: str
@@ -50,6 +62,7 @@ class AttemptRow(Answer):
     last_step: int | None = None
     reason: str | None = None
     untrusted_detail: str | None = None
+    session: SessionRow | None = None
     set: dict[str, Any] | None = None
 
 
@@ -89,15 +102,6 @@ class RunCost(Answer):
     usd: float
     usd_per_h: float | None = None
     budget_usd: float | None = None
-
-
-class SessionRow(Answer):
-    """A Kaggle session of a run; times are UTC, ISO 8601."""
-
-    number: int
-    ends_at: str | None = Field(default=None, description="its deadline, once it runs")
-    outcome: str | None = Field(default=None, description="how it ended")
-    untrusted_detail: str | None = Field(default=None, description="Kaggle's words")
 
 
 class RanksState(Answer):

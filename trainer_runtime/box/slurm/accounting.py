@@ -1,0 +1,78 @@
+"""How jobs ended, by Slurm's accounting: also those that the controller has forgotten."""
+
+from __future__ import annotations
+
+import pwd
+import re
+from collections.abc import Iterable
+
+from trainer_runtime.box.slurm.programs import SlurmError, run_program
+from trainer_runtime.core.records import dataclass
+
+_FORMAT = "JobIDRaw,JobName,State,Start,End,ExitCode"
+_COLUMNS = 6
+_CANCELLED = re.compile(r"CANCELLED by (\d+)")
+_ALIVE = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Accounted:
+    """A job that has ended. `by`: the user who cancelled it. Times are Unix seconds; `begin_t`:
+    None where it never began."""
+
+    job_id: int
+    name: str
+    word: str
+    by: str | None
+    begin_t: float | None
+    end_t: float | None
+    exit_code: str
+
+
+def ended_jobs(numbers: Iterable[int]) -> dict[int, Accounted]:
+    """Those of one's jobs that have ended, as far as accounting has heard of it yet.
+
+    Raises:
+        SlurmError: there is no accounting (see `is_off`), or it gives no answer.
+    """
+    asked = sorted(set(numbers))
+    if not asked:
+        return {}
+    jobs = "--jobs=" + ",".join(map(str, asked))
+    shape = ("--noheader", "--parsable2", "--allocations", f"--format={_FORMAT}")
+    return read_accounted(run_program("sacct", *shape, jobs))
+
+
+def read_accounted(text: str) -> dict[int, Accounted]:
+    """By the output of `sacct`; of a number that was given out twice, the newer job."""
+    found = {}
+    for line in text.splitlines():
+        row = line.split("|")
+        if len(row) != _COLUMNS or not row[0].isdigit():
+            continue
+        number, name, state, begin, end, code = row
+        word = state.split(" ")[0]
+        if word not in _ALIVE:
+            who = _CANCELLED.fullmatch(state)
+            by = None if who is None else _user(int(who.group(1)))
+            found[int(number)] = Accounted(
+                int(number), name, word, by, _time(begin), _time(end), code
+            )
+    return found
+
+
+def is_off(error: SlurmError) -> bool:
+    """Whether the cluster keeps no accounts, rather than being silent for now."""
+    refusal = error.refusal
+    return refusal["code"] == "SLURM_MISSING" or "is disabled" in refusal["message"]
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"uid {number}"
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdigit() and int(text) > 0 else None

@@ -1,0 +1,49 @@
+"""`jobs.jsonl` in a run's folder: the jobs that were submitted for it, and what became of them.
+
+Lines of three kinds, each with `t` and `job_id`: of a submission, with `generation` and
+`verified_step`; `begun: false` of a job that ended as it waited, as far as known (`unseen`: nobody
+knows); `cancelled` of one that a command of ours ends, false where it came too late.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from trainer_runtime.box.files.layout import RunFolder
+
+_SUBMITTED = "jobs.jsonl"
+Line = dict[str, object]
+
+
+def submitted_lines(folder: Path) -> list[Line]:
+    """All lines, the oldest first."""
+    try:
+        lines = (folder / _SUBMITTED).read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with suppress(ValueError):  # torn by a kill
+            found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict)]
+
+
+def note_job(run: RunFolder, job_id: int, **what: object) -> None:
+    """Append a line."""
+    with (run.root / _SUBMITTED).open("a") as file:
+        file.write(json.dumps({"t": time.time(), "job_id": job_id, **what}) + "\n")
+
+
+def is_cancelled_here(folder: Path, job_id: int) -> bool:
+    """Whether a command of ours has ended this job."""
+    lines = [line for line in submitted_lines(folder) if line.get("job_id") == job_id]
+    said = [line["cancelled"] for line in lines if "cancelled" in line]
+    return bool(said) and said[-1] is True
+
+
+def session_number(folder: Path) -> int:
+    """Which job of the run this is, by those that were submitted."""
+    return max(1, len({line.get("job_id") for line in submitted_lines(folder)}))
