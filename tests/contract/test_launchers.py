@@ -130,6 +130,9 @@ def test_a_job_is_submitted_once_found_among_others_and_cancelled_with_all_it_ru
         assert await job.cancel() is True
         assert await job.state() == ABSENT
         wait_until(lambda: not job.left, "the end of all that it ran")
+        # Nobody was asked to end, or lived to see how it ended: nothing was saved.
+        assert b"attempt_signalled" not in (ended := job.run.journal.read_bytes())
+        assert b"attempt_ended" not in ended
         assert await job.submit() is True
         await job.until(RUNNING)
 

@@ -237,7 +237,7 @@ def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
     steps = {"steps": str(_STEPS_BETWEEN * ROUNDS + 35)}
     given = {**steps, "recovery": f"{{max_restarts: {4 * ROUNDS}}}"}
     run = here("launch", spec_file(tmp_path, env=env, **given), "--host", "cluster")["run_id"]
-    with here.start("wait", run, "--until", "end", "--timeout", "86400") as waiting:
+    with waiting_for(here, run) as waiting:
         for number, fault in enumerate(_faults_in_turn()):
             attempt = _standing_attempt(here, run)
             print(f"round {number}: {fault.__name__} of attempt {attempt}", flush=True)
@@ -253,6 +253,17 @@ def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
     there = whole("launch", spec_file(tmp_path, "whole", **given), "--host", "local")["run_id"]
     whole("wait", there, "--until", "completed", "--timeout", str(LONGEST_S))
     assert losses(here, run) == losses(whole, there)
+
+
+@contextmanager
+def waiting_for(here: CommandLine, run: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that waits for the run's end, and submits its jobs meanwhile."""
+    waiting = here.start("wait", run, "--until", "end", "--timeout", "86400")
+    try:
+        yield waiting
+    finally:
+        waiting.kill()
+        waiting.communicate()
 
 
 def _faults_in_turn() -> Iterator[Callable[[CommandLine, SlurmCluster, str], None]]:
@@ -352,6 +363,9 @@ def _cancel_as_somebody_else(here: CommandLine, cluster: SlurmCluster, run: str)
 
 def _kill_the_controller(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
     attempt, number = _newest_attempt(here, run), _running(cluster, run)
+    begun_t = _begun_t(here, run)[-1]
+    # It writes its state down every few seconds: a job that it forgets, it kills.
+    wait_until(lambda: cluster.saved_t > begun_t, "the controller's state on its disk")
     cluster.kill_controller()
     here("tick")
     cluster.start_controller()

@@ -33,7 +33,7 @@ def ended_jobs(numbers: Iterable[int]) -> dict[int, Accounted]:
     """Those of one's jobs that have ended, as far as accounting has heard of it yet.
 
     Raises:
-        SlurmError: there is no accounting (see `is_off`), or it gives no answer.
+        SlurmError: the cluster keeps no accounts (see `is_off`), or gives no answer.
     """
     asked = sorted(set(numbers))
     if not asked:

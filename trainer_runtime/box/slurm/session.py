@@ -20,10 +20,14 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm.job_nodes import UnfitNodesError, gather_nodes
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.submitted import session_number
+from trainer_runtime.box.supervise.job import cancel_own_job
 from trainer_runtime.box.supervise.start import supervise
 from trainer_runtime.core.files.durable import is_locked, write_atomic
 from trainer_runtime.core.lease.session import Session
 
+# To this process alone, it ends the job without a moment to save; any other end of a job that Slurm
+# brings about begins with a SIGTERM to all processes, the trainer included.
+CANCELS = signal.SIGUSR2
 # A supervisor on the login node, which answers a request, needs the run for moments.
 _UNLOCKED_WITHIN_S = 60.0
 _POLL_S = 0.1
@@ -44,6 +48,7 @@ def run_session(folder: Path) -> int:
             _write(run, session)
 
     signal.signal(signal.SIGTERM, end_early)
+    signal.signal(CANCELS, lambda *_: cancel_own_job(run))
     deadline = time.monotonic() + _UNLOCKED_WITHIN_S
     while is_locked(run.supervisor_lock) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

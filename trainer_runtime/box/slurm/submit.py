@@ -17,6 +17,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm.give_up import verified_step, why_given_up
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.queue import jobs_by_name, kept_job
+from trainer_runtime.box.slurm.session import CANCELS
 from trainer_runtime.box.slurm.submitted import note_job
 from trainer_runtime.box.supervise.detach import start_detached
 from trainer_runtime.core.answers.slurm import (
@@ -33,6 +34,7 @@ from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
 SCRIPT = "job.sh"
 _LOCK_WAIT_S = 20.0
 _ENDS_WITHIN_S = 15.0
+_CANCELS_WITHIN_S = 5.0
 _POLL_S = 0.1
 
 
@@ -74,20 +76,24 @@ def cancel(run: RunFolder, signal: str | None = None) -> bool:
         return True
     job_id = job.job_id
     note_job(run, job_id, cancelled=True)
-    deadline = time.monotonic() + _ENDS_WITHIN_S
-    while job is not None and job.job_id == job_id and time.monotonic() < deadline:
+    began = time.monotonic()
+    while job is not None and job.job_id == job_id and time.monotonic() < began + _ENDS_WITHIN_S:
+        is_hung = time.monotonic() > began + _CANCELS_WITHIN_S
         with suppress(SlurmError):  # it may have ended, or begun, since it was listed
-            run_program("scancel", *_killing(job), str(job_id))
+            run_program("scancel", *_killing(job, is_hung=is_hung), str(job_id))
         time.sleep(_POLL_S)
         job = _alive(run)
     return True
 
 
-def _killing(job: JobAnswer) -> tuple[str, ...]:
+def _killing(job: JobAnswer, *, is_hung: bool) -> tuple[str, ...]:
     """How a job is ended that saves nothing. One that waited when it was listed and has begun since
     is left alone: it would be asked to end by SIGTERM, and save."""
-    waits = job.word == "PENDING"
-    return ("--state=PENDING",) if waits else ("--signal=KILL", "--full")
+    if job.word == "PENDING":
+        return ("--state=PENDING",)
+    if is_hung:
+        return ("--signal=KILL", "--full")
+    return (f"--signal={CANCELS.name.removeprefix('SIG')}", "--batch")
 
 
 def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainer_runtime.box.containers.container import Image, remove_containers
@@ -30,13 +31,22 @@ def signal_job(run: RunFolder, number: signal.Signals) -> bool:
 
 
 def cancel_job(run: RunFolder) -> bool:
-    """Kill the run's supervisor and all that runs for its newest attempt; False where nothing does.
+    """Kill the run's supervisor and all that runs for its newest attempt; False where none does."""
+    return _kill(run, lambda: _processes(run))
 
-    Repeated until nothing is left: what is killed may just have started another process.
-    """
+
+def cancel_own_job(run: RunFolder) -> None:
+    """The same from within: kill all that runs for the run, and this process, its supervisor."""
+    own = os.getpid()
+    _kill(run, lambda: [*descendants(own), *_of_newest_attempt(run)])
+    os.kill(own, signal.SIGKILL)
+
+
+def _kill(run: RunFolder, processes: Callable[[], list[ProcessIdentity]]) -> bool:
+    """Repeated until nothing is left: what is killed may just have started another process."""
     found = False
     deadline = time.monotonic() + _ENDS_WITHIN_S
-    while (doomed := _processes(run)) and time.monotonic() < deadline:
+    while (doomed := processes()) and time.monotonic() < deadline:
         found = True
         for process in doomed:
             send(process, signal.SIGKILL)
@@ -66,9 +76,16 @@ def find_supervisor(run: RunFolder) -> ProcessIdentity | None:
 def _processes(run: RunFolder) -> list[ProcessIdentity]:
     supervisor = find_supervisor(run)
     found = [] if supervisor is None else [supervisor, *descendants(supervisor.pid)]
-    for number in _attempts(run)[-1:]:  # an earlier supervisor's is not among the descendants
-        found += carriers(marker(run.run_id, number))
-    return found
+    return [*found, *_of_newest_attempt(run)]
+
+
+def _of_newest_attempt(run: RunFolder) -> list[ProcessIdentity]:
+    """Also what an earlier supervisor has started."""
+    return [
+        process
+        for number in _attempts(run)[-1:]
+        for process in carriers(marker(run.run_id, number))
+    ]
 
 
 def _supervised_by(pid: int) -> Path | None:
