@@ -110,7 +110,7 @@ def watch(bench: Benchmark, home: Path, login: SimulatedLogin, watched_s: float)
     """Count what a command that waits asks for in a time."""
     command = [*_TRAINMASTER, "wait", "open-3", "--until", "end", "--timeout", str(int(watched_s))]
     before = (login.connections, login.requests, login.questions)
-    subprocess.run([*command, "--json"], env=of(home), check=True, capture_output=True)
+    subprocess.run([*command, "--json"], env=of(home), check=False, capture_output=True)  # 4
     minutes = watched_s / 60.0
     after = (login.connections, login.requests, login.questions)
     connections, requests, questions = (
