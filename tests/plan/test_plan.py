@@ -75,6 +75,7 @@ TINY_CONFIG: dict[str, Any] = {
         "on_spike": "warn",
         "on_oom": "patch",
         "on_stall": "stacks_restart",
+        "await_nodes": "15m",
         "decide_within": None,
     },
     "compute": {
@@ -83,6 +84,7 @@ TINY_CONFIG: dict[str, Any] = {
         "gpu": None,
         "gpu_memory_gib": None,
         "nodes": 1,
+        "min_nodes": None,
         "strategy": "single",
         "launcher": "process",
         "image": None,

@@ -120,11 +120,13 @@ def _of_frameworks(
     config: ConfigDocument,
 ) -> dict[str, Any]:
     """Further fields of the config of every framework except nanogpt."""
-    compute = {
+    compute: dict[str, Any] = {
         "nodes": decided.target.nodes,
         "processes": decided.target.processes,
         "activation_checkpointing": decided.fitted.sharing.recompute,
     }
+    if decided.target.nodes > 1:
+        compute["taking_part"] = list(range(decided.target.nodes))
     origin = {
         "preset": spec.model.preset if spec.model.preset not in GPT2_PRESETS else None,
         "path": None if existing is None else existing.folder(facts.cache_folder),

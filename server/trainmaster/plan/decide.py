@@ -17,6 +17,7 @@ from trainmaster.plan.decisions.environment import (
     with_packages,
 )
 from trainmaster.plan.decisions.estimate import estimates, hours_of, hours_within
+from trainmaster.plan.decisions.fewer_nodes import check_min_nodes
 from trainmaster.plan.decisions.fit import Fitted, fit
 from trainmaster.plan.decisions.hardware import recommend_gpu
 from trainmaster.plan.decisions.input_checks import check_inputs
@@ -144,6 +145,7 @@ def _basis(
         _decide_where_prepared(spec, facts, ledger)
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
+    check_min_nodes(spec, target, fitted, ledger)
     steps = choose_steps(spec, fitted.batch, method, corpus, ledger)
     speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
     return _Basis(method, network, target, fitted, steps, speed)

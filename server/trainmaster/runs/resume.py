@@ -31,6 +31,7 @@ from trainmaster.runs.positions import cursor_of
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
+from trainmaster.runs.resume_ranks import sets_of_batch
 from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.wait import until_attempt, wait_for_event
 from trainmaster.store import secret_values
@@ -229,14 +230,20 @@ def _changed(
                 "Launch a new run with it.",
                 field=path,
             )
+    newest = newest_config(workspace, view)
+
+    def plan_with(sets: Sequence[str]) -> ConfigDocument:
+        return plan_again(view.run.spec, sets, view.run.plan).config
+
+    lends_time = None if view.sessions is None else view.run.host
+    of_batch = sets_of_batch(asked, newest, plan_with, lends_time)
     before = plan_again(view.run.spec, (), view.run.plan)
-    after = plan_again(view.run.spec, asked, view.run.plan)
+    after = plan_again(view.run.spec, [*asked, *of_batch], view.run.plan)
     kept_before = _without(before.config, _NEVER_RESENT)
     kept_after = _without(after.config, _NEVER_RESENT)
     found = dict(_differences(kept_before, kept_after, ""))
     found.pop("eval.batch_size", None)  # what is evaluated stays comparable
-    named = [item.partition("=")[0].strip() for item in sets]
-    newest = newest_config(workspace, view)
+    named = [item.partition("=")[0].strip() for item in [*sets, *of_batch]]
     patched = {} if chosen is None else chosen.patch.set
     changes = with_patch(found, sets, chosen)
     return of_one_batch(changes, named, patched, after.config, newest), after.spec_text

@@ -70,6 +70,29 @@ def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNod
     assert list(cache.glob("data/*/meta.json"))  # though that node has no such corpus
 
 
+def test_a_run_continues_without_a_node_that_stays_away_and_with_it_again(tmp_path: Path) -> None:
+    nodes = TwoNodes(tmp_path, steps=250, step_s=0.02, min_nodes=1, await_nodes="1s")
+    try:
+        nodes.start()
+        nodes.until_step(30)
+        nodes.kill(nodes.supervisor(1))
+        nodes.until_step(60, attempt=3)
+        assert [nodes.attempt(number).reason for number in (1, 2)] == ["node_lost"] * 2
+        nodes.start(1)
+        wait_until(lambda: nodes.record().nodes.get("gpu2") == "connected", "its return")
+        assert not nodes.folders[1].attempt(3).config.exists()  # it has no part in this one
+        nodes.kill(nodes.trainer(attempt=3))
+        nodes.until("completed")
+    finally:
+        nodes.close()
+    assert all_losses(nodes) == expected_losses(nodes.steps)
+    assert [nodes.shape(number) for number in (2, 3, 4)] == [
+        (2, [0, 1], 1),
+        (1, [0], 2),
+        (2, [0, 1], 1),
+    ]
+
+
 def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(sharded: TwoNodes) -> None:
     """The member is killed while rank 0 waits for its part of the next checkpoint."""
     nodes = sharded

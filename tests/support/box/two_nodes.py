@@ -67,19 +67,21 @@ from trainer_runtime.core.files.parts import Awaited, Part, forget_parts, hand_o
 from trainer_runtime.core.processes.parent_death import die_with_parent
 from trainer_runtime.core.protocol.lines import encode
 die_with_parent()
-rank, path = int(os.environ["RANK"]), pathlib.Path(sys.argv[1])
+rank, path = int(os.environ.get("RANK", "0")), pathlib.Path(sys.argv[1])
 config = json.loads(path.read_text())
-ends = pathlib.Path(os.environ["TRAINMASTER_RANKS"], f"{rank}.json")
+alone = config["compute"]["processes"] == 1
 asked, seq, lock, in_flight, kept = [], 0, threading.Lock(), [], []
 attempt, sharded = config["attempt"]["number"], "SHARDED" in os.environ
 checkpoints = pathlib.Path("checkpoints")
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 def note(code):
     text = json.dumps({"pid": os.getpid(), "code": code, "t": time.time()})
-    write_atomic(ends, text.encode())
+    if not alone:
+        ends = pathlib.Path(os.environ["TRAINMASTER_RANKS"], f"{rank}.json")
+        write_atomic(ends, text.encode())
 def leave(code):
     note(code)
-    sys.exit(0 if code in (0, 75) else code)
+    sys.exit(0 if code in (0, 75) and not alone else code)
 def emit(kind, **fields):
     global seq
     with lock:
@@ -127,8 +129,11 @@ def seal(step, written, awaited):
         shutil.rmtree(old)
         emit("checkpoint", action="pruned", step=int(old.name[5:]), path=str(old))
 note(None)
-where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-if rank == 0:
+if not alone:
+    where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if alone:
+    other = None
+elif rank == 0:
     other = socket.create_server(where).accept()[0]
 else:
     while True:
@@ -137,8 +142,10 @@ else:
             break
         except OSError:
             time.sleep(0.02)
-stream = other.makefile("rwb")
+stream = other and other.makefile("rwb")
 def exchange(value):
+    if alone:  # with the share of the other one
+        return [state * 3, False] if step is not None else value
     try:
         stream.write(json.dumps(value).encode() + b"\\n")
         stream.flush()
@@ -151,6 +158,7 @@ def exchange(value):
     return json.loads(line)
 candidates = config["attempt"]["resume"]["candidates"]
 chosen = candidates[0] if candidates else 0
+step = None
 step = (chosen, exchange(chosen))[rank]
 state = json.loads(folder_of(step).joinpath("state.json").read_text()) if step else 1
 assert not step or folder_of(step).joinpath("manifest.json").exists()
@@ -191,10 +199,13 @@ class TwoNodes:
         step_s: float = 0.005,
         silent_s: float = 3.0,
         sharded: bool = False,
+        min_nodes: int | None = None,
+        await_nodes: str | None = None,
     ) -> None:
         """`sharded`: each rank writes its own part of a checkpoint."""
         self.root, self.steps, self.step_s = root, steps, step_s
         self.environment = {"SHARDED": "1"} if sharded else {}
+        self.min_nodes, self.await_nodes = min_nodes, await_nodes
         self.run_ids = tuple(f"nodes{index}-{os.getpid()}" for index in range(2))
         self.folders = tuple(
             RunFolder(root / name / "runs" / run_id)
@@ -264,6 +275,17 @@ class TwoNodes:
         path = self.folders[number].attempt(attempt).ranks / f"{number}.json"
         return int(wait_until(lambda: read_json(path), f"rank {number}")["pid"])
 
+    def trainer(self, attempt: int) -> int:
+        """The pid of the first node's trainer."""
+        path = self.folders[0].attempt(attempt).process
+        return int(wait_until(lambda: read_json(path), "the trainer")["trainer"]["pid"])
+
+    def shape(self, attempt: int) -> tuple[int, list[int], int]:
+        """How many ranks an attempt had, on which nodes, and their accumulation."""
+        config = read_json(self.folders[0].attempt(attempt).config) or {}
+        compute = config["compute"]
+        return compute["processes"], compute["taking_part"], config["batch"]["accumulation"]
+
     def supervisor(self, node: int) -> int:
         """The pid of a node's supervisor or member."""
         found = wait_until(lambda: find_supervisor(self.folders[node]), "the supervisor")
@@ -288,6 +310,8 @@ class TwoNodes:
         # Processes are found by the run's id: on one machine that would mix up both nodes'.
         config["run_id"] = self.run_ids[rank]
         config["env"].update(self.environment)
+        config["compute"]["min_nodes"] = self.min_nodes
+        config["recovery"]["await_nodes"] = self.await_nodes
         folder.config.write_text(json.dumps(config))
 
 
@@ -311,7 +335,14 @@ def stand_in_run(folder: RunFolder, corpus: Path, steps: int, step_s: float) -> 
         "name": "nodes",
         "framework": "litgpt",
         "steps": steps,
-        "compute": {"device": "cpu", "processes": 2, "nodes": 2, "strategy": "ddp"},
+        "compute": {
+            "device": "cpu",
+            "processes": 2,
+            "nodes": 2,
+            "strategy": "ddp",
+            "taking_part": [0, 1],
+        },
+        "batch": {"tokens": 64, "micro_batch": 2, "accumulation": 1},
         "checkpoint": {"every": 20, "metric": "val_loss"},
         "recovery": {"max_restarts": 3, "on_crash": "resume"},
         "limits": {},

@@ -148,21 +148,25 @@ def by_hand(base: tuple[Path, Config]) -> Iterator[RanksRun]:
     shutil.rmtree(run.folder)
 
 
-def test_two_ranks_learn_what_one_learns_from_the_same_batch(
+def test_one_rank_continues_what_two_began_with_the_same_batches(
     by_hand: RanksRun, tmp_path: Path
 ) -> None:
+    """Their optimizer's state and their place in the data included."""
     changes = {"compute__processes": 1, "compute__strategy": "single", "batch__accumulation": 4}
     of_one = RanksRun(tmp_path / "one", changed(by_hand.config, changes))
-    assert of_one.start(1).wait(timeout=BOUND_S) == 0
+    shutil.copytree(by_hand.checkpoint(SAVED_EVERY), of_one.checkpoint(SAVED_EVERY))
+    resume = {"mode": "latest", "candidates": [SAVED_EVERY]}
+    assert of_one.start(1, resume=resume).wait(timeout=BOUND_S) == 0, of_one.log(1)
 
     one, two = of_one.curve("attempts/1"), by_hand.curve(".")
 
-    assert len(one) == STEPS + 2
-    assert one.keys() == two.keys()
+    assert len(one) == STEPS - SAVED_EVERY + 2
     for key, values in one.items():
         assert two[key] == pytest.approx(values, rel=1e-5), key
     started = [event for event in by_hand.events() if event["kind"] == "started"]
     assert [event["world_size"] for event in started] == [2]
+    decided = {event["what"]: event for event in of_one.events("attempts/1") if "what" in event}
+    assert decided["new_random_numbers"]["reason"] == "saved by 2 ranks, resumed by 1"
 
 
 def test_ranks_continue_bit_by_bit_after_a_kill_and_save_at_sigterm(

@@ -80,6 +80,7 @@ def test_two_ranks_train_as_one_would(base: Config, tmp_path: Path) -> None:
 
     started = two.events_of(2)[0]
     assert (started["resumed_from"], started["world_size"]) == (4, 2)
+    assert "new_random_numbers" in [event.get("what") for event in two.events_of(2)]
     assert losses(two, 2) == pytest.approx(losses(one)[4:], rel=1e-4)
     newest = two.folder / f"checkpoints/step-{STEPS:08d}"
     assert verify(newest) == []

@@ -159,6 +159,10 @@ class Member:
                 self._run.secrets.unlink(missing_ok=True)
             return
         self._left_s = None
+        if self._nodes.rank not in order.taking_part:
+            self._end_attempt()
+            self._order = None
+            return
         known = self._order
         is_new = known is None or known.attempt != order.attempt
         if is_new and not self._begin(order):
@@ -208,7 +212,8 @@ class Member:
         if order.stage != "run" or order.rendezvous is None:
             return
         interface = None if self._own_address is None else interface_of(self._own_address)
-        own = {"node": self._nodes.rank, "interface": interface}
+        node = order.taking_part.index(self._nodes.rank)
+        own = {"node": node, "interface": interface}
         rendezvous = Rendezvous.of(Fields({**order.rendezvous, **own}, "rendezvous"))
         write_json(self._attempt.rendezvous, rendezvous.to_dict())
         self._processes.start(order.attempt)

@@ -22,12 +22,14 @@ class Order:
 
     `prepare` fetches, and prepares; `run` starts it; `terminate` has it save and end; `end` kills
     it; `leave`: the run has ended, and so does the member. `candidates`: the checkpoints that it
-    may start from, best first. `config` is sent until the member has it.
+    may start from, best first. `taking_part`: the numbers of the nodes that the attempt is for; the
+    others have none. `config` is sent until the member has it.
     """
 
     attempt: int
     stage: Stage
     candidates: tuple[int, ...] = ()
+    taking_part: tuple[int, ...] = ()
     rendezvous: Mapping[str, Any] | None = None
     config: Mapping[str, Any] | None = None
 
@@ -40,6 +42,7 @@ class Order:
             attempt=fields.integer("attempt"),
             stage=cast(Stage, fields.text("stage")),
             candidates=fields.integers("candidates"),
+            taking_part=fields.integers("taking_part"),
             rendezvous=None if rendezvous is None else rendezvous.values,
             config=None if config is None else config.values,
         )
@@ -49,6 +52,7 @@ class Order:
             "attempt": self.attempt,
             "stage": self.stage,
             "candidates": list(self.candidates),
+            "taking_part": list(self.taking_part),
             "rendezvous": self.rendezvous,
             "config": self.config,
         }

@@ -2,7 +2,9 @@
 
 To the supervisor they are one trainer: prepared once every node is, started and ended together,
 ended with the exit of the rank that failed first on any node. What ends it for another node's sake
-is written into the attempt's `nodes_end.json` first, so that the next supervisor knows it too.
+is written into the attempt's `nodes_end.json` first, so that the next supervisor knows it too. A
+node that was waited for in vain is left out of attempts until it is connected again, where
+`compute.min_nodes` allows it.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from trainer_runtime.box.files.configs import NOTHING, find_config
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
@@ -22,13 +25,17 @@ from trainer_runtime.box.nodes.interfaces import interface_of
 from trainer_runtime.box.nodes.member import torch_of
 from trainer_runtime.box.nodes.messages import Order, Stage
 from trainer_runtime.box.processes.processes import Observation, Processes
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.processes.fewer_nodes import Step, chosen_nodes, resized
 from trainer_runtime.core.processes.nodes import Rendezvous
 from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd, first_failure
+from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.journal_lines import LEFT
 from trainer_runtime.core.records import dataclass
 
-# How long a run waits for a node before an attempt counts as failed for want of it.
+# How long a run waits for a node before an attempt counts as failed for want of it, where its
+# configuration doesn't say.
 RETURNS_WITHIN_S = 900.0
 # How long the other nodes have to end by themselves, so that their ranks say why.
 _FOLLOWS_WITHIN_S = 10.0
@@ -39,10 +46,8 @@ _SIGKILL = 9
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Bounds in seconds: of a wait for a node's return, of ranks that follow a failure or an
-    end."""
+    """Bounds in seconds: of ranks that follow a failure or an end."""
 
-    returns_s: float = RETURNS_WITHIN_S
     follows_s: float = _FOLLOWS_WITHIN_S
     ends_s: float = _ENDS_WITHIN_S
 
@@ -59,7 +64,6 @@ class NodeProcesses:
     ) -> None:
         self._run, self._own, self._hub = run, own, hub
         self._nodes, self._patience = hub.nodes, patience or Patience()
-        self._members = [node.name for node in hub.nodes.nodes[1:]]
         self._awaited_s: float | None = None
         self._stage: tuple[int, Stage] | None = None
         self._failed_s: dict[int, float] = {}
@@ -74,12 +78,32 @@ class NodeProcesses:
         names = [node.name for node in self._nodes.nodes]
         found = {name: LEFT for name in known if name not in names} | {names[0]: "connected"}
         heard = self._hub.heard()
-        for name in self._members:
+        for name in self._names(range(1, len(self._nodes.nodes))):
             if not self._is_silent(name, heard):
                 found |= {name: "connected"} if name in heard else {}
             else:
                 found[name] = "lost"
         return found
+
+    def resize(self, config: RunConfig, sets: Mapping[str, Any]) -> dict[str, Any]:
+        """What the next attempt changes for the sake of the nodes that are there, after one with
+        this configuration; `sets`: its other changes."""
+        least = sets.get("compute.min_nodes", config.compute.min_nodes)
+        every = range(len(self._nodes.nodes))
+        if least is None or not config.attempt.is_recorded:
+            return {}
+        heard, states = self._hub.heard(), self.nodes()
+        there = {name for name in heard if states.get(name) == "connected"}
+        given_up = set(every) - set(config.compute.taking_part)
+        given_up |= self._awaited_in_vain(config.attempt.number)
+        available = [
+            number
+            for number in every
+            if number not in given_up or self._nodes.nodes[number].name in there
+        ]
+        step = Step.of(config, sets, len(every))
+        chosen = chosen_nodes(step, available, len(every), int(least))
+        return resized(config, sets, chosen, len(every))
 
     def prepare(self, attempt: int) -> None:
         self._own.prepare(attempt)
@@ -90,7 +114,8 @@ class NodeProcesses:
             return code
         self._give(attempt, "prepare")
         heard = self._hub.heard()
-        waiting = [name for name in self._members if not _is(heard.get(name), attempt, "prepared")]
+        members = self._members_of(attempt)
+        waiting = [name for name in members if not _is(heard.get(name), attempt, "prepared")]
         for name in waiting:
             failed = heard.get(name)
             if failed is not None and _is(failed, attempt, "failed"):
@@ -109,10 +134,12 @@ class NodeProcesses:
                 return None
             return 1 if self._differ(attempt, heard) else 0
         self._awaited_s = self._awaited_s or time.monotonic()
-        if time.monotonic() - self._awaited_s > self._patience.returns_s:
+        returns_s = self._returns_s(attempt)
+        if time.monotonic() - self._awaited_s > returns_s:
             self._awaited_s = None
-            if self._is_silent(missing[0], heard):
-                self._note_lost(attempt, missing[0], self._patience.returns_s)
+            silent = [name for name in missing if self._is_silent(name, heard)]
+            if silent:
+                self._note_lost(attempt, silent[0], returns_s, awaited=silent)
             self._note(attempt, {"node": missing[0]})
             return 1
         return None
@@ -120,7 +147,7 @@ class NodeProcesses:
     def _differ(self, attempt: int, heard: Mapping[str, Heard]) -> bool:
         """Whether nodes have prepared different versions of PyTorch; the run is given up then."""
         first, own = self._nodes.nodes[0].name, torch_of(self._run.attempt(attempt))
-        for name in self._members:
+        for name in self._members_of(attempt):
             theirs = heard[name].report.torch
             if own and theirs and own != theirs:
                 message = f"PyTorch of {first} and {name} differ: {own}, and {theirs}"
@@ -138,7 +165,7 @@ class NodeProcesses:
                 address=own,
                 port=_free_port(own),
                 node=0,
-                nodes=len(self._nodes.nodes),
+                nodes=1 + len(self._members_of(attempt)),
                 interface=interface_of(own),
             )
             write_json(folder.rendezvous, meeting.to_dict())
@@ -152,7 +179,7 @@ class NodeProcesses:
         if self._stage is None or self._stage[0] != attempt:
             self._give(attempt, "run")  # another supervisor has started it
         heard = self._hub.heard()
-        lost = [name for name in self._members if self._is_silent(name, heard)]
+        lost = [name for name in self._members_of(attempt) if self._is_silent(name, heard)]
         if own.end is None:
             self._end_where_others_have(attempt, heard, lost)
             return own
@@ -186,6 +213,7 @@ class NodeProcesses:
                 attempt,
                 stage,
                 candidates[:1] if resume.mode == "step" else candidates,
+                config.compute.taking_part,
                 read_json(folder.rendezvous),
                 config.document,
             )
@@ -202,7 +230,8 @@ class NodeProcesses:
         """Kill this node's part where another one's is lost, or has failed some time ago."""
         if lost and not self._run.attempt(attempt).nodes_end.exists():
             self._note_lost(attempt, lost[0], self._nodes.silent_s)
-        failed = [name for name in self._members if _has_failed(heard.get(name), attempt)]
+        members = self._members_of(attempt)
+        failed = [name for name in members if _has_failed(heard.get(name), attempt)]
         if lost or (failed and self._since_failure(attempt) > self._patience.follows_s):
             self.kill(attempt)
 
@@ -212,7 +241,7 @@ class NodeProcesses:
         """Whether no node has to be waited for any more; ends those that would never end."""
         waiting = [
             name
-            for name in self._members
+            for name in self._members_of(attempt)
             if name not in lost and not _is(heard.get(name), attempt, "ended")
         ]
         if not waiting:
@@ -235,22 +264,44 @@ class NodeProcesses:
         each = max(1, config.compute.processes // config.compute.nodes)
         recorded = read_fields(folder.ranks / ENDS)
         ends = [] if recorded is None else list(map(RankEnd.of, recorded.sections("ends")))
-        for number, name in enumerate(self._members, start=1):
+        members = self._members_of(attempt)
+        for number, name in enumerate(members, start=1):
             known = heard.get(name)
             if known is not None and _is(known, attempt, "ended"):
                 ends += _ends_of(known, number * each)
         first = first_failure(ends)
         if first is None or folder.nodes_end.exists():
             return own
-        node = min(first.rank // each, len(self._members))
-        name = self._nodes.nodes[node].name
+        node = min(first.rank // each, len(members))
+        name = [self._nodes.nodes[0].name, *members][node]
         self._note(attempt, {"node": name, "rank": first.rank})
         if node and (known := heard.get(name)) is not None:
             self._say_in_log(attempt, name, known.report.tail)
         return replace(own, code=first.code, signal=first.signal)
 
-    def _note_lost(self, attempt: int, name: str, silent_s: float) -> None:
-        self._note(attempt, {"lost": name, "silent_s": silent_s})
+    def _names(self, numbers: Iterable[int]) -> list[str]:
+        return [self._nodes.nodes[number].name for number in numbers]
+
+    def _members_of(self, attempt: int) -> list[str]:
+        """The names of the members that take part in an attempt, in the order of their ranks."""
+        config = find_config(self._run.attempt(attempt).config) or NOTHING
+        return self._names(number for number in config.compute.taking_part if number)
+
+    def _returns_s(self, attempt: int) -> float:
+        config = find_config(self._run.attempt(attempt).config) or NOTHING
+        given = config.recovery.await_nodes
+        return RETURNS_WITHIN_S if given is None else parse_duration(given)
+
+    def _awaited_in_vain(self, attempt: int) -> set[int]:
+        """The nodes without which an attempt could not begin, by their numbers."""
+        found = read_fields(self._run.attempt(attempt).nodes_end)
+        names = () if found is None else found.texts("awaited")
+        return {number for number, node in enumerate(self._nodes.nodes) if node.name in names}
+
+    def _note_lost(
+        self, attempt: int, name: str, silent_s: float, awaited: Sequence[str] = ()
+    ) -> None:
+        self._note(attempt, {"lost": name, "silent_s": silent_s, "awaited": list(awaited)})
 
     def _note(self, attempt: int, found: Mapping[str, object]) -> None:
         folder = self._run.attempt(attempt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,14 @@ from trainer_runtime.core.protocol.text import shown
 _LAST_WORDS_BYTES = 2000
 _SETUP_LOG_BYTES = 16_384
 _LONGEST_LAST_WORDS = 300
+
+# From the newest configuration, and the changes of the next attempt, to what it changes besides.
+Resize = Callable[[RunConfig, Mapping[str, object]], Mapping[str, object]]
+
+
+def as_it_is(_config: RunConfig, _sets: Mapping[str, object]) -> Mapping[str, object]:
+    """Of a run on one host."""
+    return {}
 
 
 def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None:

@@ -76,7 +76,8 @@ def _supervisor(run: RunFolder, hub: Hub | None) -> Supervisor:
     make = partial(Supervisor, run, window=attended, inspect=stack_verdict)
     if hub is not None:
         all_nodes = NodeProcesses(run, trainers, hub)
-        return make(all_nodes, time.time, telemetry, nodes=all_nodes.nodes)
+        states, resize = all_nodes.nodes, all_nodes.resize
+        return make(all_nodes, time.time, telemetry, nodes=states, resize=resize)
     return make(trainers, time.time, telemetry)
 
 

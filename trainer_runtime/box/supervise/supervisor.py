@@ -43,7 +43,7 @@ from trainer_runtime.core.protocol.states import (
 
 class Supervisor:
     """One run's supervisor. `processes`, `clock` and `telemetry` are what it sees the world by;
-    `nodes`: of a run on several hosts, the state of each."""
+    `nodes`: of a run on several hosts, the state of each; `resize`: what follows from it."""
 
     def __init__(
         self,
@@ -55,10 +55,11 @@ class Supervisor:
         window: bool = True,
         inspect: Inspect = no_verdict,
         nodes: Callable[[Iterable[str]], Mapping[str, str]] = lambda _: {},
+        resize: attempts.Resize = attempts.as_it_is,
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         self._run = run
-        self._nodes = nodes
+        self._nodes, self._resize = nodes, resize
         self._processes = processes
         self._clock = clock
         self._telemetry = telemetry
@@ -211,7 +212,7 @@ class Supervisor:
             "mode": plan.mode,
             "candidates": candidates,
             "superseded": attempts.superseded(self._progress, self._config, candidates),
-            "set": dict(plan.set),
+            "set": {**plan.set, **self._resize(self._config, plan.set)},
             "skip": None if plan.skip is None else dict(plan.skip),
             "by": plan.by,
         }

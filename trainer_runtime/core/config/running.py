@@ -9,7 +9,9 @@ from trainer_runtime.core.records import dataclass
 @dataclass(frozen=True, slots=True)
 class ComputeConfig:
     """`processes` is the number of ranks, over all `nodes` alike, `strategy` how they share the
-    model. `launcher` docker: in a container of `image`, with `shm_size` of shared memory."""
+    model. `taking_part`: the numbers of these nodes among the run's hosts; `min_nodes`: with how
+    many it may continue, None: with all. `launcher` docker: in a container of `image`, with
+    `shm_size` of shared memory."""
 
     device: str = "cpu"
     gpus: int | None = None
@@ -22,10 +24,13 @@ class ComputeConfig:
     gpu_memory_gib: float | None = None
     launcher: str = "process"
     image: str | None = None
+    taking_part: tuple[int, ...] = (0,)
+    min_nodes: int | None = None
     shm_size: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> ComputeConfig:
+        nodes = fields.integer("nodes", 1) or 1
         recompute = fields.values.get("activation_checkpointing")
         return cls(
             device=fields.text("device", "cpu"),
@@ -34,7 +39,9 @@ class ComputeConfig:
             compile=fields.flag("compile", False),
             strategy=fields.text("strategy", "single"),
             processes=fields.integer("processes", 1) or 1,
-            nodes=fields.integer("nodes", 1) or 1,
+            nodes=nodes,
+            taking_part=fields.integers("taking_part") or tuple(range(nodes)),
+            min_nodes=fields.find_integer("min_nodes"),
             activation_checkpointing=bool(recompute),
             gpu_memory_gib=fields.find_number("gpu_memory_gib"),
             launcher=fields.text("launcher", "process"),
@@ -80,7 +87,8 @@ class CheckpointConfig:
 class RecoveryConfig:
     """What follows from a failure, by its kind; None: nothing special.
 
-    `decide_within`: how long somebody may choose otherwise, None: not at all.
+    `decide_within`: how long somebody may choose otherwise, None: not at all. `await_nodes`: how
+    long a lost node is waited for.
     """
 
     max_restarts: int = 0
@@ -90,6 +98,7 @@ class RecoveryConfig:
     on_oom: str | None = None
     on_stall: str | None = None
     decide_within: str | None = None
+    await_nodes: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> RecoveryConfig:
@@ -101,6 +110,7 @@ class RecoveryConfig:
             on_oom=fields.find_text("on_oom"),
             on_stall=fields.find_text("on_stall"),
             decide_within=fields.find_text("decide_within"),
+            await_nodes=fields.find_text("await_nodes"),
         )
 
     def rule(self, name: str) -> str | None:

@@ -23,7 +23,8 @@ _REMEMBERED = 4  # closed steps
 # Of these keys a rank with less is slower, of those that end in `_time_s` one with more.
 _RATES = frozenset({"tokens_per_s", "samples_per_s", "mfu", "tflops"})
 # By which of them ranks are compared: the first in this order that they report.
-PACE_KEYS = ("step_time_s", "tokens_per_s", "samples_per_s", "mfu", "tflops")
+# A forward pass waits for no other rank.
+PACE_KEYS = ("forward_time_s", "step_time_s", "tokens_per_s", "samples_per_s", "mfu", "tflops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,11 @@ def described(aggregates: Sequence[RankAggregate]) -> dict[str, Any]:
         fields["pace"] = {"key": found.key, "slowest": found.slowest, "behind": found.behind}
     values = {key: value for one in aggregates for key, value in one.values().items()}
     return {**fields, "values": values}
+
+
+def aggregate_ranks(key: str, step: int, values: Sequence[float]) -> RankAggregate:
+    """The aggregate of what every rank of a training reported of a step, by rank."""
+    return _aggregated(key, (0, step), None, [(value, rank) for rank, value in enumerate(values)])
 
 
 def compared(aggregates: Sequence[RankAggregate]) -> RankAggregate | None:
@@ -179,19 +185,22 @@ def _overtaken(opened: dict[tuple[int, int], _Open]) -> tuple[int, int] | None:
 
 
 def _aggregate(key: str, place: tuple[int, int], found: _Open) -> RankAggregate | None:
-    ranks = len(found.ranks)
-    if ranks < FEWEST_RANKS:
+    if len(found.ranks) < FEWEST_RANKS:
         return None
-    finite = [
-        (value, rank)
-        for value, rank in zip(found.values, found.ranks, strict=True)
-        if math.isfinite(value)
-    ]
+    reported = list(zip(found.values, found.ranks, strict=True))
+    return _aggregated(key, place, found.t, reported)
+
+
+def _aggregated(
+    key: str, place: tuple[int, int], t: float | None, reported: Sequence[tuple[float, int]]
+) -> RankAggregate:
+    ranks = len(reported)
+    finite = [(value, rank) for value, rank in reported if math.isfinite(value)]
     values = [value for value, _ in finite] or [math.nan]
     least, median, most = min(values), statistics.median(values), max(values)
     slowest, behind = _slowest(key, finite, median)
     return RankAggregate(
-        key, *place, found.t, ranks, least, median, most, ranks - len(finite), slowest, behind
+        key, *place, t, ranks, least, median, most, ranks - len(finite), slowest, behind
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -37,6 +38,13 @@ def seed(value: int) -> None:
     """Seeds every generator; what comes next is the same in every process that does so."""
     random.seed(value)
     torch.manual_seed(value)
+
+
+def seed_of_rank(run_seed: int, step: int, rank: int) -> int:
+    """The seed of a rank of which a checkpoint has no state, since it was saved by another number
+    of ranks; below 2**32, as numpy wants it."""
+    digest = hashlib.sha256(f"{run_seed}/random/{step}/{rank}".encode()).digest()
+    return int.from_bytes(digest[:4], "little")
 
 
 def _encode(state: Tensor) -> str:

@@ -131,11 +131,20 @@ class Ranks:
 
     def any_of(self, *flags: bool, device: torch.device) -> tuple[bool, ...]:
         """For each flag whether any rank has it set; every rank has to call it."""
+        return self.share(*flags, own=0.0, device=device)[0]
+
+    def share(
+        self, *flags: bool, own: float, device: torch.device
+    ) -> tuple[tuple[bool, ...], list[float]]:
+        """For each flag whether any rank has it set, and each rank's `own`, which is not negative;
+        every rank has to call it."""
         if self.size == 1:
-            return flags
-        shared = torch.tensor(flags, dtype=torch.int32, device=device)
+            return flags, [own]
+        values = [own if rank == self.rank else 0.0 for rank in range(self.size)]
+        shared = torch.tensor([*flags, *values], dtype=torch.float32, device=device)
         distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
-        return tuple(bool(flag) for flag in shared.tolist())
+        found = shared.tolist()
+        return tuple(flag > 0 for flag in found[: len(flags)]), found[len(flags) :]
 
     @property
     def _per_machine(self) -> int:

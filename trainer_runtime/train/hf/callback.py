@@ -28,6 +28,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.data.sequences import Drawn, write_position
+from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _EVALUATION = "eval_"
@@ -51,7 +52,9 @@ class TrainmasterCallback(TrainerCallback):
         self._is_written = True
 
     def watch_saves(self, trainer: Any) -> None:
-        """Reports a checkpoint that a full disk prevents, and lets the training continue."""
+        """Reports a checkpoint that a full disk prevents, and lets the training continue; one that
+        another number of ranks has saved gives no rank another one's random numbers."""
+        seed_new_ranks(trainer, self._attempt.seed_of_rank, self._attempt.world_size)
         save: Callable[..., None] = trainer._save_checkpoint
 
         def save_checkpoint(*given: Any) -> None:
@@ -72,6 +75,7 @@ class TrainmasterCallback(TrainerCallback):
             args, trained["optimizer"], trained["lr_scheduler"], self._attempt.config
         )
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
+        self._attempt.time_forward(trained["model"])
 
     def on_step_begin(
         self,

@@ -55,6 +55,7 @@ class Loop:
         if self._checkpoint is not None:
             trained.load(self._checkpoint)
         self.attempt.begin(parameters)
+        self.attempt.time_forward(trained.model.module)
 
     def uncount_steps(self) -> None:
         """Corrects the logs of a loop that counts from 0 even when it resumes."""
@@ -126,7 +127,7 @@ class Loop:
             return
         self._handled_step = step
         if is_first and self._checkpoint is not None:
-            self._trained.restore_random_state(self._checkpoint)
+            self._trained.restore_random_state(self._checkpoint, self.attempt.seed_of_rank)
         elif not is_first:
             self.evaluate_if_due()
         due = self.attempt.due()

@@ -71,26 +71,27 @@ class Trained:
             group.update(values)
         # The same step by any split of it into micro-batches.
         self.state.update(self._counters(kept["step_count"]))
-        if own := self._own(folder):
-            self.fabric.strategy.precision.load_state_dict(own["scaler"])
+        self.fabric.strategy.precision.load_state_dict(self.read_common(folder)["scaler"])
 
-    def restore_random_state(self, folder: Path) -> None:
-        """Puts this rank's random numbers back; a rank that is new keeps those of its seed."""
-        if own := self._own(folder):
-            random_state.restore(own["random"])
+    def restore_random_state(self, folder: Path, seed_of_rank: Callable[[int], int]) -> None:
+        """Puts this rank's random numbers back; `seed_of_rank`: this rank's seed, by how many ranks
+        the checkpoint was saved, where these were not as many."""
+        saved_ranks = sum(1 for _ in folder.glob("rank-*.json"))
+        if saved_ranks != self.fabric.world_size:
+            random_state.seed(seed_of_rank(saved_ranks))
+            return
+        path = _rank_file(folder, self.fabric.global_rank)
+        own: Mapping[str, Any] = decode_fields(path.read_bytes(), path.name).values
+        random_state.restore(own["random"])
 
     @staticmethod
     def read_common(folder: Path) -> Mapping[str, Any]:
-        """What every rank knows alike of a verified checkpoint."""
+        """What every rank knows alike of a verified checkpoint, the scale of losses with it."""
         path = _rank_file(folder, 0)
         return decode_fields(path.read_bytes(), path.name).values
 
     def _counters(self, step: int) -> dict[str, int]:
         return {"iter_num": step * self.accumulation, "step_count": step}
-
-    def _own(self, folder: Path) -> Mapping[str, Any] | None:
-        path = _rank_file(folder, self.fabric.global_rank)
-        return decode_fields(path.read_bytes(), path.name).values if path.exists() else None
 
     @property
     def _file(self) -> str:

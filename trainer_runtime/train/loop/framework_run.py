@@ -33,7 +33,7 @@ from trainer_runtime.train.attempt.config import (
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
-from trainer_runtime.train.checkpoints import restore
+from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
@@ -41,6 +41,7 @@ from trainer_runtime.train.checkpoints.gathering import Gathering
 from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
+from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
 from trainer_runtime.train.loop.report import Cost, StepClock
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
@@ -124,6 +125,8 @@ class FrameworkRun:
         self._saves_last = False
         self._stopped = self._completed = False
         self._tokens: float | None = None
+        self._forward_time: ForwardTime | None = None
+        self._rank_paces = RankPaces(self._emit)
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
         self.clock = StepClock()
         self.step = 0
@@ -204,6 +207,20 @@ class FrameworkRun:
             self._say(f"resuming from step {self.step} of {self.config.steps}")
         self.clock.resume()
 
+    def time_forward(self, model: torch.nn.Module) -> None:
+        """Compares the ranks' paces by the forward passes of this model, before it is wrapped; not
+        where these wait for other ranks, or are compiled."""
+        if self.world_size > 1 and self._strategy == "ddp" and not self.config.compute.compile:
+            self._forward_time = ForwardTime(model, is_cuda=self._hardware.is_cuda)
+
+    def seed_of_rank(self, saved_ranks: int) -> int:
+        """The seed of this rank's random numbers, where the checkpoint has those of `saved_ranks`
+        and not of as many as there are now; recorded, since dropout and sampling then differ."""
+        reason = f"saved by {saved_ranks} ranks, resumed by {self.world_size}"
+        self._emit("decision", what="new_random_numbers", value=self.step, reason=reason)
+        self._say(f"random numbers begin again from the seed: {reason}")
+        return random_state.seed_of_rank(self.config.seed, self.step, self.rank)
+
     def guard(self, loss: float, grad_norm: float | None) -> None:
         """Stops a non-finite step; called before the optimizer's step.
 
@@ -277,8 +294,11 @@ class FrameworkRun:
         save = self._checkpointer is not None and self._checkpointer.is_due(
             self.step, self.clock.last_step_time_s
         )
+        own = 0.0 if self._forward_time is None else self._forward_time.take()
         flags = save, bool(self._stop)
-        save, stop = self._ranks.any_of(*flags, device=self._hardware.device)
+        (save, stop), times = self._ranks.share(*flags, own=own, device=self._hardware.device)
+        if all(times) and self.world_size > 1:
+            self._rank_paces.add(self.step, times)
         last = self.step >= self.config.steps
         self._saves_last = stop or last
         already = self.step == self._resumed_step

@@ -54,7 +54,7 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     callback.watch_saves(trainer)
     if config.method == "sft":
         weigh_by_tokens(trainer)
-    at_most = config.evaluation.sequences * ranks
+    at_most = config.evaluation.sequences
     by_source: Any = trainer.eval_dataset
     held_out = {source: _evenly(rows, at_most, source) for source, rows in by_source.items()}
     trainer.eval_dataset = held_out if len(held_out) > 1 else next(iter(held_out.values()))

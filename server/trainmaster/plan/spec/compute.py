@@ -15,7 +15,7 @@ from trainmaster.plan.spec.annotations import (
     Text,
     setting,
 )
-from trainmaster.plan.spec.places import everywhere, lands, not_built, only, such
+from trainmaster.plan.spec.places import everywhere, lands, not_built, nowhere, only, such
 
 SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
 _ALONE = ("auto", "single")
@@ -33,8 +33,8 @@ class ComputeSpec(Section):
     gpus: Auto | CountOrZero = setting(
         "auto",
         "GPUs per node; 0 trains on the CPU. auto takes one if the host has one that PyTorch "
-        "can use.",
-        changes="never",
+        "can use. A resume on more or fewer keeps the batch.",
+        changes="resume",
         unit="GPUs",
         lands=lands(
             nanogpt=such("device", _one_or_none, "auto, 0 or 1", lacks=SINGLE),
@@ -68,11 +68,24 @@ class ComputeSpec(Section):
             script=only("one machine", 1),
         ),
     )
+    min_nodes: Count | None = setting(
+        None,
+        "With how many hosts the training may continue where others don't come back within "
+        "`recovery.await_nodes`. Each step keeps its batch. Null: with all of them.",
+        changes="resume",
+        unit="hosts",
+        lands=lands(
+            nanogpt=nowhere(SINGLE),
+            litgpt="supervisor",
+            hf="supervisor",
+            script=nowhere("a program's batch is its own"),
+        ),
+    )
     processes: Auto | Count = setting(
         "auto",
         "Ranks per machine. auto is one for each GPU, and a single one on a CPU, whose cores one "
-        "process uses by itself.",
-        changes="never",
+        "process uses by itself. A resume with more or fewer keeps the batch.",
+        changes="resume",
         unit="processes",
         lands=lands(
             nanogpt=only("one process", "auto", 1, lacks=SINGLE),

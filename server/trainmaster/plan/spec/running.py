@@ -130,6 +130,14 @@ class RecoverySpec(Section):
         changes="resume",
         lands=_SUPERVISOR,
     )
+    await_nodes: Duration = setting(
+        "15m",
+        "How long a training on several hosts waits for one that is lost, before the attempt "
+        "counts as failed; the next one may go without it, by `compute.min_nodes`.",
+        changes="resume",
+        unit="duration",
+        lands=_SUPERVISOR,
+    )
     decide_within: Duration | None = setting(
         None,
         "Before a restart that changes or leaves out something, wait this long for the operator "

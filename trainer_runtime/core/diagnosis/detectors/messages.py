@@ -167,6 +167,7 @@ MESSAGES: Mapping[str, Message] = {
         "One rank is slower than the others, which wait for it in every synchronous step.",
         (
             "rank {rank}: {key} {behind} times slower than the median of {ranks} ranks",
+            "rank {rank} is on the host {host}",
             "the slowest in {slowest_in} of the last {of} steps that the ranks reported",
         ),
         (

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 
+from trainer_runtime.core.config.rank_hosts import host_of_rank
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of
 from trainer_runtime.core.protocol.trainer_lines import RanksAggregated
@@ -46,6 +47,8 @@ class SlowRank:
         found = context.ledger.open("slow_rank", first, "warning", step=first, confidence=0.85)
         found.values |= {"rank": rank, "behind": behind, "ranks": line.count, "key": line.key}
         found.values |= {"slowest_in": len(its), "of": _AGGREGATES}
+        if (host := host_of_rank(context.settings.config, rank)) is not None:
+            found.values["host"] = host
 
     def restart(self) -> None:
         self.newest.clear()

@@ -1,0 +1,54 @@
+"""Whether a training may continue on fewer hosts than it begins with."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.processes.fewer_nodes import (
+    Step,
+    compares_examples,
+    possible_counts,
+)
+from trainmaster.plan.decisions.fit import Fitted
+from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
+
+_FIELD = "compute.min_nodes"
+
+
+def check_min_nodes(spec: TrainingSpec, target: Target, fitted: Fitted, ledger: Ledger) -> None:
+    """Decide with how many hosts the training may continue.
+
+    Raises:
+        PlanError: INVALID_VALUE, so many hosts can't share a step evenly, or there are fewer.
+    """
+    least = spec.compute.min_nodes
+    if least is None:
+        return
+    if least > target.nodes:
+        hosts = "one host" if target.nodes == 1 else f"{target.nodes} hosts"
+        raise _wrong(f"is {least}, but the training has {hosts}.", "Set it to null, or lower.")
+    if target.nodes > 1 and not spec.other_hosts:
+        what = "is given, but the cluster gives all nodes of a job or none."
+        raise _wrong(what, "Set it to null.")
+    if target.nodes > 1 and fitted.sharing.strategy != "ddp":
+        what = f"is given, but under {fitted.sharing.strategy} only as many ranks can resume."
+        raise _wrong(what, "Set compute.strategy to ddp, or compute.min_nodes to null.")
+    batch = fitted.batch
+    is_fixed = compares_examples(spec.resolved_method)
+    step = Step(batch.sequences, batch.micro_batch, target.node_processes, is_fixed)
+    counts = possible_counts(step, 1, target.nodes)
+    if least not in counts:
+        named = ", ".join(map(str, counts))
+        raise _wrong(
+            f"is {least}, but {least * step.node_ranks} ranks can't share the {step.sequences} "
+            "sequences of a step evenly.",
+            f"Set it to one of: {named}; or choose other batch.tokens.",
+        )
+    possible = " or ".join(map(str, [count for count in counts if count >= least]))
+    reason = f"A step of {step.sequences} sequences can be shared by {possible} hosts."
+    ledger.decide(_FIELD, least, reason)
+
+
+def _wrong(what: str, fix: str) -> PlanError:
+    return PlanError("INVALID_VALUE", f"`{_FIELD}` {what}", fix, field=_FIELD)

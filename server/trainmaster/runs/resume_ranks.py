@@ -1,0 +1,136 @@
+"""A resume on another number of ranks: the same sequences in each step, in other pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.diagnosis.remedies import value_at
+from trainer_runtime.core.processes.fewer_nodes import compares_examples
+from trainmaster.words.errors import SpecError
+
+_FIELDS = ("compute.processes", "compute.gpus")
+_TOKENS, _MICRO_BATCH = "batch.tokens", "batch.micro_batch"
+# Their ranks have the whole state each: any number of them can load it.
+_WHOLE_STATE = ("single", "ddp")
+_LAUNCH = "Launch a new run with it."
+
+PlanWith = Callable[[Sequence[str]], ConfigDocument]
+
+
+def sets_of_batch(
+    asked: Sequence[str],
+    newest: ConfigDocument,
+    plan_with: PlanWith,
+    lends_time: str | None = None,
+) -> list[str]:
+    """The `--set` items that keep the batch of the `newest` attempt where `asked` changes the
+    number of ranks; none where it doesn't.
+
+    A step keeps its sequences: each rank takes its share of them, in micro-batches of at most the
+    size that was found to fit. `plan_with`: the configuration with these `--set` items;
+    `lends_time`: the run's host, where its sessions are requested as they were planned.
+
+    Raises:
+        SpecError: `INVALID_VALUE`, the ranks can't share a step evenly, or this run's can't change.
+    """
+    names = [item.partition("=")[0].strip() for item in asked]
+    field = next((name for name in names if name in _FIELDS), None)
+    if field is None:
+        return []
+    planned = plan_with(asked)
+    ranks, before = _ranks(planned), _ranks(newest)
+    _refuse_another_device(newest, planned, field)
+    if ranks == before:
+        return []
+    _refuse_where_fixed(newest, planned, field, lends_time)
+    if _TOKENS in names:  # another batch is wanted, whatever the number of ranks
+        return []
+    sequences = _pieces(newest) * (value_at(newest, "batch.accumulation") or 1) * before
+    wanted = _pieces(planned) if _MICRO_BATCH in names else None
+    pieces = _fitting_pieces(newest, sequences, ranks, wanted)
+    if pieces is None:
+        raise _uneven(newest, planned, sequences, field, wanted)
+    kept = [f"{_TOKENS}={sequences * value_at(newest, 'data.seq_len')}"]
+    return kept if wanted else [*kept, f"{_MICRO_BATCH}={pieces}"]
+
+
+def _ranks(config: ConfigDocument) -> int:
+    return int(value_at(config, "compute.processes") or 1)
+
+
+def _pieces(config: ConfigDocument) -> int:
+    return int(value_at(config, _MICRO_BATCH) or 1)
+
+
+def _fitting_pieces(
+    newest: ConfigDocument, sequences: int, ranks: int, wanted: int | None
+) -> int | None:
+    """The micro-batch by which so many ranks take a step in whole micro-batches."""
+    if sequences % ranks:
+        return None
+    share, most = sequences // ranks, wanted or _pieces(newest)
+    if wanted or compares_examples(str(newest.get("method"))):
+        return None if share % most else most
+    return max(size for size in range(1, most + 1) if share % size == 0)
+
+
+def _uneven(
+    newest: ConfigDocument,
+    planned: ConfigDocument,
+    sequences: int,
+    field: str,
+    wanted: int | None,
+) -> SpecError:
+    nodes = int(value_at(planned, "compute.nodes") or 1)
+    possible = [
+        ranks // nodes
+        for ranks in range(nodes, sequences + 1, nodes)
+        if _fitting_pieces(newest, sequences, ranks, wanted)
+    ]
+    counts = ", ".join(map(str, possible)) or "none"
+    each = f" on each of {nodes} hosts" if nodes > 1 else ""
+    pieces = f" in micro-batches of {wanted}" if wanted else ""
+    return SpecError(
+        "INVALID_VALUE",
+        f"A step has {sequences} sequences, which {_ranks(planned)} ranks can't share "
+        f"evenly{pieces}.",
+        f"Set `{field}` to one of: {counts}{each}; or ask for another batch by `--set "
+        "batch.tokens=…`.",
+        field=field,
+    )
+
+
+def _refuse_another_device(newest: ConfigDocument, planned: ConfigDocument, field: str) -> None:
+    devices = [value_at(config, "compute.device") for config in (newest, planned)]
+    if devices[0] != devices[1]:
+        raise _fixed(
+            field,
+            f"would have a run on {devices[0]} continue on {devices[1]}",
+            _LAUNCH,
+        )
+
+
+def _refuse_where_fixed(
+    newest: ConfigDocument, planned: ConfigDocument, field: str, lends_time: str | None
+) -> None:
+    if newest.get("framework") == "script":
+        raise _fixed(field, "is what the program was started with", _LAUNCH)
+    if lends_time is not None:
+        what = f"can't change on {lends_time}, whose sessions are requested as planned"
+        raise _fixed(field, what, _LAUNCH)
+    shared = [
+        str(strategy)
+        for config in (newest, planned)
+        if (strategy := value_at(config, "compute.strategy")) not in _WHOLE_STATE
+    ]
+    if shared:
+        raise _fixed(
+            field,
+            f"can't change under {shared[0]}, whose checkpoints are in as many parts as ranks",
+            "Leave it as it was, or launch a new run.",
+        )
+
+
+def _fixed(field: str, what: str, fix: str) -> SpecError:
+    return SpecError("INVALID_VALUE", f"`{field}` {what}.", fix, field=field)
