@@ -107,11 +107,16 @@ def test_one_process_trains_the_same_here_over_ssh_in_a_container_and_at_slurm(
     podman("rm", "--force", "--all", "--time", "0")
 
 
-def test_two_processes_train_the_same_on_one_host_and_on_two(places: Places) -> None:
+def test_two_processes_train_the_same_on_one_host_on_two_and_in_a_job_of_two_nodes(
+    places: Places,
+) -> None:
     two = "{gpus: 0, threads: 1, processes: 2}"
     runs = {
         "one host": places.launched("one", host="box", framework="hf", compute=two),
         "two hosts": places.launched("two", host="[gpu1, gpu2]", framework="hf"),
+        "two nodes of a job": places.launched(
+            "nodes", host="cluster", framework="hf", compute="{gpus: 0, threads: 1, nodes: 2}"
+        ),
     }
     expect_the_same(runs, places.answers)
 
