@@ -1,8 +1,14 @@
-"""A run on two nodes whose ranks, members, supervisors and connections fail."""
+"""A run on two nodes whose ranks, members, supervisors and connections fail.
+
+`TRAINMASTER_FAULT_ROUNDS` sets how many kills come at random while a checkpoint is gathered (none
+by default: one comes in turn), `TRAINMASTER_FAULT_SEED` which.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +23,9 @@ from trainer_runtime.core.files.parts import handed_over
 
 pytestmark = pytest.mark.slow
 
+ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
+SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
+
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[TwoNodes]:
@@ -29,7 +38,7 @@ def nodes(tmp_path: Path) -> Iterator[TwoNodes]:
 @pytest.fixture
 def sharded(tmp_path: Path) -> Iterator[TwoNodes]:
     """The same, whose ranks each write their own part of a checkpoint."""
-    made = TwoNodes(tmp_path, steps=120, step_s=0.02, sharded=True)
+    made = TwoNodes(tmp_path, steps=120, step_s=0.02, sharded_bytes=0)
     yield made
     made.close()
 
@@ -115,7 +124,7 @@ def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(sharded: TwoNo
     nodes.until("completed")
     assert all_losses(nodes) == expected_losses(nodes.steps)
     setup = nodes.folders[1].attempt(2).setup_log.read_text()
-    assert "step 20" in setup and "1 files are here already" in setup
+    assert "step 20" in setup and "2 files are here already" in setup
     kept = nodes.checkpoints()
     assert kept[-1] == nodes.steps and len(kept) <= 3
     for step in kept:
@@ -125,3 +134,37 @@ def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(sharded: TwoNo
     there = nodes.folders[1].checkpoints
     wait_until(lambda: {part.step for part in handed_over(there)} <= set(kept), "old parts to go")
     assert not list(nodes.folders[0].checkpoints.glob(".gathering/*"))
+
+
+@pytest.mark.skipif(ROUNDS < 2, reason="TRAINMASTER_FAULT_ROUNDS sets how many kills come")
+def test_kills_while_parts_are_gathered_leave_a_whole_checkpoint_or_none(tmp_path: Path) -> None:
+    print(f"seed {SEED}, {ROUNDS} kills")
+    chosen = random.Random(SEED)
+    nodes = TwoNodes(tmp_path, steps=100 + 80 * ROUNDS, step_s=0.02, sharded_bytes=16 << 20)
+    gathering = nodes.folders[0].checkpoints / ".gathering"
+    moments = {
+        "awaited": lambda: any(gathering.glob("*")),
+        "arriving": lambda: any(gathering.glob("*/.incomplete-1/*")),
+        "arrived": lambda: any(gathering.glob("*/1")),
+        "at any time": lambda: chosen.random() < 0.1,
+    }
+    try:
+        nodes.start()
+        for number in range(ROUNDS):
+            newest = max(nodes.checkpoints(), default=0)
+            wait_until(lambda newest=newest: max(nodes.checkpoints(), default=0) > newest, "a save")
+            moment = chosen.choice(sorted(moments))
+            wait_until(moments[moment], moment)
+            running = nodes.processes()
+            victim = chosen.choice(sorted(running))
+            print(f"round {number}: {victim}, {moment}")
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                nodes.kill(running[victim])
+            nodes.start()
+            for step in nodes.checkpoints():
+                problems = verify(nodes.folders[0].checkpoint(step))
+                assert not problems or step not in nodes.checkpoints(), problems
+        nodes.until("completed")
+    finally:
+        nodes.close()
+    assert all_losses(nodes) == expected_losses(nodes.steps)

@@ -103,6 +103,7 @@ def save(step, state):
     written.mkdir(parents=True, exist_ok=True)
     (written / f"shard-{rank}.json").write_text(json.dumps([state, rank]))
     if rank:
+        (written / "large").write_bytes(bytes(int(os.environ["SHARDED"])))
         hand_over(checkpoints, Part(attempt, step, 1), written)
         return
     (written / "state.json").write_text(json.dumps(state))
@@ -198,13 +199,14 @@ class TwoNodes:
         steps: int = 60,
         step_s: float = 0.005,
         silent_s: float = 3.0,
-        sharded: bool = False,
+        sharded_bytes: int | None = None,
         min_nodes: int | None = None,
         await_nodes: str | None = None,
     ) -> None:
-        """`sharded`: each rank writes its own part of a checkpoint."""
+        """`sharded_bytes`: each rank writes its own part of a checkpoint, the second rank so much
+        and more; None: the first writes all."""
         self.root, self.steps, self.step_s = root, steps, step_s
-        self.environment = {"SHARDED": "1"} if sharded else {}
+        self.environment = {} if sharded_bytes is None else {"SHARDED": str(sharded_bytes)}
         self.min_nodes, self.await_nodes = min_nodes, await_nodes
         self.run_ids = tuple(f"nodes{index}-{os.getpid()}" for index in range(2))
         self.folders = tuple(
@@ -290,6 +292,16 @@ class TwoNodes:
         """The pid of a node's supervisor or member."""
         found = wait_until(lambda: find_supervisor(self.folders[node]), "the supervisor")
         return int(found.pid)
+
+    def processes(self) -> dict[str, int]:
+        """The pids of supervisor, member, and the newest attempt's ranks, as far as they run."""
+        newest = self.record().attempts[-1].number
+        found = {"supervisor": self.supervisor(0), "member": self.supervisor(1)}
+        for number, folder in enumerate(self.folders):
+            end = read_json(folder.attempt(newest).ranks / f"{number}.json") or {}
+            if "pid" in end and end.get("code") is None:
+                found[f"rank {number}"] = int(end["pid"])
+        return found
 
     def kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)

@@ -80,7 +80,7 @@ def _manifest(link: Link, listed: Mapping[str, int]) -> bytes:
         return b""
     pieces: list[bytes] = []
     link.send({"file": MANIFEST_NAME})
-    link.receive_file(pieces.append)
+    link.receive_file(lambda piece: pieces.append(bytes(piece)))
     return b"".join(pieces)
 
 

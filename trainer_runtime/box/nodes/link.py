@@ -91,8 +91,8 @@ class Link:
             left -= len(data)
         self.send({"sha256": hasher.hexdigest()})
 
-    def receive_file(self, take: Callable[[bytes], object]) -> None:
-        """Pass the bytes of a file on as they come.
+    def receive_file(self, take: Callable[[memoryview], object]) -> None:
+        """Pass the bytes of a file on as they come; a piece is valid until `take` returns.
 
         Raises:
             LinkError: it did not come whole, or changed on its way.
@@ -101,8 +101,9 @@ class Link:
         if refused := header.find_text("refused"):
             raise LinkError(refused)
         hasher, left = hashlib.sha256(), header.integer("size")
+        room = memoryview(bytearray(min(_PIECE_BYTES, left)))
         while left:
-            data = self._bytes(min(_PIECE_BYTES, left))
+            data = self._piece(room[:left])
             hasher.update(data)
             take(data)
             left -= len(data)
@@ -135,12 +136,22 @@ class Link:
         del self._buffer[: end + 1]
         return line
 
-    def _bytes(self, count: int) -> bytes:
-        if not self._buffer and not self._read_more(_SEND_S):
-            raise LinkError("the other node is silent")
-        data = bytes(self._buffer[:count])
-        del self._buffer[: len(data)]
-        return data
+    def _piece(self, room: memoryview) -> memoryview:
+        """The next bytes of a file, as many as there are and have room."""
+        if self._buffer:
+            count = min(len(room), len(self._buffer))
+            room[:count] = self._buffer[:count]
+            del self._buffer[:count]
+            return room[:count]
+        try:
+            if not select.select([self._socket], [], [], _SEND_S)[0]:
+                raise LinkError("the other node is silent")
+            count = self._socket.recv_into(room)
+        except (OSError, ValueError) as error:
+            raise LinkError(str(error)) from error
+        if not count:
+            raise LinkError("the other node closed the connection")
+        return room[:count]
 
     def _read_more(self, within_s: float) -> bool:
         """Whether more came within so long."""
