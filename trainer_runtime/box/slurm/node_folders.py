@@ -24,7 +24,7 @@ def make_node_folder(run: RunFolder, rank: int) -> RunFolder:
         OSError: it can't be made.
     """
     node = run.node(rank)
-    run.checkpoints.mkdir(exist_ok=True)  # a node that looked in vain would remember that
+    run.checkpoints.mkdir(exist_ok=True)  # a node may keep for long that a folder is missing
     if not node.root.exists():
         making = node.root.with_name(f".{rank}.{os.getpid()}")
         shutil.rmtree(making, ignore_errors=True)
