@@ -39,6 +39,10 @@ from trainmaster.words.assets import find_assets
 pytestmark = pytest.mark.slow
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0"))
 STEPS = 300
+_NVIDIA_SMI = """\
+#!/bin/sh
+test "$(hostname)" = node2 && echo "0, NVIDIA A100-SXM4-80GB, 81920, 80000, 550.54, 8.0"
+"""
 _LONG = "each attempt starts PyTorch four times: TRAINMASTER_FAULT_ROUNDS has it done"
 
 
@@ -65,10 +69,10 @@ class JobOfNodes:
     def ask(self, state: str, generation: int) -> None:
         self.run.desired.write_text(json.dumps({"state": state, "generation": generation}))
 
-    def submit(self) -> None:
+    def submit(self, **variables: str) -> None:
         (self.run.host_root / CACHE).unlink(missing_ok=True)
         command = [sys.executable, "-m", "trainer_runtime", "submit", "."]
-        environment = {**os.environ, **self.cluster.environment}
+        environment = {**os.environ, **self.cluster.environment, **variables}
         subprocess.run(command, cwd=self.run.root, env=environment, check=True)
 
     def record(self) -> Record:
@@ -146,7 +150,25 @@ def test_nodes_that_a_firewall_parts_end_the_run_with_their_names(job: JobOfNode
     assert record.reason == "nodes_unreachable"
     assert str(record.detail).startswith("node2 can't connect to node1 on port ")
     assert record.attempts == []
-    job.until_idle()
+
+
+def test_nodes_that_differ_end_the_run_with_what_differs(job: JobOfNodes, tmp_path: Path) -> None:
+    program = tmp_path / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(_NVIDIA_SMI)
+    program.chmod(0o755)
+    job.submit(PATH=f"{program.parent}:{os.environ['PATH']}")
+    record = job.until("failed")
+    assert record.reason == "nodes_differ"
+    assert record.detail == "GPUs of node1 and node2 differ: none, and NVIDIA A100-SXM4-80GB"
+
+
+def test_a_second_node_without_the_runs_folder_ends_the_run_with_its_name(job: JobOfNodes) -> None:
+    with job.cluster.hidden(job.run.host_root, "node2"):
+        job.submit()
+        record = job.until("failed")
+    assert record.reason == "folder_missing"
+    assert record.detail == f"node node2 has no {job.run.root}"
 
 
 @pytest.fixture

@@ -139,14 +139,14 @@ class SlurmCluster:
         self._stop(node)
 
     @contextmanager
-    def hidden(self, folder: Path) -> Iterator[None]:
-        """All nodes have an empty folder there, as those that do not share it."""
-        for node in NODES:
+    def hidden(self, folder: Path, *nodes: str) -> Iterator[None]:
+        """These nodes, or all, have an empty folder there, as those that do not share it."""
+        for node in nodes or NODES:
             self._on_node(node, "mount", "-t", "tmpfs", "tmpfs", str(folder))
         try:
             yield
         finally:
-            for node in NODES:
+            for node in nodes or NODES:
                 self._on_node(node, "umount", str(folder))
 
     @contextmanager

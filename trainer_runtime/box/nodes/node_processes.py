@@ -185,6 +185,9 @@ class NodeProcesses:
             return own
         if not self._have_ended(attempt, own.end, heard, lost):
             return Observation("running")
+        unheard = [name for name in lost if not _is(heard.get(name), attempt, "ended")]
+        if unheard and not _is_in_order(own.end):  # it took this node's ranks with it
+            self._note_lost(attempt, unheard[0], self._nodes.silent_s)
         return Observation("ended", self._merged(attempt, own.end, heard))
 
     def terminate(self, attempt: int) -> None:
