@@ -37,8 +37,8 @@ async def read_rank_log(
     if node == 0:
         return await read_log(workspace, view.run.run_id, grep=grep, limit=limit)
     members = members_of(view.run)
-    host, folder = (members[node - 1], "") if members else (view.run.host, f"nodes/{node}/")
-    data = await _last_bytes(workspace, view, host, folder)
+    host, below = (members[node - 1], "") if members else (view.run.host, f"nodes/{node}/")
+    data = await _last_bytes(workspace, view, host, below)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "train.log")
         file.write_bytes(_masked(workspace, view, data))
