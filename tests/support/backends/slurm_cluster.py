@@ -121,12 +121,6 @@ class SlurmCluster:
         self._started["control"].wait(60)
         self._stop("control")
 
-    @property
-    def saved_t(self) -> float:
-        """When the controller last wrote its jobs to its disk."""
-        state = self.root / "state" / "job_state"
-        return state.stat().st_mtime if state.exists() else 0.0
-
     def kill_controller(self) -> None:
         """End the controller as a power cut would."""
         self._stop("control")
