@@ -4,7 +4,7 @@ The login node is a real sshd; the answers of its `squeue` come from a file: no 
 job, so that this measures our side and counts what a cluster is asked. Requests are the sessions
 that sshd reports, each a command or a channel that stays.
 
-    python tests/benchmarks/bench_slurm.py [--turns 3] [--runs 500] [--watched_s 60]
+    python tests/benchmarks/bench_slurm.py [--turns 3] [--runs 500] [--watched-s 60]
 """
 
 from __future__ import annotations

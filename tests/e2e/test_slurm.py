@@ -14,7 +14,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -364,9 +363,7 @@ def _cancel_as_somebody_else(here: CommandLine, cluster: SlurmCluster, run: str)
 
 def _kill_the_controller(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
     attempt, number = _newest_attempt(here, run), _running(cluster, run)
-    begun_t = _begun_t(here, run)[-1]
-    # What has changed is on its disk within five seconds; a job that it forgets, it kills.
-    wait_until(lambda: time.time() > begun_t + 10.0, "the controller's state on its disk")
+    cluster.save_job(number)  # a job that a killed controller has not written down, it kills
     cluster.kill_controller()
     here("tick")
     cluster.start_controller()

@@ -244,7 +244,7 @@ async def _maintain_host(
     for run in runs:
         done = found[run.run_id]
         try:
-            if run in opened and away is None:
+            if not run.closed and away is None:
                 done.did += await _next_session(workspace, run, how)
             fire_alerts(workspace, run.run_id)
         except Exception as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -239,7 +240,7 @@ def read_settings(home: Home) -> Settings:
     try:
         text = home.settings.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        return Settings.model_construct()
+        return _defaults()
     except (OSError, ValueError) as error:
         raise _unreadable(home, f"can't be read: {error}", "Make it readable UTF-8.") from error
     from trainmaster.words.yaml12 import load_yaml  # heavy, and most homes have no settings
@@ -255,6 +256,11 @@ def read_settings(home: Home) -> Settings:
         path = ".".join(place)
         problem = f"is not accepted at `{path}`" if path else "is not a mapping"
         raise _unreadable(home, problem, _accepted(place), path or None) from error
+
+
+@cache
+def _defaults() -> Settings:
+    return Settings.model_construct()
 
 
 def all_settings() -> Iterator[tuple[str, FieldInfo]]:

@@ -121,6 +121,14 @@ class SlurmCluster:
         self._started["control"].wait(60)
         self._stop("control")
 
+    def save_job(self, job: str) -> None:
+        """Wait until the controller has written down the job as it is now: it does so within
+        seconds of most changes, but not of a start by its backfill scheduler."""
+        state = self.root / "state" / "job_state"
+        before = state.stat().st_mtime_ns if state.exists() else 0
+        self.run("scontrol", "update", f"jobid={job}", "comment=saved")
+        wait_until(lambda: state.exists() and state.stat().st_mtime_ns > before, "a saved state")
+
     def kill_controller(self) -> None:
         """End the controller as a power cut would."""
         self._stop("control")
