@@ -87,6 +87,9 @@ def test_a_run_continues_without_a_node_that_stays_away_and_with_it_again(tmp_pa
         nodes.kill(nodes.supervisor(1))
         nodes.until_step(60, attempt=3)
         assert [nodes.attempt(number).reason for number in (1, 2)] == ["node_lost"] * 2
+        lost = nodes.attempt(1).number, "node gpu2: not heard of for 3 s"
+        found = [one for one in nodes.record().findings.values() if one.finding.code == "node_lost"]
+        assert lost in [(one.attempt, *one.finding.evidence) for one in found]
         nodes.start(1)
         wait_until(lambda: nodes.record().nodes.get("gpu2") == "connected", "its return")
         assert not nodes.folders[1].attempt(3).config.exists()  # it has no part in this one

@@ -187,7 +187,14 @@ def on_nodes(run: RunFolder, attempt: int, end: Exit) -> Exit:
         silent = spoken_duration(found.number("silent_s", 0.0))
         # Whatever its ranks ended by since, node 0 did that itself.
         return replace(end, code=None, signal=None, lost=lost, where=f"not heard of for {silent}")
-    return replace(end, where=f"node {node}" if rank is None else f"rank {rank} on node {node}")
+    where = f"node {node}" if rank is None else f"rank {rank} on node {node}"
+    return replace(end, where=where, elsewhere=node != _first_node(run))
+
+
+def _first_node(run: RunFolder) -> str | None:
+    """The name of the node that this is, of several."""
+    fields = read_fields(run.nodes)
+    return None if fields is None else fields.sections("nodes")[0].text("name")
 
 
 def account_of_end(run: RunFolder, end: Exit, ending: Ending, progress: Progress) -> dict[str, Any]:
@@ -221,6 +228,9 @@ def ended(
         since_t=attempt.starting_t,
         pids=pids(run, attempt.number),
         telemetry=telemetry,
+        lost=None if end.lost is None else f"node {end.lost}: {end.where}",
+        where=end.where,
+        elsewhere=end.elsewhere,
     )
 
 

@@ -46,7 +46,8 @@ _MOST_OF_SETUP = 16 << 20
 class Ended:
     """How an attempt ended: `Outcome`'s fields, beside `prepared` (`Exit`) and when it began.
 
-    `pids`: its processes', by which the kernel may have named them.
+    `pids`: its processes', by which the kernel may have named them. `lost`, `where`, `elsewhere`:
+    as `Outcome`'s.
     """
 
     code: int | None
@@ -56,6 +57,9 @@ class Ended:
     since_t: float
     pids: tuple[int, ...] = ()
     telemetry: Mapping[str, object] = field(default_factory=dict)
+    lost: str | None = None
+    where: str | None = None
+    elsewhere: bool = False
 
 
 class Watch:
@@ -238,6 +242,9 @@ class Watch:
             signal=ended.signal,
             terminated_why=self._asked,
             completed=ended.completed,
+            lost=ended.lost,
+            where=ended.where,
+            elsewhere=ended.elsewhere,
             dmesg=() if ended.completed else kernel_lines(ended.since_t, now, ended.pids),
             telemetry=telemetry,
         )

@@ -71,7 +71,8 @@ class Exit:
     False where the attempt ended while its data or environment were being prepared, `step` which
     step of that it was (a name of core/environment/setup_log.py). `unseen`: how a training ended
     that others had started and that was only watched, in words; `failure`: what its log says went
-    wrong.
+    wrong. `lost`: which of several nodes is lost; `where`: what is known of that, or the rank or
+    node that failed first; `elsewhere`: that is not this one.
     """
 
     code: int | None
@@ -83,6 +84,7 @@ class Exit:
     failure: str | None = None
     lost: str | None = None
     where: str | None = None
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,10 +222,28 @@ def test_a_batch_that_cannot_be_parted_has_no_patch() -> None:
         (Outcome(code=1, telemetry={"disk_free_gib": 0.0}), ["disk_full"]),
         (Outcome(running=True), []),
         (Outcome(signal=11), []),
+        (Outcome(lost="node gpu2: not heard of for 20 s"), ["node_lost"]),
+        (Outcome(lost="node gpu2", terminated_why="stopped"), []),
     ],
 )
 def test_the_process_end_names_a_cause(outcome: Outcome, codes: list[str]) -> None:
     assert [one.code for one in find_in([b"step 5 loss 2.1 lr 1e-4\n"], outcome)] == codes
+
+
+def test_a_lost_node_explains_what_the_other_ranks_print() -> None:
+    log = b"RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [x]:1"
+    (found,) = find_in([log], Outcome(lost="node gpu2: not heard of for 20 s"))
+    assert (found.code, found.led_to) == ("node_lost", ("nccl_peer_lost",))
+    assert found.evidence == ("node gpu2: not heard of for 20 s",)
+
+
+def test_a_signal_on_another_machine_is_not_judged_by_the_memory_of_this_one() -> None:
+    free = {"host_mem_gib": 1.0, "host_mem_total_gib": 8.0}
+    (here,) = find_in([b""], Outcome(signal=9, telemetry=free))
+    killed = Outcome(signal=9, telemetry=free, where="rank 1 on node gpu2", elsewhere=True)
+    (there,) = find_in([b""], killed)
+    assert (here.severity, there.severity) == ("warning", "critical")
+    assert there.evidence == ("rank 1 on node gpu2",)
 
 
 def test_the_log_explains_the_signal() -> None:

@@ -53,6 +53,12 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Raise the timeout only if a slow step (evaluation, saving) explains it.",
     ),
     "nccl_peer_lost": ("Read the log of the lost rank, and its machine's kernel log.",),
+    "node_lost": (
+        "Find out what became of it: `trainmaster hosts check HOST`, and on it `last -x reboot`.",
+        "Start its part again after a restart by `trainmaster tick`, or have a keeper do so.",
+        "Continue without it: `trainmaster resume RUN --set compute.min_nodes=N`, with how many "
+        "hosts may be left.",
+    ),
     "nccl_system_error": (
         "Restart with NCCL_DEBUG=INFO: it names the failing call.",
         "Check NCCL_SOCKET_IFNAME and that all machines reach each other.",

@@ -9,6 +9,7 @@ CRASHES = frozenset(
     {
         "cuda_oom",
         "host_oom",
+        "node_lost",
         "shm_too_small",
         "dataloader_crash",
         "disk_full",

@@ -92,6 +92,8 @@ def from_process_end(outcome: Outcome, *, log_has_causes: bool) -> list[Cause]:
         return [_from_outside("time_limit", 0.99, Strength.STATED)]
     if outcome.terminated_why is not None or outcome.running:
         return []
+    if outcome.lost is not None:
+        return [_from_outside("node_lost", 0.95, Strength.STATED, outcome.lost)]
     if outcome.code == _SAVED_ON_SIGTERM:
         return [_from_outside("preempted_sigterm", 0.95)]
     if outcome.code == _TIMEOUT_COMMAND:
@@ -100,8 +102,9 @@ def from_process_end(outcome: Outcome, *, log_has_causes: bool) -> list[Cause]:
     if named is not None:
         code, confidence = named
         if code == "host_oom":
-            confidence = _confidence_by_host_memory(outcome.telemetry)
-        return [_from_outside(code, confidence)]
+            known = {} if outcome.elsewhere else outcome.telemetry
+            confidence = _confidence_by_host_memory(known)
+        return [_from_outside(code, confidence, line=outcome.where)]
     free = outcome.telemetry.get("disk_free_gib")
     failed = outcome.code not in (None, 0)
     if failed and not log_has_causes and free is not None and free < _NO_DISK_LEFT_GIB:
@@ -215,10 +218,14 @@ def _is_scale_minimal(slots: Mapping[str, float | int]) -> bool:
     return scale is not None and (scale < 1e-3 or (was is not None and was <= scale))
 
 
-def _from_outside(code: str, confidence: float, strength: Strength = Strength.GUESSED) -> Cause:
+def _from_outside(
+    code: str, confidence: float, strength: Strength = Strength.GUESSED, line: str | None = None
+) -> Cause:
+    """`line`: what is known of it, as evidence."""
     # A cause that is less likely than not is only a warning.
     severity: Severity = "critical" if confidence >= 0.5 else "warning"
-    return Cause(code, severity, confidence, strength, None)
+    lines = [] if line is None else [line.encode()]
+    return Cause(code, severity, confidence, strength, None, lines=lines)
 
 
 def _confidence_by_host_memory(telemetry: Mapping[str, float]) -> float:

@@ -24,6 +24,8 @@ EXPLANATIONS: dict[str, str] = {
     "nccl_timeout": "A collective operation timed out: a rank did not join it, and the log does "
     "not say why.",
     "nccl_peer_lost": "The connection to another rank was lost: its process or machine died.",
+    "node_lost": "A machine of the training was lost: it was restarted or switched off, or its "
+    "network is down.",
     "nccl_system_error": "NCCL could not use the network or the device.",
     "rendezvous_port_in_use": "The rendezvous port is in use, often by an earlier run that is "
     "still alive.",

@@ -14,6 +14,9 @@ _SHELL_SIGNALS = range(129, 160)
 class Outcome:
     """What is known besides the log; every field may be missing.
 
+    `lost`: which machine of several is lost, and how that is known. `where`: of which rank or
+    machine of several the code or signal is; `elsewhere`: not of the one that has the log and the
+    telemetry.
     `terminated_why`: why the supervisor ended it (`stopped`, `time_limit`), as in
     `AttemptRecord.terminated_why`. `completed`: a `completed` event and a verified last checkpoint.
     `running`: it has not ended. `dmesg`: the kernel's messages since the attempt's start.
@@ -26,6 +29,9 @@ class Outcome:
     terminated_why: str | None = None
     completed: bool = False
     running: bool = False
+    lost: str | None = None
+    where: str | None = None
+    elsewhere: bool = False
     dmesg: tuple[bytes, ...] = ()
     telemetry: Mapping[str, float] = field(default_factory=dict)
 

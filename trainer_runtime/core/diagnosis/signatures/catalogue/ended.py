@@ -29,6 +29,15 @@ SCHEDULER = (
         settles_after=_SETTLES_AFTER,
     ),
     signature(
+        "node_lost/scheduler",
+        "node+failure+due|node+failure+srun",
+        r"CANCELLED AT \S+ DUE (?:TO|to) NODE FAILURE"
+        r"|srun: error: Node failure on \S+",
+        head=Head.WORDS,
+        confidence=0.97,
+        settles_after=_SETTLES_AFTER,
+    ),
+    signature(
         "preempted_sigterm/scheduler",
         "preemption+due|preempted+job|preempt|requeue+due|interruption+spot+instance|preempted"
         "|preempting|preemption+signal|termination+instance+notice|preemption",
