@@ -67,4 +67,6 @@ def _changes(after: AttemptRecord, finding: Finding) -> Iterable[str]:
 def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, list) and all(isinstance(item, int) for item in value):
+        return ",".join(map(str, value))
     return str(value) if isinstance(value, (int, type(None))) else code_word(str(value))
