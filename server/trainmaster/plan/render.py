@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,19 @@ def _commented(
             # A key with dots in it is still one level.
             yield from _commented(value, reasons, f"{prefix}{key.replace('.', '')}.")
         else:
-            yield textwrap.indent(dump_yaml({key: value}), indent)
+            yield textwrap.indent(_entry(key, value), indent)
+
+
+def _entry(key: str, value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return dump_yaml({key: value})
+    return _scalar_entry(key, value, repr(value))
+
+
+@lru_cache(maxsize=1024)
+def _scalar_entry(key: str, value: Any, _written: str) -> str:
+    # Each takes PyYAML a millisecond, and a config has a hundred, most as in the plan before.
+    return dump_yaml({key: value})
 
 
 def _comment(text: str, indent: str) -> str:
@@ -109,7 +122,9 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _runtime(package: Path) -> dict[str, bytes]:
+@cache
+def _runtime(package: Path) -> Mapping[str, bytes]:
+    """As it is when it is first needed: later changes would not fit what this process imported."""
     return {
         f"{_RUNTIME}/{file.relative_to(package).as_posix()}": file.read_bytes()
         for file in sorted((*package.rglob("*.py"), *package.rglob("*.lock")))

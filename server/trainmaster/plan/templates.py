@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -15,12 +17,17 @@ def rendered(assets: Assets, name: str, values: Mapping[str, object]) -> str:
     Raises:
         jinja2.UndefinedError: the template asks for what is not among the values.
     """
-    environment = Environment(
-        loader=FileSystemLoader(assets.templates),
+    return _environment(assets.templates).get_template(name).render(values)
+
+
+@cache
+def _environment(templates: Path) -> Environment:
+    """It keeps what it compiled, and compiles again what was changed."""
+    return Environment(
+        loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=False,  # values are choices, base64, or match a strict pattern
     )
-    return environment.get_template(name).render(values)

@@ -38,12 +38,17 @@ def put_runtime(cache: Path, files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _link(kept: Path, folder: Path) -> None:
+    # Without `Path`, which costs more than the links: there are a thousand.
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
     for place, _, names in os.walk(kept, onerror=_fail):
-        target = folder / os.path.relpath(place, kept)
-        target.mkdir(parents=True, exist_ok=True)
+        target = f"{folder}{place.removeprefix(str(kept))}"
+        if place != str(kept):
+            os.mkdir(target)
+            made.append(target)
         for name in names:
-            os.link(os.path.join(place, name), target / name)
-    make_durable(folders_of(folder / PACKAGE))
+            os.link(f"{place}/{name}", f"{target}/{name}")
+    make_durable(made)
 
 
 def _fail(error: OSError) -> None:
@@ -88,9 +93,14 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 def _is_whole(kept: Path, files: Mapping[str, bytes]) -> bool:
     try:
-        return all((kept / name).read_bytes() == data for name, data in files.items())
+        return all(_read(f"{kept}/{name}") == data for name, data in files.items())
     except OSError:
         return False
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _build(building: Path, files: Mapping[str, bytes]) -> None:

@@ -36,14 +36,14 @@ def folders_of(folder: Path) -> list[Path]:
     return [Path(place) for place, _, _ in os.walk(folder)]
 
 
-def make_durable(paths: Iterable[Path]) -> None:
+def make_durable(paths: Iterable[Path | str]) -> None:
     """Have the contents of files, and the names in folders, survive a power cut."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         for _ in threads.map(_sync, paths):
             pass
 
 
-def _sync(path: Path) -> None:
+def _sync(path: Path | str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from trainmaster.plan.spec.annotations import Section
@@ -26,14 +27,19 @@ def refuse_what_is_not_built(spec: TrainingSpec) -> None:
 
 def _problems(spec: TrainingSpec) -> Iterator[Problem]:
     refused: list[str] = []
-    for field in all_fields():
+    for field, default in _fields_with_defaults():
         if any(_is_inside(field.path, other) for other in refused):
             continue
         place = field.annotation.lands[spec.framework]
         for path, value in values_at(spec, field.path):
-            if not place.accepts(value, field.default):
+            if not place.accepts(value, default):
                 refused.append(field.path)
                 yield _problem(field, path, value, spec.framework)
+
+
+@cache
+def _fields_with_defaults() -> tuple[tuple[Field, Any], ...]:
+    return tuple((field, field.default) for field in all_fields())
 
 
 def _problem(field: Field, path: str, value: Any, framework: Framework) -> Problem:
