@@ -39,7 +39,8 @@ test: ## style, types, layers, and all tests; prints the slowest
 	@$(MAKE) --no-print-directory -j2 check suite
 
 suite: setup
-	@$(PYTHON_BIN) -m pytest --collect-only --quiet >/dev/null # else each worker compiles all tests
+	@# Before the first run, else each worker compiles all tests; later there are few to compile.
+	@test -d tests/__pycache__ || $(PYTHON_BIN) -m pytest --collect-only --quiet >/dev/null
 	$(PYTEST) --durations=50 --durations-min=1
 
 test-faults: setup ## the loops of faults at full length: hundreds of kills and cuts, which take hours

@@ -75,8 +75,8 @@ def _mentions(folder: Path) -> Callable[[int], bool]:
 
     def mentions(pid: int) -> bool:
         where = _working_folder(pid) + b"\0"
-        texts = (where, _read(pid, "cmdline"), _read(pid, "environ"))
-        return any(words in text for text in texts for words in inside)
+        text = where + _read(pid, "cmdline") + b"\0" + _read(pid, "environ")
+        return path in text and any(words in text for words in inside)
 
     return mentions
 
@@ -125,7 +125,8 @@ def _working_folder(pid: int) -> bytes:
 
 
 def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
+    try:  # without `Path`: every test reads this of every process
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+            return file.readall()
     except OSError:
         return b""
