@@ -43,9 +43,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def test_a_run_continues_exactly_after_a_kill_in_a_save_and_after_a_signal(
     base: Config, tmp_path: Path
 ) -> None:
-    config = changed(base, {"steps": 40, "eval__every_steps": None, "checkpoint__every": 1})
+    config = changed(base, {"steps": 20, "eval__every_steps": None, "checkpoint__every": 1})
     run = Run(tmp_path / "run", config)
-    begin_with(run.folder / "own", KILLED + standing_after(20, 2))
+    begin_with(run.folder / "own", KILLED + standing_after(10, 2))
 
     assert start(run).wait(timeout=TIMEOUT_S) == -signal.SIGKILL
     assert any(run.folder.glob(SAVING))
@@ -60,7 +60,7 @@ def test_a_run_continues_exactly_after_a_kill_in_a_save_and_after_a_signal(
     stopped_at = max(step for _, step in run.values_by_step(2))
     assert run.steps_stored()[-1] == stopped_at
 
-    straight = Run(tmp_path / "straight", changed(config, {"checkpoint__every": 40}))
+    straight = Run(tmp_path / "straight", changed(config, {"checkpoint__every": 20}))
     assert run.train(number=3) == straight.train() == 0
     assert run.events_of(3)[0]["resumed_from"] == stopped_at
     pieces = {**run.values_by_step(), **run.values_by_step(2), **run.values_by_step(3)}
