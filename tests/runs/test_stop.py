@@ -6,6 +6,7 @@ import time
 
 import pytest
 from support.core.journal_records import attempt_starting, lines, state
+from support.runs.planted_journal import EVENTS, PlantedJournal
 from support.runs.planted_runs import finding
 from support.runs.running_run import run_async
 
@@ -34,3 +35,14 @@ def test_a_trainer_that_hangs_is_given_little_time(
     ingest_placement(workspace.metrics, mirror, run_id, 1)
     run_async(lambda: stop(workspace, run_id))
     assert load_view(workspace, run_id).desired.grace_s == grace_s
+
+
+def test_a_run_whose_saves_take_long_is_given_long_to_save(workspace: Workspace) -> None:
+    run = PlantedJournal(workspace, "large")
+    run.write(*_RUNNING)
+    saved = {"action": "saved", "step": 20, "path": "checkpoints/step-00000020", "size_bytes": 1}
+    started = ("started", {"attempt": 1, "step": 0, "target_step": 1000})
+    checkpoint = ("checkpoint", {**saved, "metrics": {}, "stall_s": 5.0, "write_s": 95.0})
+    run.write(started, checkpoint, name=EVENTS)
+    run_async(lambda: stop(workspace, run.run_id))
+    assert load_view(workspace, run.run_id).desired.grace_s == 300.0

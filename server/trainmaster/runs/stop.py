@@ -20,6 +20,7 @@ from trainmaster.words.answers.runs import StopAnswer
 # A stop is recorded soon, however long its host takes to answer.
 _READ_WITHIN_S = 5.0
 _GRACE_OF_HUNG_S = 10.0
+_SAVES = 3
 _HANGS = frozenset({verdict.STALL, verdict.HANG_COLLECTIVE, verdict.HANG_DATA})
 
 
@@ -61,6 +62,11 @@ async def stop(
 
 
 def _grace_s(view: RunView) -> float:
-    """How long the trainer may take to save: one that hangs neither hears it nor has a new step."""
-    hangs = any(one.code in _HANGS for one in open_findings(view))
-    return _GRACE_OF_HUNG_S if hangs else DEFAULT_GRACE_S
+    """How long the trainer may take to save: one that hangs neither hears it nor has a new step.
+
+    By its longest save so far: one may be on its way, and another one follows.
+    """
+    if any(one.code in _HANGS for one in open_findings(view)):
+        return _GRACE_OF_HUNG_S
+    longest_s = max((progress.longest_save_s for progress in view.attempts), default=0.0)
+    return max(DEFAULT_GRACE_S, _SAVES * longest_s)

@@ -19,7 +19,14 @@ from trainer_runtime.box.nodes.receive_parts import receive_parts
 from trainer_runtime.box.nodes.send_parts import PartSender, send_part
 from trainer_runtime.box.nodes.serve_files import serve_files
 from trainer_runtime.core.files.manifest import ChunkHasher, Manifest, build, verify
-from trainer_runtime.core.files.parts import Awaited, Part, hand_over, handed_over, part_folder
+from trainer_runtime.core.files.parts import (
+    Awaited,
+    Part,
+    arriving,
+    hand_over,
+    handed_over,
+    part_folder,
+)
 
 SECRET = "5e" * 32
 PART = Part(attempt=1, step=20, machine=1)
@@ -148,6 +155,28 @@ def test_a_cut_connection_is_continued_with_the_next_file(pair: Pair) -> None:
     assert send_part(pair.connect(), PART, folder)
 
 
+def test_a_part_that_fails_again_and_again_is_waited_for_no_longer_than_one_that_is_silent(
+    pair: Pair, tmp_path: Path
+) -> None:
+    pair.awaited.ask()
+    folder, ended = arriving(pair.first.checkpoints, PART), threading.Event()
+
+    def fail() -> None:  # as on a disk that is full
+        while not ended.wait(0.01):
+            folder.mkdir(exist_ok=True)
+            (folder / "shard").write_bytes(bytes(1000))
+            (folder / "shard").unlink()
+
+    failing = threading.Thread(target=fail, daemon=True)
+    failing.start()
+    try:
+        with pytest.raises(OSError, match=r"nothing within 1 s; the disk here has \d+ MiB free"):
+            pair.awaited.gather(tmp_path, stalled_s=1.0)
+    finally:
+        ended.set()
+        failing.join()
+
+
 def test_a_file_that_changes_on_its_way_is_not_taken(pair: Pair) -> None:
     pair.awaited.ask()
     link = pair.connect()
@@ -158,7 +187,7 @@ def test_a_file_that_changes_on_its_way_is_not_taken(pair: Pair) -> None:
     link.send({"sha256": "00" * 32})
     with pytest.raises(LinkError):
         link.receive(10.0)
-    assert "shard" not in {Path(path).name for path in files_of(pair.first.checkpoints)}
+    wait_until(lambda: not files_of(pair.first.checkpoints), "its removal")
 
 
 @pytest.mark.parametrize("path", ["../outside", "/outside", ""])

@@ -65,9 +65,13 @@ def _receive_file(link: Link, folder: Path, path: str) -> None:
         raise LinkError("the part is not awaited any more")
     target.parent.mkdir(parents=True, exist_ok=True)
     incomplete = target.with_name(f".incomplete-{target.name}")
-    with incomplete.open("wb") as file:
-        link.receive_file(file.write)
-    incomplete.rename(target)
+    try:
+        with incomplete.open("wb") as file:
+            link.receive_file(file.write)
+        incomplete.rename(target)
+    except BaseException:
+        incomplete.unlink(missing_ok=True)
+        raise
 
 
 def _is_here(path: Path, size: int) -> bool:

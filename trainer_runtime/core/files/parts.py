@@ -114,15 +114,17 @@ class Awaited:
         Raises:
             OSError: no byte has come for `stalled_s`, or a file can't be moved.
         """
-        size_bytes, since_s = -1, time.monotonic()
+        most_bytes, since_s = -1, time.monotonic()
         while missing := self._missing():
-            present_bytes = _size_bytes(self._folder)
-            if present_bytes != size_bytes:
-                size_bytes, since_s = present_bytes, time.monotonic()
+            # Of a part that fails again and again, as on a full disk, no more comes than before.
+            if (present_bytes := _size_bytes(self._folder)) > most_bytes:
+                most_bytes, since_s = present_bytes, time.monotonic()
             elif time.monotonic() - since_s > stalled_s:
                 numbers = ", ".join(map(str, missing))
+                free_mib = shutil.disk_usage(self.checkpoints).free >> 20
                 raise OSError(
-                    f"the part of host {numbers} has not come: nothing within {stalled_s:.0f} s"
+                    f"the part of host {numbers} has not come: nothing within {stalled_s:.0f} s; "
+                    f"the disk here has {free_mib} MiB free"
                 )
             time.sleep(_POLL_S)
         for part in self._parts:
