@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -84,12 +85,17 @@ _WORDS = ("the", "loss", "falls", "slowly", "while", "every", "step", "reads", "
 
 def write_corpus(folder: Path) -> Path:
     """Three files of made-up text, some 60 kB, the same each time."""
-    chosen = random.Random(7)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("a", "b", "c"):
-        lines = [" ".join(chosen.choices(_WORDS, k=9)) for _ in range(400)]
-        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    for name, text in zip("abc", _made_up_texts(), strict=True):
+        (folder / f"{name}.txt").write_text(text)
     return folder
+
+
+@cache
+def _made_up_texts() -> tuple[str, ...]:
+    chosen = random.Random(7)
+    texts = [[" ".join(chosen.choices(_WORDS, k=9)) for _ in range(400)] for _ in range(3)]
+    return tuple("\n".join(lines) + "\n" for lines in texts)
 
 
 def small_spec(folder: Path, **changes: str) -> str:

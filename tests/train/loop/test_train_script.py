@@ -1,4 +1,4 @@
-"""The real train.py in processes of its own, on a tiny model."""
+"""The real train.py on a tiny model: in processes of its own where these are ended or compared."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_llama_style_with_grouped_keys_resumes_bit_for_bit(
 ) -> None:
     changes = {"model__style": "llama", "model__n_kv_head": 1, "steps": 12, "eval__every_steps": 4}
     straight, stopped = make_run("straight", **changes), make_run("stopped", **changes)
-    assert straight.train()[0] == 0
+    assert exit_code(straight) == 0
     saved_on_sigterm(stopped, 4)
     assert stopped.train()[0] == 0
     assert stopped.values_by_step(*LOSSES) == straight.values_by_step(*LOSSES)
@@ -206,7 +206,7 @@ def test_a_validation_loss_is_the_same_whatever_micro_batch_fits(
         run = make_run(
             f"by-{size}", eval__batch_size=4, model__dropout=0.0, precision="fp32", **changes
         )
-        assert run.train()[0] == 0
+        assert exit_code(run) == 0
         losses += run.values_by_step("val_loss")["eval", 1]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
@@ -215,13 +215,13 @@ def test_files_of_ones_own_are_what_is_validated_and_the_sources_are_trained_on_
     undisturbed: TinyRun, base: tuple[Path, Config], tmp_path: Path
 ) -> None:
     run = TinyRun(tmp_path / "run", with_own_validation(base[1], tmp_path / "data"))
-    assert run.train()[0] == 0
+    assert exit_code(run) == 0
     first = ("eval", base[1]["eval"]["every_steps"])
     assert run.values_by_step("val_loss")[first] == undisturbed.values_by_step("val_loss")[first]
 
 
 def test_a_damaged_newest_checkpoint_is_passed_with_its_reason(
-    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run()
     shutil.copytree(undisturbed.folder / "checkpoints", run.folder / "checkpoints")
@@ -229,8 +229,7 @@ def test_a_damaged_newest_checkpoint_is_passed_with_its_reason(
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
-    code, output, _ = run.train(number=2, resume={"mode": "latest", "candidates": [40, 30]})
-    assert code == 0
+    assert exit_code(run, number=2, resume={"mode": "latest", "candidates": [40, 30]}) == 0
     events = run.events("attempts/2")
     reason = "optimizer.safetensors: chunk 0 differs"
     assert events[0]["attempt"] == 2
@@ -240,7 +239,7 @@ def test_a_damaged_newest_checkpoint_is_passed_with_its_reason(
         ("skip_checkpoint", 40),
         ("resume", 30),
     ]
-    assert f"checkpoint of step 40 skipped: {reason}" in output
+    assert f"checkpoint of step 40 skipped: {reason}" in capfd.readouterr().out
     assert run.weights() == undisturbed.weights()
 
 
@@ -249,21 +248,20 @@ def test_skipped_data_changes_what_follows_and_is_kept_across_a_resume(
 ) -> None:
     skip = [{"at_step": 30, "sequences": 16}]
     straight, resumed = make_run("straight", data__skip=skip), make_run("resumed", data__skip=skip)
-    assert straight.train()[0] == 0
+    assert exit_code(straight) == 0
     shutil.copytree(undisturbed.folder / "checkpoints", resumed.folder / "checkpoints")
     resume = {"mode": "step", "candidates": [30]}
-    assert resumed.train(number=2, resume=resume)[0] == 0
+    assert exit_code(resumed, number=2, resume=resume) == 0
     assert resumed.weights() == straight.weights() != undisturbed.weights()
 
 
 @pytest.mark.parametrize("rate", [1e18, 1e38])
 def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
-    make_run: Callable[..., TinyRun], rate: float
+    make_run: Callable[..., TinyRun], rate: float, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(optimizer__lr=rate, checkpoint__every=1, schedule={"kind": "constant"})
-    code, _, errors = run.train()
-    assert code == 76
-    assert "guard: step" in errors
+    assert exit_code(run) == 76
+    assert "guard: step" in capfd.readouterr().err
     events = run.events()
     warning = next(event for event in events if event["kind"] == "warning")
     assert "completed" not in [event["kind"] for event in events]
@@ -296,10 +294,11 @@ def test_what_can_not_be_trained_ends_with_77_and_a_reason(
     assert problem in capfd.readouterr().err
 
 
-def exit_code(run: TinyRun) -> int:
-    """What the script of a run returns to the shell, in this process."""
+def exit_code(run: TinyRun, **attempt: Any) -> int:
+    """What the script of a run returns to the shell, in this process, which has PyTorch already."""
+    name = run.attempt_config(**attempt) if attempt else "config.json"
     with as_a_process_of_its_own(run.folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", [SCRIPT, "config.json"])
+        patch.setattr("sys.argv", [SCRIPT, name])
         code: int = load_script(run.folder).main()
     return code
 
