@@ -73,47 +73,29 @@ def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(built: Box) ->
     assert "pip: Successfully installed tinypack-1.0" in built.log
 
 
-def test_two_runs_at_once_build_one_environment(
-    box: Box, tmp_path: Path, shared_cache: Path
+def test_two_runs_at_once_build_one_environment_and_another_set_of_wheels_another(
+    built: Box, box: Box, tmp_path: Path, shared_cache: Path
 ) -> None:
     wheels = tmp_path / "wheels"
-    make_wheel(wheels, "together")
+    for version in ("1.0", "1.1"):
+        make_wheel(wheels, "tinypack", version, requires=["torch>=2"])
     other = make_box(tmp_path / "runs" / "other-abc234", shared_cache)
     for one in (box, other):
-        (one.folder / "requirements-extra.txt").write_text("together\n")
+        (one.folder / "requirements-extra.txt").write_text("tinypack>=1  # a comment\n")
         one.config(requirements=True, wheels=str(wheels))
     processes = [box.start(), other.start()]
     assert [process.wait(timeout=240) for process in processes] == [0, 0], box.log + other.log
     assert box.settled == other.settled
     assert (box.log + other.log).count("environment: building") == 1
-
-
-def test_another_set_of_wheels_makes_another_environment(
-    built: Box, box: Box, tmp_path: Path
-) -> None:
-    wheels = tmp_path / "wheels"
-    for version in ("1.0", "1.1"):
-        make_wheel(wheels, "tinypack", version, requires=["torch>=2"])
-    (box.folder / "requirements-extra.txt").write_text("tinypack>=1  # a comment\n")
-    assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
     assert output_of(box.settled["python"], "import tinypack; print(tinypack.VERSION)") == "1.1"
     assert box.settled["hash"] != built.settled["hash"]
 
 
-def test_a_rendered_folders_own_cache_takes_an_environment(
+def test_a_preparation_killed_at_any_moment_is_resumed_in_a_rendered_folders_own_cache(
     box: Box, tmp_path: Path, shared_cache: Path
 ) -> None:
     shutil.copytree(shared_cache / "torch", box.folder / "cache" / "torch")
-    make_wheel(tmp_path / "wheels", "tinypack")
-    (box.folder / "requirements-extra.txt").write_text("tinypack\n")
     box.cache = Path("cache")  # below the folder, as `render` writes it
-    assert box.prepare(requirements=True, wheels=str(tmp_path / "wheels")) == 0, box.log
-    python = box.settled["python"]
-    assert python.startswith(f"{box.folder}/cache/venvs/")
-    assert output_of(python, "import tinypack; print(tinypack.VERSION)") == "1.0"
-
-
-def test_a_preparation_killed_at_any_moment_is_resumed(box: Box, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chosen = random.Random(seed)
@@ -127,6 +109,7 @@ def test_a_preparation_killed_at_any_moment_is_resumed(box: Box, tmp_path: Path)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=60)
     assert box.start().wait(timeout=240) == 0, box.log
+    assert box.settled["python"].startswith(f"{box.folder}/cache/venvs/")
     assert output_of(box.settled["python"], "import survivor; print(survivor.VERSION)") == "1.0"
     assert torch_of(box.settled["python"]) == torch_of(sys.executable)
 
