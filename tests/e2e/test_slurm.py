@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,14 @@ ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 # More than a checkpoint's interval, so that no three jobs in a row are without progress.
 _STEPS_BETWEEN = 25
+# What `status` says of how a job ended, by Slurm's words.
+_OUTCOMES = {
+    "CANCELLED": "cancelled",
+    "COMPLETED": "over",  # it saved, and ended by itself
+    "FAILED": "failed",
+    "NODE_FAIL": "node_failed",
+    "TIMEOUT": "time_limit",
+}
 _LONG = "takes minutes: TRAINMASTER_FAULT_ROUNDS sets how many faults come"
 
 
@@ -56,7 +64,10 @@ def cluster() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def login(cluster: SlurmCluster) -> Iterator[Sshd]:
-    with Sshd(environment=cluster.environment) as host:
+    modules = cluster.root / "modules"
+    (modules / "tests").mkdir(parents=True, exist_ok=True)
+    (modules / "tests" / "1.0").write_text("#%Module1.0\nsetenv LOADED tests-1.0\n")
+    with Sshd(environment={**cluster.environment, "MODULEPATH": str(modules)}) as host:
         yield host
 
 
@@ -112,6 +123,11 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
 ) -> None:
     checked = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
     assert checked["slurm"]["state"] == checked["partition of jobs"]["state"] == "ok"
+    assert checked["modules"]["state"] == "ok"
+    here("hosts", "remove", "cluster")
+    add(here, login, "--module", "tests/1.0", "--module", "tests/2.0")
+    checked = {row["name"]: row for row in here("hosts", "check", "cluster", code=1)["checks"]}
+    assert checked["modules"]["untrusted_found"] == "tests/2.0"
     spec = spec_file(tmp_path, checkpoint="{every: 10m}")
     many = spec_file(tmp_path, "many", framework="hf", compute="{gpus: 4, threads: 1}")
     for code, options, text in (
@@ -228,9 +244,11 @@ def test_three_jobs_without_a_newer_checkpoint_end_the_run(
 
 
 def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
-    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
+    here: CommandLine, cluster: SlurmCluster, login: Sshd, tmp_path: Path
 ) -> None:
     print(f"seed {SEED}, {ROUNDS} faults")
+    here("hosts", "remove", "cluster")
+    add(here, login, "--module", "tests/1.0")
     over = tmp_path / "over"
     attempts = range(1, ROUNDS + 2)
     env = begin_with(tmp_path / "standing", standing_after(_STEPS_BETWEEN, *attempts, until=over))
@@ -243,7 +261,8 @@ def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
             print(f"round {number}: {fault.__name__} of attempt {attempt}", flush=True)
             fault(here, cluster, run)
             assert len(cluster.jobs(run, "RUNNING")) <= 1
-        _standing_attempt(here, run)
+        attempt = _standing_attempt(here, run)
+        assert _variable(run, attempt, "LOADED") == {"tests-1.0"}
         _agrees_with_accounting(here, cluster, run)
         over.touch()
         assert waiting.wait(LONGEST_S) == 0
@@ -284,6 +303,17 @@ def _standing_attempt(here: CommandLine, run: str) -> int:
         return number if found and int(found[-1]) - int(found[0]) >= _STEPS_BETWEEN - 3 else 0
 
     return int(wait_until(stands, "an attempt that stands"))
+
+
+def _variable(run: str, attempt: int, name: str) -> set[str]:
+    """The values of an environment variable in an attempt's processes."""
+    begin = f"{name}=".encode()
+    found = set()
+    for process in carriers(marker(run, attempt)):
+        with suppress(OSError):  # it has ended
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            found |= {one[len(begin) :].decode() for one in variables if one.startswith(begin)}
+    return found
 
 
 def _newest_attempt(here: CommandLine, run: str) -> int:
@@ -334,8 +364,7 @@ def _end_of(row: dict[str, str]) -> float:
 
 def _said_of(row: dict[str, str]) -> tuple[str, str | None]:
     word, _, user = row["State"].partition(" by ")
-    outcomes = {"CANCELLED": "cancelled", "TIMEOUT": "time_limit", "NODE_FAIL": "node_failed"}
-    return outcomes[word], f"by {pwd.getpwuid(int(user)).pw_name}" if user else None
+    return _OUTCOMES[word], f"by {pwd.getpwuid(int(user)).pw_name}" if user else None
 
 
 def _until_the_next(here: CommandLine, run: str, attempt: int) -> None:

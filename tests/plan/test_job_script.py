@@ -35,6 +35,7 @@ def test_the_script_of_a_gpu_job_is_the_golden_one(
         account="physics",
         constraint="fast&big",
         gres="gpu:a100,lustre:1",
+        modules="cuda/12.4,python/3.11",
         limit_s=86400.0,
         cpus=64,
         memory_mib=512000,
@@ -110,3 +111,11 @@ def test_no_second_directive_and_no_shell_text_comes_into_a_script(value: str) -
     with pytest.raises(UsageError) as refused:
         job_files({"slurm": section}, "small-abc234", find_assets())
     assert refused.value.code == "BAD_ARGUMENT"
+
+
+@pytest.mark.parametrize("name", ["a b", "$(id)", "a;b", "-x", "", "a\nb", "x" * 101])
+def test_a_module_is_a_name_and_no_shell_text(name: str) -> None:
+    section = {"partition": "cpu", "limit_minutes": 10, "cpus": 1, "modules": [name]}
+    with pytest.raises(UsageError) as refused:
+        job_files({"slurm": section}, "small-abc234", find_assets())
+    assert refused.value.field == "--module"

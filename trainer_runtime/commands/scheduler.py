@@ -62,7 +62,8 @@ def _meet(_options: Options) -> int:
 def _cluster(options: Options) -> int:
     from trainer_runtime.box.slurm.cluster import describe_cluster
 
-    return _answered(lambda: describe_cluster(Path(options.root)).to_dict())
+    root, modules = Path(options.root), options.module or ()
+    return _answered(lambda: describe_cluster(root, modules, whole=options.whole).to_dict())
 
 
 def _answered(answer: Callable[[], object]) -> int:
@@ -109,6 +110,10 @@ COMMANDS = {
     "cluster": Command(
         "the partitions of the cluster that this machine is a login node of",
         _cluster,
-        (Argument.of("root"),),
+        (
+            Argument.of("--whole", action="store_true", help="with modules, quota and accounts"),
+            Argument.of("--module", action="append", help="whether the cluster has it"),
+            Argument.of("root"),
+        ),
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
+from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer, QuotaAnswer
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
@@ -16,12 +16,17 @@ from trainmaster.words.errors import HostError
 # What is true of the login node and says nothing of the nodes that jobs get.
 _OF_LOGIN = ("gpu", "logging out", "tmux or screen", "/dev/shm", "cores and memory")
 _MOST_SHOWN = 20
+_LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay"})
+_SHARED = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "wekafs", "pvfs2", "fuse.", "9p")
+_GIB = 1 << 20  # KiB
+_NEARLY = 0.9
 
 
 async def check_cluster(host: Host, options: HostRecord) -> list[CheckRow]:
     """A row for Slurm, for the partition of jobs and for each other one; starts nothing."""
     try:
-        cluster = await read_cluster(host)
+        modules = options.modules.split(",") if options.modules else []
+        cluster = await read_cluster(host, modules, whole=True)
     except HostError as error:
         return [failed_by("slurm", error)]
     return list(_rows(cluster, options))
@@ -44,14 +49,53 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
     others = [one for one in cluster.partitions if one != chosen]
     for one in others[:_MOST_SHOWN]:
         yield passed("other partition", _described(one), _plain(one.name))
-    if cluster.local is not None:
+    yield from _disk(cluster)
+    yield from _modules(cluster)
+    if cluster.accounts:
+        shown_accounts = ", ".join(cluster.accounts[:_MOST_SHOWN])
+        yield passed("accounts", "that jobs may be charged to", _plain(shown_accounts))
+
+
+def _disk(cluster: ClusterAnswer) -> Iterator[CheckRow]:
+    """Where runs lie: an exported disk of a login node looks local, too, so this proves nothing."""
+    kind = _plain(cluster.disk or "unknown")
+    if cluster.disk in _LOCAL:
         yield warning(
             "shared folder",
             "the root's disk may be the login node's alone",
             "Compute nodes have to see it under the same path: else remove the host, and add it "
             "again with `--root` in a shared folder.",
-            _plain(cluster.local),
+            kind,
         )
+    elif cluster.disk is not None and cluster.disk.startswith(_SHARED):
+        yield passed("shared folder", "the root's disk is one that nodes share", kind)
+    if cluster.quota is not None:
+        yield _quota(cluster.quota)
+
+
+def _quota(quota: QuotaAnswer) -> CheckRow:
+    used_gib = quota.used_kib / _GIB
+    space = "no limit" if quota.limit_kib is None else f"of {quota.limit_kib / _GIB:.0f} GiB"
+    files = "" if quota.most_files is None else f"; {quota.files:,} of {quota.most_files:,} files"
+    found = f"{used_gib:.1f} GiB, {space}{files}"
+    pairs = ((quota.used_kib, quota.limit_kib), (quota.files, quota.most_files))
+    if any(most is not None and used >= _NEARLY * most for used, most in pairs):
+        return warning("quota", found, "Free space there: checkpoints may not fit.")
+    return passed("quota", found)
+
+
+def _modules(cluster: ClusterAnswer) -> Iterator[CheckRow]:
+    if cluster.missing:
+        yield CheckRow(
+            name="modules",
+            state="fail",
+            found="the login node lacks modules that jobs would load",
+            untrusted_found=_plain(", ".join(cluster.missing)),
+            remedy="Remove the host, and add it again with names that `module avail` shows there.",
+        )
+    elif cluster.modules is not None:
+        names = ", ".join(cluster.modules) or "none of CUDA or Python"
+        yield passed("modules", "`module` loads, for example", _plain(names))
 
 
 def _described(one: PartitionAnswer) -> str:

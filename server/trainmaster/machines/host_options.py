@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
-from trainmaster.plan.job_script import checked_directive
+from trainmaster.plan.job_script import checked_directive, checked_module
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
@@ -40,6 +40,7 @@ class HostOptions:
     qos: str | None = None
     constraint: str | None = None
     gres: str | None = None
+    modules: str | None = None
 
 
 def host_record(name: str, address: str, options: HostOptions) -> HostRecord:
@@ -76,13 +77,17 @@ def host_record(name: str, address: str, options: HostOptions) -> HostRecord:
 
 
 def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
-    checked_directive(name, value)
+    if name == "modules":
+        for module in value.split(","):
+            checked_module(module)
+    else:
+        checked_directive(name, value)
     if launcher != "slurm":
         raise UsageError(
             "BAD_ARGUMENT",
-            f"--{name} is for clusters.",
+            f"--{name.removesuffix('s')} is for clusters.",
             "Add `--launcher slurm`, or leave it out.",
-            field=f"--{name}",
+            field=f"--{name.removesuffix('s')}",
         )
 
 

@@ -82,6 +82,7 @@ class SlurmFacts(Facts):
     qos: str | None = None
     constraint: str | None = None
     gres: str | None = None
+    modules: str | None = None
     limit_s: float | None = None
     cpus: int = 1
     memory_mib: int = 0

@@ -54,6 +54,7 @@ def plan_job(
         "cpus": _cpus(slurm, decided),
         "margin_s": margin_s,
         "signal_s": int(_MARGIN_S) if limit_minutes >= _SIGNALLED_MINUTES else None,
+        **({"modules": slurm.modules.split(",")} if slurm.modules else {}),
     }
 
 

@@ -12,6 +12,8 @@ from trainmaster.words.errors import UsageError
 
 # A word of a directive, which no shell and no second directive can be made of.
 DIRECTIVE = re.compile(r"[A-Za-z0-9_.@+:,=&|*()\[\]-]{1,200}")
+# The name of an environment module, which no shell text can be made of.
+_MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+/-]{0,99}")
 _TEMPLATE = "launch/job.sh.j2"
 
 
@@ -27,7 +29,8 @@ def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[st
     options = [(name, checked_directive(name, value)) for name, value in _options(section)]
     name = checked_directive("job-name", run_id)
     nodes = int(config.get("compute", {}).get("nodes") or 1)
-    values = {"job_name": name, "options": options, "nodes": nodes}
+    modules = [checked_module(one) for one in section.get("modules") or ()]
+    values = {"job_name": name, "options": options, "nodes": nodes, "modules": modules}
     return {"job.sh": rendered(assets, _TEMPLATE, values).encode()}
 
 
@@ -46,6 +49,22 @@ def checked_directive(name: str, value: object) -> str:
             field=f"--{name}",
         )
     return text
+
+
+def checked_module(name: str) -> str:
+    """A name that `module load` may be given.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, it has other characters.
+    """
+    if _MODULE.fullmatch(name) is None:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{name[:60]!r} is not a valid name of a module.",
+            "Give one as `module avail` shows it, such as cuda/12.4.",
+            field="--module",
+        )
+    return name
 
 
 def _options(section: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

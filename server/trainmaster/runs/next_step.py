@@ -26,6 +26,8 @@ _BY_REASON = {
     "nodes_differ": "Add the host again with a `--constraint` by which all nodes of a job are "
     "alike, or name by `environment: {{python: PATH}}` an interpreter that they share, and launch "
     "again.",
+    "module_missing": "Add the host again with the modules that its compute nodes have "
+    "(`--module NAME`), and launch again.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
 }
 _BY_REASON_OF_STOP = {

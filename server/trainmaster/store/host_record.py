@@ -9,7 +9,7 @@ from trainer_runtime.core.records import dataclass
 
 TransportName = Literal["asyncssh", "openssh", "paramiko"]
 LauncherName = Literal["process", "slurm"]
-SLURM_OPTIONS = ("partition", "account", "qos", "constraint", "gres")
+SLURM_OPTIONS = ("partition", "account", "qos", "constraint", "gres", "modules")
 DEFAULT_ROOT = "~/.trainmaster"
 
 
@@ -22,7 +22,8 @@ class HostRecord:
     one or more `[user@]host[:port]`, separated by commas. `root` and `cache` are folders on the
     host, where `~` is its user's home; a `cache` of None is `cache` in the root. `by_agent`: an
     agent added it. `launcher`: what holds supervisors there; with `slurm`, the address is a login
-    node's, and the options after it are of all jobs there, None for what the cluster chooses.
+    node's, and the options after it are of all jobs there, None for what the cluster chooses;
+    `modules`: names with commas between them.
     """
 
     name: str
@@ -41,6 +42,7 @@ class HostRecord:
     qos: str | None = None
     constraint: str | None = None
     gres: str | None = None
+    modules: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields; the newer ones only where they say something, for earlier versions."""

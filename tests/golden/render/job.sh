@@ -21,4 +21,7 @@ cd "$SLURM_SUBMIT_DIR" 2>/dev/null && test -f config.json || {
     exit 66
 }
 mkdir -p logs
+type module >/dev/null 2>&1 || . /etc/profile
+module load cuda/12.4 || exit 67
+module load python/3.11 || exit 67
 exec "${TRAINMASTER_PYTHON:-python3}" -m trainer_runtime session .

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainer_runtime.box.slurm.programs import run_program
+from trainer_runtime.box.slurm.surroundings import (
+    available_modules,
+    file_system,
+    missing_modules,
+    of_training,
+    own_accounts,
+    own_quota,
+)
 from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
 
 _NODE = "%N|%P|%c|%m|%G|%f"
 _COLUMNS = 6
 _GPU = re.compile(r"gpu(?::([A-Za-z0-9_.-]+))?:(\d+)")
 _LIMIT = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
-_LOCAL = frozenset({"ext2", "ext3", "ext4", "btrfs", "tmpfs", "ramfs", "overlay"})
 _NAMED = frozenset({"(null)", "N/A", ""})
 
 
-def describe_cluster(root: Path) -> ClusterAnswer:
-    """The cluster of this login node; `root`: the folder that its nodes would have to share.
+def describe_cluster(
+    root: Path, modules: Sequence[str] = (), *, whole: bool = False
+) -> ClusterAnswer:
+    """The cluster of this login node; `root`: the folder that its nodes would have to share;
+    `modules`: those that jobs would load. `whole`: with what takes seconds to ask for.
 
     Raises:
         SlurmError: it can't be asked.
@@ -27,10 +37,21 @@ def describe_cluster(root: Path) -> ClusterAnswer:
     version = run_program("sinfo", "--version").split()
     partitions = run_program("scontrol", "show", "partition", "--oneliner")
     nodes = run_program("sinfo", "--noheader", "--Node", f"--format={_NODE}")
-    return ClusterAnswer(
+    kind = file_system(root)
+    answer = ClusterAnswer(
         version=version[-1] if version else "",
         partitions=tuple(read_partitions(partitions, nodes)),
-        local=_local_disk(root),
+        disk=kind,
+    )
+    if not whole:
+        return answer
+    available = available_modules()
+    return replace(
+        answer,
+        modules=None if available is None else tuple(of_training(available)),
+        missing=tuple(missing_modules(modules, available)),
+        quota=own_quota(root, kind),
+        accounts=tuple(own_accounts()),
     )
 
 
@@ -92,19 +113,3 @@ def _gpus(text: str) -> tuple[int, str | None]:
 def _number(text: str) -> int:
     digits = re.match(r"\d+", text)
     return int(digits.group()) if digits else 0
-
-
-def _local_disk(folder: Path) -> str | None:
-    """The kind of file system where it is a disk of this machine alone; None where it may be
-    shared. An exported disk of a login node is one, too, so this proves nothing."""
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    device = os.stat(place).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        if before.split()[2] == wanted:
-            kind = after.split()[0]
-            return kind if kind in _LOCAL else None
-    return None

@@ -21,6 +21,7 @@ MOST_UNSEEN = 10
 # Of a job whose node has no folder of the run: by `job.sh`, and by Slurm, which then can't write
 # the job's output.
 _NO_FOLDER = ("66:0", "0:53")
+_NO_MODULE = "67:0"
 
 
 def why_given_up(
@@ -41,6 +42,11 @@ def why_given_up(
             f"the node of job {newest.job_id} has no {run.root}: the host's root has to lie in a "
             "folder that login and compute nodes share",
         )
+    if newest.exit_code == _NO_MODULE:
+        message = (
+            f"job {newest.job_id} could not load a module of its host: logs/job.out says which"
+        )
+        return "module_missing", message
     _note_not_begun(run, jobs, newest)
     return _without_progress(run, desired, newest)
 

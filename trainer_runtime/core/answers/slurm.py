@@ -142,19 +142,62 @@ class PartitionAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaAnswer:
+    """A user's own quota of a disk; a limit of None is none."""
+
+    used_kib: int
+    limit_kib: int | None
+    files: int
+    most_files: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, fields: Fields) -> QuotaAnswer:
+        return cls(
+            fields.integer("used_kib"),
+            fields.find_integer("limit_kib"),
+            fields.integer("files"),
+            fields.find_integer("most_files"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterAnswer:
-    """A cluster as its login node sees it. `version`: of Slurm. `local`: the kind of file system,
-    such as ext4, where the folder asked about lies on a disk that other nodes can't see."""
+    """A cluster as its login node sees it. `version`: of Slurm. `disk`: the kind of file system of
+    the folder asked about. `modules`: those that trainings load, None without a `module` command;
+    `missing`: of the modules asked about. `accounts`: those of the user."""
 
     version: str
     partitions: tuple[PartitionAnswer, ...]
-    local: str | None = None
+    disk: str | None = None
+    modules: tuple[str, ...] | None = None
+    missing: tuple[str, ...] = ()
+    quota: QuotaAnswer | None = None
+    accounts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        rows = [partition.to_dict() for partition in self.partitions]
-        return {"version": self.version, "partitions": rows, "local": self.local}
+        return {
+            "version": self.version,
+            "partitions": [partition.to_dict() for partition in self.partitions],
+            "disk": self.disk,
+            "has_modules": self.modules is not None,
+            "modules": list(self.modules or ()),
+            "missing": list(self.missing),
+            "quota": None if self.quota is None else self.quota.to_dict(),
+            "accounts": list(self.accounts),
+        }
 
     @classmethod
     def of(cls, fields: Fields) -> ClusterAnswer:
         rows = tuple(PartitionAnswer.of(row) for row in fields.sections("partitions"))
-        return cls(fields.text("version"), rows, fields.find_text("local"))
+        return cls(
+            version=fields.text("version"),
+            partitions=rows,
+            disk=fields.find_text("disk"),
+            modules=fields.texts("modules") if fields.flag("has_modules", False) else None,
+            missing=fields.texts("missing"),
+            quota=fields.part("quota", QuotaAnswer.of),
+            accounts=fields.texts("accounts"),
+        )

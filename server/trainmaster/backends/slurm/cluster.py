@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
@@ -20,8 +21,11 @@ _UNKNOWN_GIB = 16.0
 _FIRST_BF16, _BEFORE_BF16 = 8.0, 7.0
 
 
-async def read_cluster(host: Host) -> ClusterAnswer:
-    """The cluster of a login node.
+async def read_cluster(
+    host: Host, modules: Sequence[str] = (), *, whole: bool = False
+) -> ClusterAnswer:
+    """The cluster of a login node. `whole`: with its modules, of which `modules` are wanted, and
+    the user's quota and accounts.
 
     Raises:
         HostError: `SLURM_MISSING`, `SLURM_UNREACHABLE`, `SLURM_FAILED`.
@@ -31,7 +35,9 @@ async def read_cluster(host: Host) -> ClusterAnswer:
         "Run `sinfo` on the login node by hand.",
         code="SLURM_FAILED",
     )
-    call = RuntimeCall("cluster", [await host.root()], failure, _TIMEOUT_S)
+    wanted = [word for name in modules for word in ("--module", name)]
+    arguments = [*(["--whole"] if whole else []), *wanted, "--", await host.root()]
+    call = RuntimeCall("cluster", arguments, failure, _TIMEOUT_S)
     return await runtime_call(host, call, ClusterAnswer.of)
 
 

@@ -89,6 +89,10 @@ def add(
         str | None,
         typer.Option("--gres", metavar="TYPE", help="Of GPUs, such as gpu:a100; the plan counts."),
     ] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option("--module", metavar="NAME", help="That jobs load; may be repeated."),
+    ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Only note it, without a connection.")
     ] = False,
@@ -111,6 +115,7 @@ def add(
         qos=qos,
         constraint=constraint,
         gres=gres,
+        modules=",".join(module) if module else None,
     )
     _show(ask(lambda workspace: service.add_host(workspace, name, address, options)), as_json)
 
