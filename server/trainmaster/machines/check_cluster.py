@@ -57,7 +57,7 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
 
 
 def _disk(cluster: ClusterAnswer) -> Iterator[CheckRow]:
-    """Where runs lie: an exported disk of a login node looks local, too, so this proves nothing."""
+    """Where runs lie: an exported disk of a login node appears as local, too: a hint, no proof."""
     kind = _plain(cluster.disk or "unknown")
     if cluster.disk in _LOCAL:
         yield warning(
