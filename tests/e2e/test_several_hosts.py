@@ -48,6 +48,31 @@ SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().ra
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "ddp,zero3").split(",")
 NAMES = ("gpu1", "gpu2")
 _BETWEEN_FAULTS = 25
+# Both processes add up what each of them says at every step; the first one saves.
+PROGRAM = """\
+import json, os, socket, sys, time
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+rank, size = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
+assert sys.argv[1:5] == [str(size), str(rank), where[0], str(where[1])]
+step, total = json.load(open(sys.argv[5])) if len(sys.argv) > 5 else (0, 0)
+if rank == 0:
+    other = socket.create_server(where).accept()[0].makefile("rwb")
+while rank and "other" not in globals():
+    try:
+        other = socket.create_connection(where).makefile("rwb")
+    except OSError:
+        time.sleep(0.02)
+while step < 60:
+    time.sleep(0.05)
+    other.write(b"%d\\n" % (step * (rank + 1)))
+    other.flush()
+    step, total = step + 1, total + step * (rank + 1) + int(other.readline())
+    print(f"step {step} loss {1000 - total / 10}", flush=True)
+    if rank == 0 and step % 10 == 0:
+        with open(f"ckpt-{step}.part", "w") as file:
+            json.dump([step, total], file)
+        os.rename(f"ckpt-{step}.part", f"ckpt-{step}.json")
+"""
 _LONG = "each attempt starts PyTorch four times: TRAINMASTER_FAULT_ROUNDS sets how many"
 
 
@@ -199,6 +224,32 @@ def test_what_several_hosts_cannot_do_is_named(
     error = two.command("plan", two.spec(**changes), code=1)["error"]
     assert error["code"] == code
     assert words in error["message"]
+
+
+def test_a_program_runs_on_both_hosts_and_all_of_it_resumes_after_a_kill(two: TwoHosts) -> None:
+    program = two.folder / "program"
+    program.mkdir()
+    (program / "train.py").write_text(PROGRAM)
+    words = "'{nodes}', '{node_rank}', '{master_addr}', '{master_port}'"
+    spec = two.folder / "program.yaml"
+    spec.write_text(
+        f"name: program\nframework: script\nhost: [gpu1, gpu2]\nsteps: 60\nscript:\n"
+        f"  path: {program}\n  command: [python3, -u, train.py, {words}]\n"
+        "  resume: ['{checkpoint}']\n  checkpoints: {path: 'ckpt-*.json'}\n"
+    )
+    run = two.command("launch", str(spec))["run_id"]
+    two.until_step(run, 25)
+    (pid,) = [pid for pid in two.hosts["gpu2"].processes if b"-u" in command_line(pid)]
+    kill(pid)
+    ended = two.command("wait", run, "--until", "completed,end", "--timeout", str(LONGEST_S))
+    assert (ended["event"], two.status(run)["attempt"]) == ("completed", 2)
+    assert "ended by signal 9, first rank 1 on node gpu2" in _journal(two, run)
+    expected, total = {}, 0
+    for step in range(60):
+        total += 3 * step
+        expected[step + 1] = 1000 - total / 10
+    assert two.losses(run) == expected
+    assert min(_own_losses(two, run, 2)) == 21
 
 
 @pytest.mark.skipif(ROUNDS < 2, reason=_LONG)

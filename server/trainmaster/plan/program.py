@@ -48,6 +48,7 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
         "gpus": target.gpus,
         "gpu": spec.compute.gpu,
         "processes": target.processes,
+        "nodes": target.nodes,
         "threads": None,
         **_container(spec),
     }

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box.files.configs import config_of
+from trainer_runtime.box.files.configs import NOTHING, config_of, find_config
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.nodes.fetch_files import fetch_checkpoint, fetch_entry
@@ -24,6 +24,7 @@ from trainer_runtime.box.nodes.hub import FILES, MEMBER, PARTS
 from trainer_runtime.box.nodes.interfaces import interface_of
 from trainer_runtime.box.nodes.link import Link, connect
 from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
+from trainer_runtime.box.nodes.node_ends import ends_on_node
 from trainer_runtime.box.nodes.send_parts import PartSender
 from trainer_runtime.box.nodes.serve_files import cache_entries
 from trainer_runtime.box.processes.processes import BoxProcesses, Processes
@@ -34,7 +35,6 @@ from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.frameworks.places import WRITING
 from trainer_runtime.core.processes.nodes import NodesConfig, Rendezvous, moved
-from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd
 
 _TAIL_BYTES = 16_384
 _CONNECTS_WITHIN_S = 5.0
@@ -235,12 +235,18 @@ class Member:
         observed = self._processes.observe(number)
         if observed.end is not None:
             end = observed.end
-            ends = _recorded_ends(self._attempt)
+            ends = ends_on_node(self._attempt, end, self._first_rank(order))
             tail = _tail(self._attempt.train_log)
             return Report(number, "ended", now, end.code, end.signal, ends, tail)
         if observed.state == "running":
             return Report(number, "running", now)
         return self._report_preparation(number, now)
+
+    def _first_rank(self, order: Order) -> int:
+        """The number of this node's first rank."""
+        config = find_config(self._attempt.config) or NOTHING
+        each = config.compute.processes // config.compute.nodes
+        return order.taking_part.index(self._nodes.rank) * each
 
     def _report_preparation(self, number: int, now: float) -> Report:
         if self._fetch is None or not self._fetch.is_done:
@@ -309,14 +315,6 @@ def torch_of(attempt: AttemptFolder) -> str | None:
     """The version of PyTorch that was prepared for an attempt, where one was chosen."""
     version = (read_json(attempt.environment) or {}).get("torch")
     return version if isinstance(version, str) else None
-
-
-def _recorded_ends(attempt: AttemptFolder) -> tuple[RankEnd, ...]:
-    fields = read_fields(attempt.ranks / ENDS)
-    try:
-        return () if fields is None else tuple(map(RankEnd.of, fields.sections("ends")))
-    except ValueError:
-        return ()
 
 
 def _tail(path: Path) -> str:

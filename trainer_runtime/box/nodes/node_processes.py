@@ -24,12 +24,13 @@ from trainer_runtime.box.nodes.hub import Heard, Hub
 from trainer_runtime.box.nodes.interfaces import interface_of
 from trainer_runtime.box.nodes.member import torch_of
 from trainer_runtime.box.nodes.messages import Order, Stage
+from trainer_runtime.box.nodes.node_ends import ends_on_node
 from trainer_runtime.box.processes.processes import Observation, Processes
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.processes.fewer_nodes import Step, chosen_nodes, resized
 from trainer_runtime.core.processes.nodes import Rendezvous
-from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd, first_failure
+from trainer_runtime.core.processes.rank_exits import RankEnd, first_failure
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.journal_lines import LEFT
 from trainer_runtime.core.records import dataclass
@@ -265,8 +266,7 @@ class NodeProcesses:
         folder = self._run.attempt(attempt)
         config = find_config(folder.config) or NOTHING
         each = max(1, config.compute.processes // config.compute.nodes)
-        recorded = read_fields(folder.ranks / ENDS)
-        ends = [] if recorded is None else list(map(RankEnd.of, recorded.sections("ends")))
+        ends = list(ends_on_node(folder, own, 0))
         members = self._members_of(attempt)
         for number, name in enumerate(members, start=1):
             known = heard.get(name)

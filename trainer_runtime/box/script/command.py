@@ -5,31 +5,46 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.files.files import read_fields
+from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.script.beginning import Beginning
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import ScriptConfig
+from trainer_runtime.core.processes.nodes import Rendezvous
 
+# `${step}` is a shell's.
 _PLACEHOLDER = re.compile(
-    r"\{(gpus|processes|run_dir|run_id|seed|checkpoint|step|data(?:\.[\w.-]+)?)\}"
+    r"(?<!\$)\{(gpus|processes|run_dir|run_id|seed|checkpoint|step|data(?:\.[\w.-]+)?"
+    r"|nodes|node_rank|master_addr|master_port)\}"
 )
+_THIS_HOST = "127.0.0.1"
 _PYTHON = re.compile(r"python[0-9.]*")
 
 
 def command_of(
-    run: RunFolder, config: RunConfig, script: ScriptConfig, beginning: Beginning
+    run: RunFolder,
+    config: RunConfig,
+    script: ScriptConfig,
+    beginning: Beginning,
+    meeting: Rendezvous,
 ) -> list[str]:
-    """The words, with those to continue where there is a checkpoint."""
+    """The words, with those to continue where there is a checkpoint; `meeting`: how the program's
+    processes on this node meet those on others."""
     words = list(script.command)
     if beginning.checkpoint is not None:
         words += script.resume or ()
     values = {
         "gpus": str(config.compute.gpus or 0),
-        "processes": str(config.compute.processes),
+        "processes": str(config.compute.processes // config.compute.nodes),
+        "nodes": str(meeting.nodes),
+        "node_rank": str(meeting.node),
+        "master_addr": meeting.address,
+        "master_port": str(meeting.port),
         "run_dir": str(run.root),
         "run_id": run.run_id,
         "seed": str(config.seed),
@@ -43,6 +58,34 @@ def command_of(
         _PLACEHOLDER.sub(lambda found: values.get(found.group(1), found.group()), word)
         for word in words
     ]
+
+
+def meeting_of(attempt: AttemptFolder) -> Rendezvous:
+    """How the program's processes on this node meet those on others; of a run on one host, at a
+    free port of it."""
+    fields = read_fields(attempt.rendezvous)
+    if fields is not None:
+        return Rendezvous.of(fields)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as any_socket:
+        any_socket.bind((_THIS_HOST, 0))
+        port = int(any_socket.getsockname()[1])
+    return Rendezvous(attempt.root.name, _THIS_HOST, port, node=0, nodes=1)
+
+
+def variables_between_nodes(meeting: Rendezvous) -> dict[str, str]:
+    """What torchrun and PyTorch read, of a run on several hosts."""
+    if meeting.nodes == 1:
+        return {}
+    found = {
+        "NNODES": str(meeting.nodes),
+        "NODE_RANK": str(meeting.node),
+        "MASTER_ADDR": meeting.address,
+        "MASTER_PORT": str(meeting.port),
+    }
+    if meeting.interface is not None:
+        named = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+        found |= {name: os.environ.get(name, meeting.interface) for name in named}
+    return found
 
 
 def variables_of(

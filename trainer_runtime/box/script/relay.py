@@ -30,7 +30,14 @@ from trainer_runtime.box.script.beginning import (
     begin,
     sealed_steps,
 )
-from trainer_runtime.box.script.command import command_of, program_of, python_of, variables_of
+from trainer_runtime.box.script.command import (
+    command_of,
+    meeting_of,
+    program_of,
+    python_of,
+    variables_between_nodes,
+    variables_of,
+)
 from trainer_runtime.box.script.reported import Report, Reports
 from trainer_runtime.box.script.saves import Outcome, Saves
 from trainer_runtime.box.script.step_times import StepTimes
@@ -80,6 +87,7 @@ class _Relay:
         self._folder = folder
         self._base = run.root / script.folder  # an absolute folder stays what it is
         self._target = config.steps or None
+        self._meeting = meeting_of(AttemptFolder(folder))
         self._stop_file = folder / "stop"
         self._stop_file.unlink(missing_ok=True)
         reported = folder / "reported.jsonl"
@@ -109,7 +117,7 @@ class _Relay:
         python = self._python
         events = self._folder / "reported.jsonl"
         variables = variables_of(self._run, Beginning(), events, self._stop_file, python)
-        words = command_of(self._run, self._config, self._script, Beginning())
+        words = command_of(self._run, self._config, self._script, Beginning(), self._meeting)
         program = program_of(words, self._base, variables)
         if program is None:
             raise FileNotFoundError(f"the command {words[0]!r} is not there or can't be run")
@@ -124,7 +132,8 @@ class _Relay:
         beginning = self._begin()
         self._step = self._start_step = beginning.step
         variables = variables_of(self._run, beginning, events, self._stop_file, python)
-        words = command_of(self._run, self._config, self._script, beginning)
+        variables |= variables_between_nodes(self._meeting)
+        words = command_of(self._run, self._config, self._script, beginning, self._meeting)
         child = _start([program, *words[1:]], self._base, variables, self._output())
         while child.poll() is None:
             self._poll(signals, child)
@@ -144,7 +153,9 @@ class _Relay:
         """Seal what the attempt before has left, verify what to resume from, report the start."""
         resume = self._config.attempt.resume
         known = sealed_steps(self._run)
-        left = self._seal_left() if resume.mode == "latest" else []
+        # Of several nodes, all resume from what the first one's supervisor has named.
+        seals = resume.mode == "latest" and self._meeting.nodes == 1
+        left = self._seal_left() if seals else []
         steps = list(known if resume.candidates is None else resume.candidates)
         if resume.mode == "latest":
             steps = sorted({*steps, *(item.answer["step"] for item in left if item.answer)})

@@ -291,7 +291,7 @@ class TrainingSpec(Section):
             nanogpt=only("one machine", [], lacks=SINGLE),
             litgpt="devices, num_nodes",
             hf="torchrun",
-            script=only("one machine", []),
+            script="NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT; {nodes} … in the command",
         ),
     )
     limits: LimitsSpec = setting(

@@ -58,7 +58,8 @@ class ScriptSpec(Section):
     command: list[Text] = setting(
         ...,
         "The program and its arguments, run in its folder without a shell. {gpus}, {processes}, "
-        "{run_dir}, {run_id} and {seed} are filled in; {data} is the path of the only source of "
+        "{run_dir}, {run_id} and {seed} are filled in, for several hosts {nodes}, {node_rank}, "
+        "{master_addr} and {master_port}; {data} is the path of the only source of "
         "`data`, {data.NAME} of each by its name.",
         changes="resume",
         lands=of_script("the relay"),

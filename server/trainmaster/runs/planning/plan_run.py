@@ -170,6 +170,8 @@ async def plan_spec(
         enter_stage("reading the program")
         code, texts = await probe_code(workspace, loaded, loaded.script)
         made = plan_program(loaded, facts, code)
+        if loaded.other_hosts:
+            made = await _with_nodes(workspace, loaded, facts, made, is_run=is_run)
         return _planned_program(loaded, facts, made, {**attached, **texts}, beyond, code)
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
