@@ -203,7 +203,7 @@ def rank_of_second_node(run: RunFolder, attempt: int) -> int:
         for pid in pids
         if Path(f"/proc/{pid}/cwd").resolve() == run.node(1).root
         and b"train.py" in (words := command_line(pid))
-        and b"torch.distributed.run" not in words
+        and b"-m" not in words  # as launchers have it
     ]
     return found
 

@@ -49,7 +49,7 @@ class Hub:
         self._changed = threading.Condition()
         self._closing = False
         self.problem: str | None = None
-        self._room = threading.Semaphore(_MOST_CONNECTIONS)
+        self._room = threading.Semaphore(max(_MOST_CONNECTIONS, 4 * len(nodes.nodes)))
         self.began_s = time.monotonic()
         self._thread = threading.Thread(target=self._listen, name="nodes", daemon=True)
         self._thread.start()

@@ -72,7 +72,7 @@ def _supervise_together(run: RunFolder) -> int:
         steps = gather_nodes(run)
     except UnfitNodesError as error:
         give_up(run, error.reason, str(error))
-    except SlurmError as error:
+    except (SlurmError, OSError) as error:
         print(f"session: {error}", file=sys.stderr, flush=True)
         return 1  # the next job may have other nodes
     try:
