@@ -1,7 +1,8 @@
-"""Brings what the ranks of other machines have written of a checkpoint to rank 0's machine."""
+"""What ranks write of a checkpoint: whether they could, and how it comes to rank 0's machine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from trainer_runtime.core.files.parts import Awaited, Part, forget_parts, hand_over
@@ -9,8 +10,25 @@ from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS
 from trainer_runtime.train.distributed.ranks import Ranks
 
-# The strategies under which rank 0 writes all that is large.
-_WRITTEN_BY_RANK_0 = ("single", "ddp")
+# The strategies under which rank 0 writes all that is large, and no rank waits for another one.
+_WRITTEN_ALONE = ("single", "ddp")
+_FAILED_WRITE = ("inline_container", "PytorchStreamWriter", "I/O error")
+
+
+def is_written_alone(config: RunConfig) -> bool:
+    """Whether the ranks write their parts of a checkpoint independently."""
+    return config.compute.strategy in _WRITTEN_ALONE
+
+
+def failure_of(write: Callable[[], object]) -> str | None:
+    """Write; why the disk refused it, as Python, PyTorch or safetensors report it."""
+    try:
+        write()
+    except Exception as error:  # frameworks raise it in their own ways
+        if isinstance(error, OSError) or any(words in str(error) for words in _FAILED_WRITE):
+            return str(error).partition("\n")[0]
+        raise
+    return None
 
 
 class Gathering:
@@ -20,9 +38,7 @@ class Gathering:
         self._ranks = ranks
         self._attempt = config.attempt.number
         # LitGPT's FSDP has rank 0 write the whole state, too.
-        self._is_sharded = (
-            config.framework != "litgpt" and config.compute.strategy not in _WRITTEN_BY_RANK_0
-        )
+        self._is_sharded = config.framework != "litgpt" and not is_written_alone(config)
         self._apart: list[int] | None = None
         if ranks.is_main and ranks.machines > 1:
             forget_parts(CHECKPOINTS)

@@ -33,11 +33,10 @@ from trainer_runtime.train.attempt.config import (
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
-from trainer_runtime.train.checkpoints import random_state, restore
+from trainer_runtime.train.checkpoints import gathering, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
-from trainer_runtime.train.checkpoints.gathering import Gathering
 from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
@@ -50,8 +49,6 @@ _GIB = 2**30
 _LARGEST_EXPONENT = 700.0
 # The methods whose loss is the mean negative log-likelihood per token.
 _PER_TOKEN = ("pretrain", "sft")
-# The strategies whose ranks write their parts of a checkpoint independently.
-_WRITTEN_ALONE = ("single", "ddp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +57,6 @@ class Due:
 
     save: bool
     stop: bool
-
-
-def is_failed_write(error: BaseException) -> bool:
-    """Whether a write failed, as Python, PyTorch or safetensors report it."""
-    words = ("inline_container", "PytorchStreamWriter", "I/O error")
-    return isinstance(error, OSError) or any(word in str(error) for word in words)
 
 
 def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str) -> int:
@@ -121,7 +112,7 @@ class FrameworkRun:
         # Set by `begin`, which knows the number of parameters.
         self._cost: Cost | None = None
         # Set by `choose_checkpoint`.
-        self._gathering: Gathering | None = None
+        self._gathering: gathering.Gathering | None = None
         self._saves_last = False
         self._stopped = self._completed = False
         self._tokens: float | None = None
@@ -166,7 +157,7 @@ class FrameworkRun:
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed_step = step
         self.step = step or 0
-        self._gathering = Gathering(self._ranks, self.config)
+        self._gathering = gathering.Gathering(self._ranks, self.config)
         if self._events is not None:
             self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
         return None if step is None else CHECKPOINTS / checkpoint_name(step)
@@ -210,7 +201,8 @@ class FrameworkRun:
     def time_forward(self, model: torch.nn.Module) -> None:
         """Compares the ranks' paces by the forward passes of this model, before it is wrapped; not
         where these wait for other ranks, or are compiled."""
-        if self.world_size > 1 and self._strategy == "ddp" and not self.config.compute.compile:
+        compute = self.config.compute
+        if self.world_size > 1 and compute.strategy == "ddp" and not compute.compile:
             self._forward_time = ForwardTime(model, is_cuda=self._hardware.is_cuda)
 
     def seed_of_rank(self, saved_ranks: int) -> int:
@@ -314,16 +306,10 @@ class FrameworkRun:
         Every rank has to call it. A full disk costs only this checkpoint, and is reported; it ends
         the attempt only where ranks wait for each other while they write.
         """
-        if self._strategy not in _WRITTEN_ALONE:
+        if not gathering.is_written_alone(self.config):
             write()
             return True
-        reason = None
-        try:
-            write()
-        except Exception as error:  # frameworks raise it in their own ways
-            if not is_failed_write(error):
-                raise
-            reason = str(error).partition("\n")[0]
+        reason = gathering.failure_of(write)
         if not self.on_any_rank(reason is not None):
             return True
         if self._checkpointer is not None:
@@ -391,10 +377,6 @@ class FrameworkRun:
         if self._events is not None:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()
-
-    @property
-    def _strategy(self) -> str:
-        return self.config.compute.strategy
 
     def _tokens_of_step(self, tokens: float) -> float:
         """The tokens counted since the last step; for the first step the planned number."""
