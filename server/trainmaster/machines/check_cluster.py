@@ -69,8 +69,23 @@ def _disk(cluster: ClusterAnswer) -> Iterator[CheckRow]:
         )
     elif cluster.disk is not None and cluster.disk.startswith(_SHARED):
         yield passed("shared folder", "the root's disk is one that nodes share", kind)
+    if cluster.locks is not None:
+        yield _locks(kind, holds=cluster.locks)
     if cluster.quota is not None:
         yield _quota(cluster.quota)
+
+
+def _locks(disk: str, *, holds: bool) -> CheckRow:
+    if holds:
+        return passed("locks", "a node's locks hold on the others", disk)
+    return warning(
+        "locks",
+        "a node's locks do not hold on the others",
+        "A run's next job may begin while the one before it still saves: ask those who run the "
+        "cluster for locks of all nodes (Lustre: `flock`; NFS: `local_lock=none`; BeeGFS: "
+        "`tuneUseGlobalFileLocks`), or add the host again with `--root` on another disk.",
+        disk,
+    )
 
 
 def _quota(quota: QuotaAnswer) -> CheckRow:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trainer_runtime.box.slurm.cluster import read_limit, read_partitions
+from trainer_runtime.box.slurm.shared_disk import SharedDisk, read_disk
 from trainer_runtime.core.answers.slurm import PartitionAnswer
 
 # Of Slurm 22.05, shortened to what is read and some of what is not.
@@ -61,3 +64,29 @@ def test_a_time_limit_is_read_in_each_form_that_slurm_writes(
     text: str, seconds: float | None
 ) -> None:
     assert read_limit(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("mounted", "locks"),
+    [
+        ("lustre 10.0.0.1@tcp:/work rw,flock,lazystatfs", True),
+        ("lustre 10.0.0.1@tcp:/work rw,localflock", False),
+        ("lustre 10.0.0.1@tcp:/work rw,lazystatfs", False),
+        ("nfs4 server:/home rw,vers=4.2,local_lock=none", True),
+        ("nfs server:/home rw,vers=3,local_lock=all", False),
+        ("beegfs beegfs_nodev rw,cfgFile={settings}", False),
+        ("gpfs work rw", None),
+    ],
+)
+def test_a_disk_whose_locks_are_each_nodes_own_is_known_by_its_mount(
+    mounted: str, locks: bool | None, tmp_path: Path
+) -> None:
+    settings = tmp_path / "client.conf"
+    settings.write_text("tuneFileCacheType = buffered\ntuneUseGlobalFileLocks = false\n")
+    line = f"90 1 0:51 / /work rw,noatime shared:5 - {mounted.format(settings=settings)}\n"
+    found = read_disk("24 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + line, "0:51")
+    assert found == SharedDisk(mounted.split(maxsplit=1)[0], locks=locks)
+    settings.write_text("tuneUseGlobalFileLocks = true\n")
+    assert read_disk(line, "0:52") is None
+    again = read_disk(line, "0:51")
+    assert again is not None and again.locks is (True if "beegfs" in mounted else locks)

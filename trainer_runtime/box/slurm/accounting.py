@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable
 
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
+from trainer_runtime.core.answers.slurm import ENDED_WORDS
 from trainer_runtime.core.records import dataclass
 
 _FORMAT = "JobIDRaw,JobName,State,Start,End,ExitCode"
 _COLUMNS = 6
 _CANCELLED = re.compile(r"CANCELLED by (\d+)")
-_ALIVE = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def read_accounted(text: str) -> dict[int, Accounted]:
             continue
         number, name, state, begin, end, code = row
         word = state.split(" ")[0]
-        if word not in _ALIVE:
+        if word in ENDED_WORDS:
             who = _CANCELLED.fullmatch(state)
             by = None if who is None else _user(int(who.group(1)))
             found[int(number)] = Accounted(

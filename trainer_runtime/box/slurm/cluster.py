@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer_runtime.box.slurm.programs import run_program
+from trainer_runtime.box.slurm.shared_disk import disk_of
 from trainer_runtime.box.slurm.surroundings import (
     available_modules,
-    file_system,
     missing_modules,
     of_training,
     own_accounts,
@@ -37,11 +37,12 @@ def describe_cluster(
     version = run_program("sinfo", "--version").split()
     partitions = run_program("scontrol", "show", "partition", "--oneliner")
     nodes = run_program("sinfo", "--noheader", "--Node", f"--format={_NODE}")
-    kind = file_system(root)
+    disk = disk_of(root)
     answer = ClusterAnswer(
         version=version[-1] if version else "",
         partitions=tuple(read_partitions(partitions, nodes)),
-        disk=kind,
+        disk=None if disk is None else disk.kind,
+        locks=None if disk is None else disk.locks,
     )
     if not whole:
         return answer
@@ -50,7 +51,7 @@ def describe_cluster(
         answer,
         modules=None if available is None else tuple(of_training(available)),
         missing=tuple(missing_modules(modules, available)),
-        quota=own_quota(root, kind),
+        quota=own_quota(root, answer.disk),
         accounts=tuple(own_accounts()),
     )
 

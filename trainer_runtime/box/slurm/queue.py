@@ -11,16 +11,24 @@ from pathlib import Path
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.slurm.ends import AskedJob, ends_of
 from trainer_runtime.box.slurm.programs import run_program
-from trainer_runtime.core.answers.slurm import ENDED, RUNNING, WAITING, JobAnswer
+from trainer_runtime.core.answers.slurm import (
+    COMPLETING,
+    ENDED,
+    ENDED_WORDS,
+    RUNNING,
+    WAITING,
+    JobAnswer,
+)
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.files.durable import write_atomic
 
 KEPT_S = 20.0
 CACHE = "slurm_jobs.json"
+# A list with a job that is about to end is soon out of date.
+_KEPT_COMPLETING_S = 4.0
 # The reason is last: only it may hold a bar.
 _FORMAT = "%i|%j|%T|%S|%e|%N|%r"
 _FIELDS = 7
-_RUNNING = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
 _WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
@@ -91,6 +99,8 @@ def _kept(root: Path, within_s: float) -> list[list[str]] | None:
     t, rows = kept.get("t"), kept.get("rows")
     if not isinstance(t, float) or not isinstance(rows, list):
         return None
+    if any(isinstance(row, list) and COMPLETING in row for row in rows):
+        within_s = min(within_s, _KEPT_COMPLETING_S)
     return rows if 0.0 <= time.time() - t < within_s else None
 
 
@@ -109,7 +119,7 @@ def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:
     if len(row) != _FIELDS or row[1] not in places:
         return None
     number, name, word, begin, end, nodes, reason = row
-    state = RUNNING if word in _RUNNING else WAITING if word in _WAITING else ENDED
+    state = ENDED if word in ENDED_WORDS else WAITING if word in _WAITING else RUNNING
     return JobAnswer(
         place=places[name],
         job_id=int(number),

@@ -2,7 +2,8 @@
 
 Whatever is decided here is decided under a lock in the run's folder, after a list of its jobs:
 never two jobs of a run. Where neither helps (two login nodes, a controller that lags behind), the
-script's `--dependency=singleton` keeps the second job from starting before the first has ended.
+script's `--dependency=singleton` keeps the second job from starting before the first was asked to
+end, and the lock of the run's supervisor until it has ended.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from trainer_runtime.box.slurm.session import CANCELS
 from trainer_runtime.box.slurm.submitted import note_job
 from trainer_runtime.box.supervise.detach import start_detached
 from trainer_runtime.core.answers.slurm import (
+    COMPLETING,
     RUNNING,
     WAITING,
     JobAnswer,
@@ -69,7 +71,8 @@ def check(run: RunFolder) -> None:
 def cancel(run: RunFolder, signal: str | None = None) -> bool:
     """End the run's job at once, or signal its supervisor; False where it has none."""
     job = _alive(run)
-    if job is None or (signal is not None and job.state != RUNNING):
+    is_running = job is not None and job.state == RUNNING and job.word != COMPLETING
+    if job is None or (signal is not None and not is_running):
         return False
     if signal is not None:
         run_program("scancel", f"--signal={signal.removeprefix('SIG')}", "--batch", str(job.job_id))

@@ -49,18 +49,6 @@ def missing_modules(wanted: Sequence[str], available: Sequence[str] | None) -> l
     ]
 
 
-def file_system(folder: Path) -> str | None:
-    """The kind of file system of a folder that may not be there yet; None where unknown."""
-    place = _existing(folder)
-    device = os.stat(place).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        if before.split()[2] == wanted:
-            return after.split()[0]
-    return None
-
-
 def own_quota(folder: Path, kind: str | None) -> QuotaAnswer | None:
     """The user's own on the disk of a folder; None where there is none, or nobody says."""
     place, user = _existing(folder), pwd.getpwuid(os.getuid()).pw_name

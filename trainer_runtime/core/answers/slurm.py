@@ -11,6 +11,15 @@ from trainer_runtime.core.records import dataclass
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 # In place of a user who has ended a job: it was asked for by a command of ours.
 TRAINMASTER = "trainmaster"
+# Slurm's words for jobs that have ended. A job with any other word may still hold its node.
+ENDED_WORDS = frozenset(
+    {
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+    }
+)
+# The word for a job that was asked to end: its processes may still save.
+COMPLETING = "COMPLETING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +175,14 @@ class QuotaAnswer:
 @dataclass(frozen=True, slots=True)
 class ClusterAnswer:
     """A cluster as its login node sees it. `version`: of Slurm. `disk`: the kind of file system of
-    the folder asked about. `modules`: those that trainings load, None without a `module` command;
+    the folder asked about; `locks`: whether a node's locks on files there hold on the others, None
+    where nobody knows. `modules`: those that trainings load, None without a `module` command;
     `missing`: of the modules asked about. `accounts`: those of the user."""
 
     version: str
     partitions: tuple[PartitionAnswer, ...]
     disk: str | None = None
+    locks: bool | None = None
     modules: tuple[str, ...] | None = None
     missing: tuple[str, ...] = ()
     quota: QuotaAnswer | None = None
@@ -182,6 +193,7 @@ class ClusterAnswer:
             "version": self.version,
             "partitions": [partition.to_dict() for partition in self.partitions],
             "disk": self.disk,
+            "locks": self.locks,
             "has_modules": self.modules is not None,
             "modules": list(self.modules or ()),
             "missing": list(self.missing),
@@ -196,6 +208,7 @@ class ClusterAnswer:
             version=fields.text("version"),
             partitions=rows,
             disk=fields.find_text("disk"),
+            locks=fields.find_flag("locks"),
             modules=fields.texts("modules") if fields.flag("has_modules", False) else None,
             missing=fields.texts("missing"),
             quota=fields.part("quota", QuotaAnswer.of),

@@ -12,7 +12,14 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from trainer_runtime.core.answers.slurm import RUNNING, WAITING, JobAnswer, JobEnd, SubmitAnswer
+from trainer_runtime.core.answers.slurm import (
+    COMPLETING,
+    RUNNING,
+    WAITING,
+    JobAnswer,
+    JobEnd,
+    SubmitAnswer,
+)
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
@@ -128,9 +135,10 @@ class SlurmLauncher:
 
 
 def job_of(answer: JobAnswer) -> Job:
-    """Slurm's job as the port has it: an ended one is absent, and its state says how it ended."""
+    """Slurm's job as the port has it. An ended one is absent; its word is the reason, as is that
+    of one that is about to end."""
     state = _STATES.get(answer.state, JobState.ABSENT)
     reason = answer.reason if state is JobState.WAITING else None
-    if state is JobState.ABSENT:
+    if state is JobState.ABSENT or answer.word == COMPLETING:
         reason = answer.word
     return Job(state, reason, answer.job_id, answer.begin_t, answer.end_t)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from trainer_runtime.core.answers.slurm import ClusterAnswer
+from trainer_runtime.core.answers.slurm import COMPLETING, ClusterAnswer
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import Host
@@ -129,7 +129,9 @@ class SlurmBackend(HostedBackend):
         changed = changed_lines(lines, notes, ends, now)
         self._records.put_jobs(changed)
         known = [line for jobs in {**lines, **changed}.values() for line in jobs]
-        self.ask_every_s = _ASK_AGAIN_S if is_soon_known(known, now) else _ASK_EVERY_S
+        is_ending = any(job.reason == COMPLETING for job in jobs.values())
+        is_soon = is_ending or is_soon_known(known, now)
+        self.ask_every_s = _ASK_AGAIN_S if is_soon else _ASK_EVERY_S
         self._records.note_asked(self.name, Asked(now, now))
         return jobs
 
