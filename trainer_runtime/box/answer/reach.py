@@ -43,10 +43,10 @@ def listen(port: int, nonce: str, nodes: Sequence[str], within_s: float) -> dict
         while len(back) < len(nodes) and (left_s := deadline - time.monotonic()) > 0:
             listener.settimeout(left_s)
             with suppress(OSError, ValueError, KeyError):
-                connection, (peer, _) = listener.accept()
+                connection, _ = listener.accept()
                 with connection:
                     connection.settimeout(_TRY_S)
-                    name, ahead, result = _answer(connection, peer, nonce)
+                    name, ahead, result = _answer(connection, nonce)
                     back[name], ahead_s[name] = result, ahead
     return {"problem": None, "back": back, "ahead_s": ahead_s}
 
@@ -54,7 +54,8 @@ def listen(port: int, nonce: str, nodes: Sequence[str], within_s: float) -> dict
 def connect(
     name: str, candidates: Sequence[str], port: int, nonce: str, within_s: float
 ) -> dict[str, Any]:
-    """Connect to node 0 by the first of these addresses that works.
+    """Connect to node 0 by the first of these addresses that works, or by that of its own
+    interface which a name or a translated address leads to: its ranks can listen there only.
 
     `address`: which one, None where none does, with the reason of each under `tried`; `own`: this
     end's address; `back`: why node 0 can't connect to this node, None where it can.
@@ -64,11 +65,22 @@ def connect(
     while time.monotonic() < deadline:
         for address in candidates:
             try:
-                return {"address": address, "tried": tried, **_try(name, address, port, nonce)}
+                return {**_reach(name, address, port, nonce), "tried": tried}
             except (OSError, ValueError, KeyError) as error:
                 tried[address] = _reason(error)
         time.sleep(_PAUSE_S)
     return {"address": None, "own": None, "back": None, "tried": tried}
+
+
+def _reach(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
+    reached = _try(name, address, port, nonce)
+    own = reached["address"]
+    if own == address:
+        return reached
+    try:
+        return _try(name, own, port, nonce)
+    except (OSError, ValueError, KeyError) as error:
+        raise OSError(f"leads to {own}, which can't be reached: {_reason(error)}") from error
 
 
 def _try(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
@@ -78,25 +90,31 @@ def _try(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
     ):
         connection.settimeout(3 * _TRY_S)
         port = listener.getsockname()[1]
-        said = {"node": name, "nonce": nonce, "port": port, "t": time.time()}
-        _send(connection, said)
+        own = connection.getsockname()[0]
+        said = {"node": name, "own": own, "to": address, "nonce": nonce, "port": port}
+        _send(connection, {**said, "t": time.time()})
         answer = _receive(connection)
         if not hmac.compare_digest(str(answer["nonce"]), nonce[::-1]):
             raise OSError("another program answers there")
-        return {"own": connection.getsockname()[0], "back": answer["back"]}
+        return {"address": str(answer["address"]), "own": own, "back": answer["back"]}
 
 
-def _answer(connection: socket.socket, peer: str, nonce: str) -> tuple[str, float, str | None]:
+def _answer(connection: socket.socket, nonce: str) -> tuple[str, float, str | None]:
     said = _receive(connection)
     if not hmac.compare_digest(str(said["nonce"]), nonce):
         raise ValueError("another program")
     ahead_s = float(said["t"]) - time.time()
+    own = connection.getsockname()[0]
+    if said["to"] != own:
+        _send(connection, {"nonce": nonce[::-1], "address": own, "back": None})
+        raise ValueError("it comes again, by this address")
+    peer = str(said["own"])  # not what a translation makes of it, which its ranks don't know
     try:
         socket.create_connection((peer, int(said["port"])), timeout=_TRY_S).close()
         back = None
     except OSError as error:
         back = f"{peer}: {_reason(error)}"
-    _send(connection, {"nonce": nonce[::-1], "back": back})
+    _send(connection, {"nonce": nonce[::-1], "address": own, "back": back})
     return str(said["node"]), ahead_s, back
 
 

@@ -164,7 +164,7 @@ class NodeProcesses:
             meeting = Rendezvous(
                 id=f"{self._run.run_id}-{attempt}",
                 address=own,
-                port=_free_port(own),
+                port=_free_port(),
                 node=0,
                 nodes=1 + len(self._members_of(attempt)),
                 interface=interface_of(own),
@@ -376,7 +376,7 @@ def _ends_of(heard: Heard, first_rank: int) -> list[RankEnd]:
     return [end]
 
 
-def _free_port(address: str) -> int:
+def _free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as any_socket:
-        any_socket.bind((address, 0))
+        any_socket.bind(("", 0))
         return int(any_socket.getsockname()[1])

@@ -95,8 +95,10 @@ def variables(config: RunConfig, rendezvous: Rendezvous | None = None) -> dict[s
     """What the launcher finds in its environment, unless it says otherwise there already."""
     found = {"OMP_NUM_THREADS": str(config.compute.threads or 1)}
     if config.compute.device == "cpu":
-        # Ranks of one machine connect over it; DeepSpeed would otherwise search for an accelerator.
-        found |= {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
-    if rendezvous is not None and rendezvous.interface is not None:
+        found["DS_ACCELERATOR"] = "cpu"  # DeepSpeed would otherwise search for one
+    if rendezvous is None:
+        # Ranks of one machine connect over it.
+        found |= {"GLOO_SOCKET_IFNAME": "lo"} if config.compute.device == "cpu" else {}
+    elif rendezvous.interface is not None:
         found |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), rendezvous.interface)
     return found

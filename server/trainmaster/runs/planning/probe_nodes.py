@@ -59,15 +59,24 @@ async def probe_nodes(
         _refuse_unlike(first, other)
     probers = [NodeProber.of(workspace.backend(host), field="host") for host in hosts]
     await _refuse_skewed(hosts, probers)
-    found = await probers[0].addresses()
-    record = workspace.control.host(hosts[0])
-    named = [] if record is None else [record.address]
-    candidates = list(dict.fromkeys([*named, *found]))
+    candidates = await _candidates(workspace, hosts[0], probers[0])
     port, reached = await _reach(hosts, probers, candidates)
-    nodes = [NodeFacts(hosts[0], _address_of_first(hosts, reached), first.cache_folder)]
+    if len(_addresses_of_first(reached)) > 1:
+        port, reached = await _reach_by_one(hosts, probers, candidates)
+    (address,) = _addresses_of_first(reached)
+    nodes = [NodeFacts(hosts[0], address, first.cache_folder)]
     for host, one in zip(hosts[1:], facts[1:], strict=True):
         nodes.append(NodeFacts(host, str(reached[host]["own"]), one.cache_folder))
     return NodesFacts(tuple(nodes), port)
+
+
+async def _candidates(workspace: Workspace, host: str, prober: NodeProber) -> Sequence[str]:
+    """The addresses by which the others may reach a host: that of its SSH first where it is an
+    interface's, last where it is a name or translated."""
+    own = await prober.addresses()
+    record = workspace.control.host(host)
+    named = [] if record is None else [record.address]
+    return list(dict.fromkeys([*(one for one in named if one in own), *own, *named]))
 
 
 def _refuse_rented(workspace: Workspace, hosts: Sequence[str]) -> None:
@@ -142,7 +151,10 @@ async def _refuse_skewed(hosts: Sequence[str], probers: Sequence[NodeProber]) ->
 
 
 async def _reach(
-    hosts: Sequence[str], probers: Sequence[NodeProber], candidates: Sequence[str]
+    hosts: Sequence[str],
+    probers: Sequence[NodeProber],
+    candidates: Sequence[str],
+    within_s: float = _WITHIN_S,
 ) -> tuple[int, Mapping[str, Mapping[str, object]]]:
     """The port, and what each of the other hosts has reached.
 
@@ -154,11 +166,11 @@ async def _reach(
         port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
         nonce = secrets.token_hex(16)
         connecting = [
-            prober.connect(host, candidates, port, nonce, _WITHIN_S)
+            prober.connect(host, candidates, port, nonce, within_s)
             for host, prober in zip(hosts[1:], probers[1:], strict=True)
         ]
         found, answers = await asyncio.gather(
-            probers[0].listen(port, nonce, hosts[1:], _WITHIN_S), asyncio.gather(*connecting)
+            probers[0].listen(port, nonce, hosts[1:], within_s), asyncio.gather(*connecting)
         )
         if found is not None:
             problem = found
@@ -191,11 +203,22 @@ def _unreachable(what: str) -> HostError:
     )
 
 
-def _address_of_first(hosts: Sequence[str], reached: Mapping[str, Mapping[str, object]]) -> str:
-    """Raises:
-    HostError: `NODES_UNREACHABLE`, the others reach it by different addresses.
+async def _reach_by_one(
+    hosts: Sequence[str], probers: Sequence[NodeProber], candidates: Sequence[str]
+) -> tuple[int, Mapping[str, Mapping[str, object]]]:
+    """As `_reach`, by an address of the first host that all others reach.
+
+    Raises:
+        HostError: `NODES_UNREACHABLE`, there is none.
     """
-    found = {str(answer["address"]) for answer in reached.values()}
-    if len(found) > 1:
-        raise _unreachable(f"{hosts[0]} has no address that all others reach")
-    return found.pop()
+    for address in candidates:
+        try:
+            return await _reach(hosts, probers, [address], _WITHIN_S / 2)
+        except HostError as error:
+            if error.code != "NODES_UNREACHABLE":
+                raise
+    raise _unreachable(f"{hosts[0]} has no address that all others reach")
+
+
+def _addresses_of_first(reached: Mapping[str, Mapping[str, object]]) -> set[str]:
+    return {str(answer["address"]) for answer in reached.values()}
