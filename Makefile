@@ -14,6 +14,7 @@ TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh
 # Three workers for each of up to two cores, else eight: most tests wait for processes. The files
 # are ordered by tests/support/session/ordering.py, the longest first.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? 3 * cores : 8)))
+TEST_FOLDER := $(or $(TMPDIR),/tmp)/tm-tests-$(shell pwd | cksum | cut -d ' ' -f 1)
 FUZZ ?= 20000
 # Against an older standard library; what is installed was checked with the newer one.
 OLDEST_PYTHON := --python-version 3.10 --cache-dir .mypy_cache/oldest --no-site-packages \
@@ -41,7 +42,10 @@ test: ## style, types, layers, and all tests; prints the slowest
 suite: setup
 	@# Before the first run, else each worker compiles all tests; later there are few to compile.
 	@test -d tests/__pycache__ || $(PYTHON_BIN) -m pytest --collect-only --quiet >/dev/null
-	$(PYTEST) --durations=50 --durations-min=1
+	@# The last run's folders go meanwhile: pytest would remove them during some test, in minutes.
+	@test ! -e $(TEST_FOLDER) || mv $(TEST_FOLDER) $(TEST_FOLDER).old.$$$$
+	@rm -rf $(TEST_FOLDER).old.* &
+	$(PYTEST) --basetemp=$(TEST_FOLDER) --durations=50 --durations-min=1
 
 test-faults: setup ## the loops of faults at full length: hundreds of kills and cuts, which take hours
 	TRAINMASTER_FAULT_KILLS=20 TRAINMASTER_FAULT_CUTS=50 TRAINMASTER_FAULT_PARTITION_S=60 \
