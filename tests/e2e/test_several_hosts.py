@@ -149,9 +149,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
 
 def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
     """The supervisor is killed before it has taken the second host's part of a checkpoint."""
-    run = two.command("launch", two.shared("zero3", 0.1))["run_id"]
-    two.until_step(run, 25)
+    run = two.command("launch", two.shared("zero3", 0.3, steps="40"))["run_id"]
     checkpoints = two.command.folder(run).checkpoints
+    wait_until(checkpoints.joinpath("step-00000020").exists, "a checkpoint", LONGEST_S)
     two.kill_supervisor()
     wait_until(checkpoints.joinpath(".gathering/1-00000040").exists, "the next save")
     assert not checkpoints.joinpath("step-00000040").exists()
@@ -159,9 +159,9 @@ def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
     ended = two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["event"] == "completed"
     status = two.status(run)
-    assert (status["attempt"], status["step"]) == (1, 60)
+    assert (status["attempt"], status["step"]) == (1, 40)
     assert status["nodes"] == {"gpu1": "connected", "gpu2": "connected"}
-    for step in (40, 60):
+    for step in (20, 40):
         saved = checkpoints / f"step-{step:08d}"
         assert verify(saved) == []
         found = {path.name for path in saved.rglob("*rank_*") if "optim" in path.name}
