@@ -158,3 +158,14 @@ def test_a_finding_is_open_until_it_is_closed_or_another_attempt_begins() -> Non
     assert closed.open_findings == []
     assert Record.from_dict(json.loads(json.dumps(closed.to_dict()))) == closed
     assert record(*WHOLE[:6], opened, *WHOLE[6:10]).open_findings == []
+
+
+def test_a_node_that_left_with_its_job_is_known_no_more() -> None:
+    nodes = [
+        ("node", {"name": "node1", "state": "connected"}),
+        ("node", {"name": "node2", "state": "lost"}),
+        ("node", {"name": "node1", "state": "left"}),
+        ("node", {"name": "node3", "state": "left"}),
+        ("node", {"name": "node3", "state": "connected"}),
+    ]
+    assert record(*WHOLE[:6], *nodes).nodes == {"node2": "lost", "node3": "connected"}
