@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def command(home: Path) -> CommandLine:
 
 
 def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
-    command: CommandLine, tmp_path: Path
+    command: CommandLine, home: Path, tmp_path: Path
 ) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(small_spec(tmp_path, steps="120"))
@@ -44,8 +45,12 @@ def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
     launcher.send_signal(signal.SIGKILL)
     launcher.communicate()
 
-    ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    bound = ("--until", "completed", "--timeout", str(LONGEST_S))
+    waiting = command.start("wait", run, *bound, "--json")
+    lines = read_by_cursor(CommandLine(home), run)
+    ended = json.loads(waiting.communicate(timeout=LONGEST_S)[0])
     assert (ended["event"], ended["state"]) == ("completed", "completed")
+    assert lines == command.folder(run).attempt(1).train_log.read_text().splitlines()
     status = command("status", run)
     assert (status["state"], status["step"], status["target_step"]) == ("completed", 120, 120)
     loss = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
@@ -59,21 +64,18 @@ def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
     )
 
 
-def test_all_of_a_log_is_read_by_cursor_without_gap_or_repetition(
-    home: Path, tmp_path: Path
-) -> None:
-    command = CommandLine(home)
-    run = command("launch", small_spec(tmp_path, steps="120"))["run_id"]
+def read_by_cursor(command: CommandLine, run: str) -> list[str]:
+    """A log's lines as they come, a few at a time, until the run has completed."""
     lines: list[str] = []
     cursor = "l1.train.1.0"
-    while True:
+    deadline = time.monotonic() + LONGEST_S
+    while time.monotonic() < deadline:
         ended = command("status", run)["state"] == "completed"
         answer = command("logs", run, "--cursor", cursor, "--limit", "3")
         lines, cursor = lines + answer["lines"], answer["cursor"]
         if ended and not answer["more"]:
-            break
-    log = command.folder(run).attempt(1).train_log.read_text()
-    assert lines == log.splitlines()
+            return lines
+    raise AssertionError(f"not complete within {LONGEST_S:.0f} s")
 
 
 def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(

@@ -63,7 +63,7 @@ def remote_spec(folder: Path, **changes: str) -> str:
     return small_spec(folder, **{"host": "gpu1", "environment": python, **changes})
 
 
-def test_a_host_over_ssh_does_what_this_machine_does(
+def test_a_host_over_ssh_does_what_this_machine_does_and_with_another_key_nothing_until_trusted(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
     run = remote("launch", remote_spec(tmp_path, steps="300"))["run_id"]
@@ -75,6 +75,14 @@ def test_a_host_over_ssh_does_what_this_machine_does(
     assert loss["steps"] == list(range(1, 301))
     assert remote("logs", run, "--limit", "5")["lines"]
     assert remote("checkpoints", run, "--verify")["resume_from"] == 300
+
+    sshd.rotate_host_key()
+    refused = remote("launch", remote_spec(tmp_path), code=1)["error"]
+    assert refused["code"] == "HOST_KEY_CHANGED"
+    assert "hosts trust gpu1" in refused["fix"]
+    assert remote("status", run)["state"] == "completed"
+    remote("hosts", "trust", "gpu1")
+
     assert remote("resume", run, "--set", "steps=400")["attempt"] == 2
     remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     fetched = tmp_path / "fetched"
@@ -178,20 +186,6 @@ def test_a_partition_changes_nothing_but_how_current_answers_are(
             after = remote("status", run)
             assert after["step"] > before["step"]
             assert_mirror_equals_the_host(remote, run)
-
-
-def test_a_host_that_shows_another_key_is_refused_until_it_is_trusted(
-    remote: CommandLine, tmp_path: Path, sshd: Sshd
-) -> None:
-    run = remote("launch", remote_spec(tmp_path, steps="100"))["run_id"]
-    remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-    sshd.rotate_host_key()
-    refused = remote("launch", remote_spec(tmp_path), code=1)["error"]
-    assert refused["code"] == "HOST_KEY_CHANGED"
-    assert "hosts trust gpu1" in refused["fix"]
-    assert remote("status", run)["state"] == "completed"
-    remote("hosts", "trust", "gpu1")
-    assert remote("resume", run, "--set", "steps=120")["attempt"] == 2
 
 
 def _who_may_run(program: str) -> str:
