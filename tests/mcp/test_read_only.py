@@ -14,10 +14,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import grimp
 import pytest
 from support.alerts.webhook_receiver import Receiver
 from support.mcp.everything_due import HOST, EverythingDue, RecordedWorkspace
@@ -70,6 +69,9 @@ from trainmaster.runs.watch import Watch
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers import transfer
 from trainmaster.words.paths import Home
+
+if TYPE_CHECKING:
+    import grimp
 
 pytestmark = pytest.mark.slow
 
@@ -287,6 +289,8 @@ def test_the_process_that_acts_is_seen_to(due: EverythingDue) -> None:
 
 @pytest.fixture(scope="module")
 def imports() -> grimp.ImportGraph:
+    import grimp  # here, since each of the tests' workers imports this file: 0.3 s
+
     return grimp.build_graph(trainmaster.__name__)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
 from trainmaster.plan.export import ENGINES, engine_file
@@ -62,6 +61,9 @@ def test_the_head_says_what_is_lost_and_how_it_is_submitted(on_gpus: Plan, engin
 
 
 def _jobset(planned: Plan, name: str) -> dict[str, Any]:
+    # Here, since each of the tests' workers imports this file: 0.8 s.
+    from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+
     document: dict[str, Any] = yaml.safe_load(_text(planned, "kubernetes", name))
     assert JobsetV1alpha2JobSet.from_dict(document).to_dict() == document  # no field is unknown
     return document

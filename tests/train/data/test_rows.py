@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
@@ -45,6 +44,8 @@ def test_every_twentieth_row_is_held_out_and_none_is_lost(tmp_path: Path) -> Non
 
 
 def test_columns_come_as_they_are_whatever_they_are_stored_in(tmp_path: Path) -> None:
+    import datasets  # here, since each of the tests' workers imports this file: 1.4 s
+
     messages = [[{"role": "user", "content": f"say {n}"}] for n in range(40)]
     saved = datasets.Dataset.from_dict({"messages": messages})
     saved.to_parquet(str(tmp_path / "p" / "part.parquet"))
@@ -62,6 +63,8 @@ def test_columns_come_as_they_are_whatever_they_are_stored_in(tmp_path: Path) ->
 
 
 def test_a_saved_datasets_own_validation_is_what_is_held_out(tmp_path: Path) -> None:
+    import datasets
+
     split = {
         "train": datasets.Dataset.from_dict({"text": ["t"] * 10}),
         "validation": datasets.Dataset.from_dict({"text": ["v"] * 3}),
