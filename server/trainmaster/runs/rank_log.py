@@ -6,9 +6,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.backends import RunFiles
+from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.logs import read_log
 from trainmaster.runs.node_states import members_of
 from trainmaster.sync.mask_of_run import MaskOfRun
@@ -33,7 +35,7 @@ async def read_rank_log(
         HostError: that host can't be reached.
     """
     view = await refresh(workspace, run)
-    node = _node_of(view, rank)
+    node = _node_of(workspace, view, rank)
     if node == 0:
         return await read_log(workspace, view.run.run_id, grep=grep, limit=limit)
     members = members_of(view.run)
@@ -45,20 +47,24 @@ async def read_rank_log(
         return await read_log(workspace, str(file), grep=grep, limit=limit)
 
 
-def _node_of(view: RunView, rank: int) -> int:
-    """Raises:
-    UsageError: `BAD_ARGUMENT`.
+def _node_of(workspace: Workspace, view: RunView, rank: int) -> int:
+    """The number of the machine that a rank of the newest attempt is on, among the run's.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`.
     """
-    compute = view.run.config.compute
-    ranks, nodes = compute.processes, compute.nodes
-    if not 0 <= rank < ranks:
+    compute = RunConfig.parse(newest_config(workspace, view)).compute
+    ranks, every = compute.processes, range(view.run.config.compute.nodes)
+    each = max(1, ranks // compute.nodes)
+    taking_part = [number for number in compute.taking_part if number in every]
+    if not 0 <= rank < min(ranks, each * len(taking_part)):
         raise UsageError(
             "BAD_ARGUMENT",
             f"Run {view.run.run_id} has no rank {rank}.",
             f"Name one of 0 to {ranks - 1}.",
             field="rank",
         )
-    return rank // (ranks // nodes)
+    return taking_part[rank // each]
 
 
 async def _last_bytes(workspace: Workspace, view: RunView, host: str, folder: str) -> bytes:
