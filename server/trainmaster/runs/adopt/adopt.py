@@ -39,6 +39,7 @@ from trainmaster.runs.advance import advance
 from trainmaster.runs.launch import launched, start_run
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.planning.probe_host import given_python
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.sync.run_view import load_view
@@ -106,7 +107,7 @@ async def adopt(
     given = _given_spec(workspace, options, host)
     key = _key(idempotency_key, host, path, options)
     known = None if key is None else workspace.control.keys.result(key)
-    python = options.python or (None if given is None else plan_run.given_python(given))
+    python = options.python or (None if given is None else given_python(given))
     was_asked = await allow_reading(workspace, host, path, python, confirm)
     enter_stage(f"verifying the checkpoints in {path}")
     reader = OutputReader.of(workspace.backend(host))

@@ -8,12 +8,11 @@ import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
-from trainmaster.backends import DEBUG, HERE, Backend
+from trainmaster.backends import DEBUG
 from trainmaster.plan import (
     Calibration,
     CodeFacts,
@@ -23,7 +22,6 @@ from trainmaster.plan import (
     ModelFacts,
     Plan,
     TokenizerFacts,
-    may_install,
     plan,
     plan_program,
 )
@@ -31,7 +29,6 @@ from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
 from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
-    EnvironmentSpec,
     TrainingSpec,
     load_spec,
     read_attached,
@@ -42,6 +39,7 @@ from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.private_paths import refuse_private_inputs
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
+from trainmaster.runs.planning.probe_host import may_run_python, probe_host
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.probe_nodes import probe_nodes
 from trainmaster.runs.planning.spec_policy import (
@@ -52,17 +50,15 @@ from trainmaster.runs.planning.spec_policy import (
     load_allowed_spec,
     places_of,
 )
-from trainmaster.runs.planning.trusted_code import PYTHON_FIELD
 from trainmaster.runs.planning.unattended_plan import unattended_plan
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
 from trainmaster.words.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import HostError, SpecError
+from trainmaster.words.errors import SpecError
 from trainmaster.words.stages import enter_stage
 
-_OLDEST_PYTHON = (3, 10)
 _NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
 _NOT_RUN = (
     "`environment.python` was not run for this plan, since no person has trusted it: its version "
@@ -157,12 +153,12 @@ async def plan_spec(
     beyond = beyond_policy(workspace, loaded)
     await allow(workspace, beyond, "launch", f"{loaded.name} on {loaded.host}", confirm)
     beyond.refuse_changed()
-    is_run = confirm is not None or _may_run_python(workspace, loaded, beyond)
+    is_run = confirm is not None or may_run_python(workspace, loaded, beyond)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend, *_ = [workspace.backend(host) for host in (loaded.host, *loaded.other_hosts)]
     enter_stage(f"examining {loaded.host}")
-    facts = with_price(workspace, loaded.host, await _probe_host(backend, loaded, is_run=is_run))
+    facts = with_price(workspace, loaded.host, await probe_host(backend, loaded, is_run=is_run))
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
@@ -194,7 +190,7 @@ async def _with_nodes(
     hosts = [spec.host, *spec.other_hosts]
     enter_stage(f"connecting {' and '.join(hosts)}")
     others = await asyncio.gather(
-        *(_probe_host(workspace.backend(host), spec, is_run=is_run) for host in spec.other_hosts)
+        *(probe_host(workspace.backend(host), spec, is_run=is_run) for host in spec.other_hosts)
     )
     for other in others:
         if other.slurm is not None:
@@ -306,70 +302,6 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
             f'Write for example {FAULTS_VARIABLE}: "kill@30 nan@50", {STEP_VARIABLE}: "0.01".',
             field="env",
         )
-
-
-def _may_run_python(workspace: Workspace, spec: TrainingSpec, beyond: Beyond) -> bool:
-    """Whether a plan alone may run the interpreter that the spec names."""
-    if given_python(spec) is None:
-        return True
-    if workspace.policy.reads_only and spec.host not in HERE:
-        return False
-    return all(code.field != PYTHON_FIELD for code in beyond.code)
-
-
-async def _probe_host(backend: Backend, spec: TrainingSpec, *, is_run: bool) -> HostFacts:
-    """The host's facts, by the interpreter that trains, or that the environment is built on;
-    `is_run`: one that the spec names may be run for that.
-
-    Where the spec names none it is the one that Trainmaster's own side runs on there, or `python3`
-    where that alone has PyTorch.
-    """
-    if spec.compute.launcher == "docker":
-        return await backend.facts(None)  # the image's interpreter trains
-    given = given_python(spec)
-    if given is not None and _is_made_first(spec):
-        # It may not exist yet; the host checks it after modules and setup script.
-        return (await backend.facts(None)).model_copy(update={"torch": None})
-    if given is not None and not is_run:
-        unknown = {"torch": None, "packages": None}
-        return (await backend.facts(None)).model_copy(update=unknown)
-    facts = await backend.facts(None if spec.script is not None else given)
-    if spec.host == DEBUG or spec.script is not None or _can_train(facts):
-        return facts
-    if given is None:
-        with suppress(HostError):
-            other = await backend.facts("python3")
-            if _can_train(other):
-                return other
-    if may_install(spec) and _is_young_enough(facts):
-        return facts
-    raise HostError(
-        "ENVIRONMENT_UNUSABLE",
-        f"{facts.python_label} on {spec.host} is Python {facts.python_version} "
-        f"{'with' if facts.torch else 'without'} PyTorch; the training needs it and 3.10 or newer.",
-        "Install it there (`pip install torch`), set `environment: {python: PATH}` to an "
-        "interpreter that has it, or leave `environment` at auto, which installs it.",
-        field="environment",
-    )
-
-
-def _is_made_first(spec: TrainingSpec) -> bool:
-    """Whether something that runs on the host may install the interpreter."""
-    given = spec.environment
-    return isinstance(given, EnvironmentSpec) and bool(given.setup or given.modules)
-
-
-def _can_train(facts: HostFacts) -> bool:
-    return facts.torch is not None and _is_young_enough(facts)
-
-
-def _is_young_enough(facts: HostFacts) -> bool:
-    return tuple(int(part) for part in facts.python_version.split(".")[:2]) >= _OLDEST_PYTHON
-
-
-def given_python(spec: TrainingSpec) -> str | None:
-    """The interpreter that the spec names; None for the host's own."""
-    return spec.environment.python if isinstance(spec.environment, EnvironmentSpec) else None
 
 
 def _launch_arguments(spec: str, host: str | None, sets: Sequence[str]) -> str:
