@@ -13,6 +13,8 @@ _FIELDS = ("compute.processes", "compute.gpus")
 _TOKENS, _MICRO_BATCH = "batch.tokens", "batch.micro_batch"
 # Their ranks have the whole state each: any number of them can load it.
 _WHOLE_STATE = ("single", "ddp")
+# The host may have written any numbers: bounds of what is searched.
+_MOST_RANKS, _MOST_PIECES = 4096, 1 << 16
 _LAUNCH = "Launch a new run with it."
 
 PlanWith = Callable[[Sequence[str]], ConfigDocument]
@@ -46,21 +48,27 @@ def sets_of_batch(
     _refuse_where_fixed(newest, planned, field, lends_time)
     if _TOKENS in names:  # another batch is wanted, whatever the number of ranks
         return []
-    sequences = _pieces(newest) * (value_at(newest, "batch.accumulation") or 1) * before
+    sequences = _pieces(newest) * _number(newest, "batch.accumulation") * before
     wanted = _pieces(planned) if _MICRO_BATCH in names else None
     pieces = _fitting_pieces(newest, sequences, ranks, wanted)
     if pieces is None:
         raise _uneven(newest, planned, sequences, field, wanted)
-    kept = [f"{_TOKENS}={sequences * value_at(newest, 'data.seq_len')}"]
+    kept = [f"{_TOKENS}={sequences * _number(planned, 'data.seq_len')}"]
     return kept if wanted else [*kept, f"{_MICRO_BATCH}={pieces}"]
 
 
 def _ranks(config: ConfigDocument) -> int:
-    return int(value_at(config, "compute.processes") or 1)
+    return _number(config, "compute.processes")
 
 
 def _pieces(config: ConfigDocument) -> int:
-    return int(value_at(config, _MICRO_BATCH) or 1)
+    return _number(config, _MICRO_BATCH)
+
+
+def _number(config: ConfigDocument, path: str) -> int:
+    """One where the host has written no number."""
+    value = value_at(config, path)
+    return value if type(value) is int and value > 0 else 1
 
 
 def _fitting_pieces(
@@ -72,7 +80,7 @@ def _fitting_pieces(
     share, most = sequences // ranks, wanted or _pieces(newest)
     if wanted or compares_examples(str(newest.get("method"))):
         return None if share % most else most
-    return max(size for size in range(1, most + 1) if share % size == 0)
+    return max(size for size in range(1, min(most, _MOST_PIECES) + 1) if share % size == 0)
 
 
 def _uneven(
@@ -82,10 +90,10 @@ def _uneven(
     field: str,
     wanted: int | None,
 ) -> SpecError:
-    nodes = int(value_at(planned, "compute.nodes") or 1)
+    nodes = _number(planned, "compute.nodes")
     possible = [
         ranks // nodes
-        for ranks in range(nodes, sequences + 1, nodes)
+        for ranks in range(nodes, min(sequences, _MOST_RANKS) + 1, nodes)
         if _fitting_pieces(newest, sequences, ranks, wanted)
     ]
     counts = ", ".join(map(str, possible)) or "none"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 
+# Another machine may have written any number.
+_MOST_NODES = 65_536
+
 
 @dataclass(frozen=True, slots=True)
 class ComputeConfig:
@@ -40,7 +43,7 @@ class ComputeConfig:
             strategy=fields.text("strategy", "single"),
             processes=fields.integer("processes", 1) or 1,
             nodes=nodes,
-            taking_part=fields.integers("taking_part") or tuple(range(nodes)),
+            taking_part=fields.integers("taking_part") or tuple(range(min(nodes, _MOST_NODES))),
             min_nodes=fields.find_integer("min_nodes"),
             activation_checkpointing=bool(recompute),
             gpu_memory_gib=fields.find_number("gpu_memory_gib"),
