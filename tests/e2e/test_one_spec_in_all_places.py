@@ -28,6 +28,7 @@ pytestmark = [
 ]
 # Of an answer about a run: what a place may not change.
 _SAME = ("state", "reason", "attempt", "step", "target_step", "findings", "checkpoint")
+_KEYS = ("loss", "val_loss", "lr", "grad_norm")
 
 
 class Places:
@@ -70,17 +71,14 @@ class Places:
         ended = self.command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
         status = self.command("status", run)
         assert status["state"] == "completed", (status["reason"], status.get("evidence"))
-        metrics = self.command("metrics", run, "--all")["runs"][run]
+        keys = [word for key in _KEYS for word in ("--key", key)]
+        metrics = self.command("metrics", run, *keys, "--all")["runs"][run]
         diagnosis = self.command("diagnose", run)
         checkpoints = self.command("checkpoints", run)["checkpoints"]
         return {
             "wait": (ended["event"], ended["step"]),
             "status": {key: _without_times(status.get(key)) for key in _SAME},
-            "metrics": {
-                key: (one["steps"], one["values"])
-                for key, one in metrics.items()
-                if key in ("loss", "val_loss", "lr", "grad_norm", "tokens")
-            },
+            "metrics": {key: (one["steps"], one["values"]) for key, one in metrics.items()},
             "diagnose": [finding["code"] for finding in diagnosis["findings"]],
             "checkpoints": [(one["step"], one["verified"]) for one in checkpoints],
         }

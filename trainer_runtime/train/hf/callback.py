@@ -28,6 +28,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.data.sequences import Drawn, write_position
+from trainer_runtime.train.distributed.gradient_layout import lay_out_gradients
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
@@ -50,11 +51,13 @@ class TrainmasterCallback(TrainerCallback):
         self._is_stopping = False
         self._steps, self._summed_loss = 0, 0.0
         self._is_written = True
+        self._wrapped: Callable[[], Any] = lambda: None
 
     def watch_saves(self, trainer: Any) -> None:
         """Reports a checkpoint that a full disk prevents, and lets the training continue; one that
         another number of ranks has saved gives no rank another one's random numbers."""
         seed_new_ranks(trainer, self._attempt.seed_of_rank, self._attempt.world_size)
+        self._wrapped = lambda: trainer.model_wrapped
         save: Callable[..., None] = trainer._save_checkpoint
 
         def save_checkpoint(*given: Any) -> None:
@@ -75,6 +78,8 @@ class TrainmasterCallback(TrainerCallback):
             args, trained["optimizer"], trained["lr_scheduler"], self._attempt.config
         )
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
+        if self._attempt.step and trained["model"].get_output_embeddings() is not None:
+            lay_out_gradients(self._wrapped(), self._attempt.config, self._attempt.world_size)
         self._attempt.time_forward(trained["model"])
 
     def on_step_begin(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.frameworks import litgpt as written
+from trainer_runtime.train.distributed.gradient_layout import lay_out_gradients
 from trainer_runtime.train.litgpt.data import RunData
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.loop.framework_run import FrameworkRun
@@ -55,6 +56,9 @@ class Loop:
         if self._checkpoint is not None:
             trained.load(self._checkpoint)
         self.attempt.begin(parameters)
+        if self.attempt.step:
+            wrapped = trained.model._forward_module
+            lay_out_gradients(wrapped, self.attempt.config, self.attempt.world_size)
         self.attempt.time_forward(trained.model.module)
 
     def uncount_steps(self) -> None:
