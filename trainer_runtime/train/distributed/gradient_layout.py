@@ -1,6 +1,6 @@
 """Has a resumed process sum its gradients in the order in which the ended one did.
 
-DDP reduces gradients in buckets. It forms them by the order of the parameters, and anew, by the
+DDP reduces gradients in buckets. It forms them by the order of the parameters, and again, by the
 order in which gradients came, after the first backward pass of each process (`_rebuild_buckets` of
 torch/csrc/distributed/c10d/reducer.cpp). Where an element lies in its bucket decides in which order
 a ring adds the ranks' values: the first step after a resume would be rounded otherwise. Two
