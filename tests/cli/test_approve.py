@@ -42,7 +42,7 @@ def test_without_an_id_it_lists_what_waits(
     assert (row["id"], row["action"], row["usd"]) == (waiting.id, "provision", 4.0)
     assert run(["approve"]) == 0
     shown = capsys.readouterr().out
-    assert waiting.id in shown and _QUOTE.text in shown
+    assert waiting.id in shown and _QUOTE.text in shown and "{" not in shown
 
 
 def test_with_nobody_to_ask_it_takes_yes_alone(

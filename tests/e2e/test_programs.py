@@ -134,6 +134,21 @@ def test_an_end_before_the_last_step_is_not_complete(here: CommandLine, tmp_path
     assert (status["state"], status["step"], status["target_step"]) == ("failed", 40, 400)
 
 
+def test_a_program_whose_steps_are_not_read_is_taken_by_its_exit_code(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('done, model saved')\n")
+    script = f"{{path: {tmp_path}, command: [python3, train.py]}}"
+    spec = f"name: mute\nframework: script\nsteps: 5\nscript: {script}\n"
+    run = here("launch", spec)["run_id"]
+    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    status = here("status", run)
+    assert (status["state"], status["attempt"]) == ("completed", 1)
+    here("resume", run, "--set", "steps=null")
+    ended = here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    assert (ended["event"], here("status", run)["attempt"]) == ("completed", 2)
+
+
 def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_failure(
     here: CommandLine, tmp_path: Path
 ) -> None:

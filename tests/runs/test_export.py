@@ -89,3 +89,15 @@ def test_the_other_engine_starts_the_container_of_a_spec_that_names_one(
     assert f"image: {_IMAGE}\n" in (tmp_path / "compose" / "compose.yaml").read_text()
     compute = json.loads((tmp_path / "compose" / "config.json").read_text())["compute"]
     assert (compute["launcher"], compute["image"]) == ("process", None)
+
+
+@pytest.mark.parametrize("to", ["slurm", "skypilot", "kubernetes", "docker-compose"])
+def test_every_engine_takes_a_program(workspace: Workspace, tmp_path: Path, to: str) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "train.py").write_text("print(1)\n")
+    command = f"{{path: {program}, command: [python3, train.py]}}"
+    spec = f"name: own\nframework: script\nscript: {command}\n"
+    image = None if to in ("slurm", "skypilot") else _IMAGE
+    anyio.run(partial(export_spec, workspace, spec, tmp_path / "job", to=to, image=image))
+    assert (tmp_path / "job" / "train.sh").exists()

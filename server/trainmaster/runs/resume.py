@@ -271,7 +271,7 @@ def _refuse_if_nothing_is_left(
 ) -> None:
     newest = view.index.resume_from or 0
     begins = {"latest": newest, "scratch": 0}.get(mode, step or 0)
-    target = int(changed.get("steps", view.run.config.steps))
+    target = int(changed.get("steps", view.run.config.steps) or 0)
     if 0 < target <= begins:  # a program that ends by itself has none
         raise StateError(
             "RUN_ENDED",

@@ -304,6 +304,8 @@ class _Relay:
         """A program that ends by itself is complete, unless it was to go further."""
         if self._target is None:
             return self._asked_s is None
+        if self._step == 0:  # none was read, so only the exit code tells
+            return self._asked_s is None
         # Where steps are counted from 0 the last one is called one less.
         return self._step >= self._target - 1
 

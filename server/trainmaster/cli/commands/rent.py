@@ -134,5 +134,6 @@ async def _refreshed_costs(workspace: Workspace) -> CostsAnswer:
 
 def show(answer: Answer, as_json: bool) -> None:
     """Print an answer of these commands, or of `approve`."""
+    from trainmaster.cli.views import rentals  # noqa: F401 (it registers the views of approvals)
 
     emit(answer, as_json)

@@ -7,6 +7,7 @@ import math
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.result import Plan
+from trainmaster.plan.spec import SHM_SIZE
 
 # Weights, gradients and Adam's two moments in mixed precision (Rajbhandari et al. 2020, ZeRO,
 # section 3.1): as much passes through the host's memory while a checkpoint is read or written.
@@ -45,7 +46,7 @@ def needs(plan: Plan) -> Needs:
         gpu=compute.get("gpu"),
         cpus=gpus * _CPUS_PER_GPU or ranks * (compute.get("threads") or _CPUS_PER_GPU),
         memory_gib=_memory_gib(plan, ranks, on_gpu=gpus > 0),
-        shared=compute["shm_size"],
+        shared=compute.get("shm_size", SHM_SIZE),
         disk_gib=math.ceil(plan.estimates.disk_gib or 0),
         limit_s=_limit_s(plan),
         secrets=tuple(plan.config["secrets"]),

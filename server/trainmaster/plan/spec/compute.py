@@ -142,12 +142,13 @@ class ComputeSpec(Section):
             hf="TrainingArguments.gradient_checkpointing",
         ),
     )
-    launcher: Literal["process", "docker", "slurm"] = setting(
+    launcher: Literal["process", "docker"] = setting(
         "process",
         "What the trainer runs as on the host: a process, or a container of compute.image by "
-        "Docker or Podman, whichever is there.",
+        "Docker or Podman, whichever is there. A Slurm cluster is a host, which `trainmaster hosts "
+        "add` takes with --launcher slurm.",
         changes="never",
-        lands=everywhere(only("hold", "process", "docker")),
+        lands=everywhere("hold"),
     )
     image: Text | None = setting(
         None,
