@@ -299,6 +299,24 @@ def test_a_loss_that_differs_after_a_resume_is_found(after: float, wrong: bool) 
     assert ("resume_mismatch" in all_codes(detectors)) is wrong
 
 
+@pytest.mark.parametrize(
+    "sets, wrong",
+    [({"optimizer.lr": 0.01}, False), ({"batch.size": 4}, False), ({"checkpoint.every": 5}, True)],
+)
+def test_a_loss_that_differs_after_its_settings_were_changed_is_expected(
+    sets: dict[str, object], wrong: bool
+) -> None:
+    detectors = Detectors()
+    detectors.event("started", FIRST_T, 0, {"target_step": 500})
+    feed(detectors, [2.3 + 0.01 * math.sin(i) for i in range(200)])
+    detectors.event("checkpoint", FIRST_T, 200, {"action": "saved"})
+    detectors.event("attempt_starting", FIRST_T, None, {"attempt": 2, "set": sets})
+    detectors = Detectors.from_dict(detectors.to_dict())
+    detectors.event("started", FIRST_T, 200, {"resumed_from": 200})
+    feed(detectors, [3.0 + 0.01 * math.sin(i) for i in range(10)], 201)
+    assert ("resume_mismatch" in all_codes(detectors)) is wrong
+
+
 def test_steps_that_go_back_in_one_log_are_a_resume_too() -> None:
     detectors = feed(Detectors(), [2.3 + 0.01 * math.sin(i) for i in range(200)])
     feed(detectors, [3.1 + 0.01 * math.sin(i) for i in range(20)], 180)

@@ -239,10 +239,10 @@ def test_a_lost_node_explains_what_the_other_ranks_print() -> None:
 
 def test_a_signal_on_another_machine_is_not_judged_by_the_memory_of_this_one() -> None:
     free = {"host_mem_gib": 1.0, "host_mem_total_gib": 8.0}
-    (here,) = find_in([b""], Outcome(signal=9, telemetry=free))
+    assert find_in([b""], Outcome(signal=9, telemetry=free)) == []
     killed = Outcome(signal=9, telemetry=free, where="rank 1 on node gpu2", elsewhere=True)
     (there,) = find_in([b""], killed)
-    assert (here.severity, there.severity) == ("warning", "critical")
+    assert (there.code, there.severity) == ("host_oom", "critical")
     assert there.evidence == ("rank 1 on node gpu2",)
 
 
@@ -254,10 +254,20 @@ def test_the_log_explains_the_signal() -> None:
 
 def test_host_memory_sets_the_confidence_of_a_sigkill() -> None:
     full = {"host_mem_gib": 62.0, "host_mem_total_gib": 64.0}
-    free = {"host_mem_gib": 12.0, "host_mem_total_gib": 64.0}
+    free = {"host_mem_gib": 42.0, "host_mem_total_gib": 64.0}
     (surely,) = find_in([b""], Outcome(signal=9, telemetry=full))
     (hardly,) = find_in([b""], Outcome(signal=9, telemetry=free))
     assert surely.confidence > hardly.confidence
+
+
+def test_a_kill_while_most_memory_was_free_was_not_for_lack_of_memory() -> None:
+    free = {"host_mem_gib": 1.4, "host_mem_total_gib": 23.5}
+    killed = Outcome(signal=9, telemetry=free)
+    assert find_in([b"step 5 loss 2.1\n"], killed, config=_NANOGPT) == []
+    assert find_in([b"train.sh: line 3:  4711 Killed  python train.py\n"], killed) == []
+    said = b"slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some processes were killed"
+    (found,) = find_in([said], killed)
+    assert found.code == "host_oom"
 
 
 def test_the_kernels_messages_count() -> None:

@@ -9,6 +9,7 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors import unmatched
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.detector_set import DetectorSet
+from trainer_runtime.core.diagnosis.detectors.resumed import changes_the_loss
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.trainer_lines import Decided, RanksAggregated
 
@@ -21,6 +22,7 @@ def _attempt_starting(
     attempt = fields.find_integer("attempt")
     if attempt is not None and attempt != context.ledger.attempt:
         detectors.begin(context, attempt, context.step)
+    detectors.resumed.is_changed = changes_the_loss(fields.open_map("set"))
     context.finished = True  # no step is expected during preparation
 
 

@@ -3,12 +3,14 @@
 The optimizer state, the schedule, the data position or the weights were not restored completely
 (transformers#33336: the loss jumps after every resume). The median of the first eight losses is
 compared with the median at the checkpoint, or with the last one recorded before (every 32 points).
-It must differ by 1.12 x, up or down, and by 8 robust deviations, as for a spike.
+It must differ by 1.12 x, up or down, and by 8 robust deviations, as for a spike. An attempt that
+changes rate, batch or data itself has its own loss.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
@@ -24,6 +26,7 @@ _Z = 8.0
 _MAX_LEVELS = 128
 _NEAR = 0.8  # a level counts if it was recorded at this share of the resume's step or later
 _CODE = "resume_mismatch"
+_CHANGE_THE_LOSS = frozenset({"optimizer", "schedule", "batch", "data"})
 
 Level = tuple[int, float, float, float]
 
@@ -31,12 +34,14 @@ Level = tuple[int, float, float, float]
 @dataclass(slots=True)
 class Resumed:
     """`levels` are (step, median, MAD, lr) of the loss at checkpoints and every 32 points; `before`
-    is the level to compare with, `first` are the losses since the resume."""
+    is the level to compare with, `first` are the losses since the resume. `is_changed`: the attempt
+    changes on purpose what may change the loss."""
 
     levels: deque[Level] = field(default_factory=lambda: deque(maxlen=_MAX_LEVELS))
     before: deque[Level] = field(default_factory=lambda: deque(maxlen=1))
     since: int = 0
     first: list[float] = field(default_factory=list)
+    is_changed: bool = False
 
     def note(self, context: DetectorContext, step: int, window: Window) -> None:
         """Record the level of the loss at `step`, from which a resume may start."""
@@ -63,7 +68,7 @@ class Resumed:
         now = median_of(sorted(self.first))
         away = max(times(now, median), times(median, now)) if now > 0 and median > 0 else 1.0
         far = abs(mad_z(now, median, mad)) if now > median else abs(mad_z(median, now, mad))
-        if away <= _RATIO or abs(now - median) < _MIN_CHANGE or far <= _Z:
+        if self.is_changed or away <= _RATIO or abs(now - median) < _MIN_CHANGE or far <= _Z:
             return
         context.ledger.open(
             _CODE,
@@ -81,3 +86,8 @@ class Resumed:
             },
             remedies=OF_SERIES[_CODE],
         )
+
+
+def changes_the_loss(sets: Mapping[str, object]) -> bool:
+    """Whether the loss may differ because an attempt sets these fields, by dotted name."""
+    return any(name.partition(".")[0] in _CHANGE_THE_LOSS for name in sets)

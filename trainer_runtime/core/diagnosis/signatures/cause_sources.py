@@ -102,6 +102,8 @@ def from_process_end(outcome: Outcome, *, log_has_causes: bool) -> list[Cause]:
     if named is not None:
         code, confidence = named
         if code == "host_oom":
+            if outcome.had_memory:
+                return []
             known = {} if outcome.elsewhere else outcome.telemetry
             confidence = _confidence_by_host_memory(known)
         return [_from_outside(code, confidence, line=outcome.where)]

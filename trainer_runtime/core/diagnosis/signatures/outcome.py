@@ -8,6 +8,7 @@ from dataclasses import field
 from trainer_runtime.core.records import dataclass
 
 _SHELL_SIGNALS = range(129, 160)
+_MOSTLY_FREE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,15 @@ class Outcome:
         if self.code < 0:
             return -self.code
         return self.code - 128 if self.code in _SHELL_SIGNALS else None
+
+    @property
+    def had_memory(self) -> bool:
+        """Whether most of the host's memory was free in the last sample: who or what sent a SIGKILL
+        is not known then, but lack of memory did not."""
+        used = self.telemetry.get("host_mem_gib")
+        total = self.telemetry.get("host_mem_total_gib")
+        known = used is not None and total and not self.elsewhere
+        return bool(known) and used < _MOSTLY_FREE * total  # type: ignore[operator]
 
     @property
     def succeeded(self) -> bool:

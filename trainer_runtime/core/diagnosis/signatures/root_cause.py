@@ -65,6 +65,8 @@ def _without_side_effects(
     """Leave out what a requested stop, or torchrun after a first failure, does to processes."""
     if outcome.terminated_why == "stopped":
         causes = [one for one in causes if not _is_effect_of_a_stop(one)]
+    if outcome.had_memory:
+        causes = [one for one in causes if not _is_kill_without_a_word_of_memory(one)]
     if result.episode.root_exit not in (None, _SIGKILL):
         causes = [one for one in causes if not _is_guessed_kill(one)]
     return list(causes)
@@ -76,6 +78,10 @@ def _is_effect_of_a_stop(cause: Cause) -> bool:
 
 def _is_guessed_kill(cause: Cause) -> bool:
     return cause.code == "host_oom" and cause.strength is Strength.GUESSED
+
+
+def _is_kill_without_a_word_of_memory(cause: Cause) -> bool:
+    return cause.code == "host_oom" and cause.strength < Strength.STATED
 
 
 def _ends_the_training(cause: Cause) -> bool:
