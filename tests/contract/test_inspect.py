@@ -120,6 +120,7 @@ def test_a_run_that_has_ended_is_refused(place: Workspace, host: str, tmp_path: 
         with pytest.raises(StateError) as refused:
             await inspect_run(place, run)
         assert refused.value.code == "RUN_ENDED"
+        assert refused.value.remedy == f"`trainmaster diagnose {run}` shows what was found."
 
     run_async(work)
 

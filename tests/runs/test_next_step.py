@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from support.box.scripted_processes import CONFIG
-from support.core.journal_records import EventBody, attempt_starting, record, state
+from support.core.journal_records import EventBody, attempt_ended, attempt_starting, record, state
 from support.runs.planted_runs import HALVED, HALVES_LR, REWINDS, finding
 
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.progress import Progress, SavedCheckpoint
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
+from trainmaster.runs.diagnosis.service import diagnosis_of
 from trainmaster.runs.next_step import next_step
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
@@ -45,7 +46,7 @@ def view_of(*journal: EventBody) -> RunView:
         ((*_RUNNING, finding("1a", patches=[HALVED])), ["stop r-abcdef", "--apply 1a`"]),
         ((*_RECOVERING, finding("1a")), ["recovers by itself", "wait r-abcdef"]),
         ((*_STOPPED, finding("1a", patches=[HALVED])), ["--apply 1a:halve_micro_batch", "without"]),
-        ((*_STOPPED, finding("1a")), ["`trainmaster resume r-abcdef` resumes from the last"]),
+        ((*_STOPPED, finding("1a")), ["`trainmaster resume r-abcdef` starts over, since it has"]),
         ((*_FAILED, finding("1a")), ["diagnose r-abcdef", "resume r-abcdef`"]),
         ((*_FAILED, finding("1a", patches=[HALVED])), ["--apply 1a:halve_micro_batch"]),
     ],
@@ -71,6 +72,42 @@ def test_a_diagnosis_does_not_advise_itself(journal: tuple[EventBody, ...], name
     words = next_step(view, open_findings(view), is_explained=True)
     assert named in words
     assert "diagnose" not in words
+
+
+_UNPREPARED = (
+    attempt_starting(1),
+    state("preparing"),
+    attempt_ended(1, "crashed", code=1, detail="exit code 1", last_words="no such image"),
+)
+_GIVEN_UP = state("failed", reason="max_restarts")
+
+
+def test_a_preparation_that_fails_is_reported_while_it_is_tried_again() -> None:
+    again = (state("recovering", reason="crashed"), attempt_starting(2))
+    for journal in (again[:1], again):
+        answer = diagnosis_of(view_of(*_UNPREPARED, *journal))
+        assert (answer.findings, answer.evidence) == ([], ["no such image"])
+        assert (answer.reason, answer.untrusted_detail) == (
+            "attempt 1, in its preparation",
+            "exit code 1",
+        )
+    trains = diagnosis_of(view_of(*_UNPREPARED, *again, ("attempt_running", {"attempt": 2})))
+    assert (trains.reason, trains.evidence) == (None, None)
+
+
+def test_a_failed_preparation_names_its_own_log() -> None:
+    setup = "`trainmaster logs r-abcdef --stream setup`"
+    assert setup in next_step_of(*_UNPREPARED, _GIVEN_UP)
+    assert setup in next_step_of(*_UNPREPARED, finding("1a", "hf_network"), _GIVEN_UP)
+    running = ("attempt_running", {"attempt": 1})
+    trained = (*_UNPREPARED[:2], running, _UNPREPARED[2], _GIVEN_UP)
+    assert "`trainmaster logs r-abcdef`" in next_step_of(*trained)
+
+
+def test_a_stopped_run_with_a_checkpoint_resumes_from_it() -> None:
+    saved = Progress(1, checkpoints={5: SavedCheckpoint(5, 1, 1.0, "5", 1, {}, verified=True)})
+    view = replace(view_of(*_STOPPED), attempts=[saved])
+    assert "resumes from the last checkpoint" in next_step(view, ())
 
 
 @pytest.mark.parametrize("framework", ["nanogpt", "attached"])

@@ -76,7 +76,10 @@ def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     run, reason = view.run.run_id, view.record.reason or ""
     if reason in _BY_REASON_OF_STOP:
         return _BY_REASON_OF_STOP[reason].format(run=run)
-    general = f"`trainmaster resume {run}` resumes from the last checkpoint"
+    starts = "resumes from the last checkpoint"
+    if view.index.resume_from is None and not any(view.started_at.values()):
+        starts = "starts over, since it has no checkpoint"
+    general = f"`trainmaster resume {run}` {starts}"
     for finding in findings:
         if finding.patches and finding.severity != "info":
             return (
@@ -166,7 +169,10 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
     run = view.run.run_id
     if not findings:
         general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
-        return _BY_REASON.get(view.record.reason or "", general).format(run=run)
+        advised = _BY_REASON.get(view.record.reason or "", general)
+        if view.unprepared is not None:
+            advised = advised.replace("logs {run}`", "logs {run} --stream setup`", 1)
+        return advised.format(run=run)
     for finding in findings:
         if finding.patches:
             patch = f"{finding.id}:{finding.patches[0]}"
@@ -179,6 +185,11 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
         return (
             "All patches were tried; change `optimizer.lr` yourself: "
             f"`trainmaster resume {run} --set optimizer.lr=...`."
+        )
+    if view.unprepared is not None:
+        return (
+            f"`trainmaster logs {run} --stream setup` shows the preparation; once the cause is "
+            f"fixed: `trainmaster resume {run}`."
         )
     if is_explained and view.run.config.script is not None:
         return (

@@ -9,6 +9,7 @@ from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.finding import as_evidence
+from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import eta_s, step_age_s
 from trainmaster.metrics.directions import PRIMARY_KEYS
@@ -159,9 +160,16 @@ def evidence_of(view: RunView) -> list[str] | None:
     current = view.record.current
     if view.preparation is not None and view.preparation.line is not None and not view.ended:
         return [view.preparation.line]
-    if view.state is not RunState.FAILED or current is None or current.last_words is None:
+    if view.state is not RunState.FAILED or current is None:
         return None
-    return list(as_evidence([current.last_words.encode(errors="replace")])) or None
+    return last_words_of(current)
+
+
+def last_words_of(attempt: AttemptRecord) -> list[str] | None:
+    """The last line that an attempt printed, as evidence."""
+    if attempt.last_words is None:
+        return None
+    return list(as_evidence([attempt.last_words.encode(errors="replace")])) or None
 
 
 def _rounded(value: Any) -> Any:

@@ -11,7 +11,7 @@ from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, b
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import JOURNAL
-from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.progress import Progress, newest_progress
@@ -144,6 +144,17 @@ class RunView:
         """The newest attempt's number, 0 before the first."""
         current = self.record.current
         return current.number if current else 0
+
+    @property
+    def unprepared(self) -> AttemptRecord | None:
+        """The last attempt to end, where it failed before its trainer started and no trainer has
+        started since."""
+        for attempt in reversed(self.record.attempts):
+            if attempt.running_t is not None:
+                return None
+            if attempt.ended_t is not None:
+                return attempt if attempt.code or attempt.signal else None
+        return None
 
     @property
     def awaited_attempt(self) -> int:

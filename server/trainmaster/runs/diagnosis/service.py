@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.log_pattern import refuse_for_runs
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.diagnosis.last_good import compared_with_last_good
 from trainmaster.runs.next_step import next_step
-from trainmaster.runs.status import evidence_of
+from trainmaster.runs.status import evidence_of, last_words_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -69,18 +70,39 @@ def diagnosis_of(
     listed = [one for one in found if everything or not one.over]
     page = _after(listed, cursor)
     most = MOST_OF_EVERYTHING if everything else MOST_FINDINGS
-    is_unexplained = view.state is RunState.FAILED and not listed
+    why = DiagnosisAnswer(findings=[]) if listed else _unexplained(view)
     return DiagnosisAnswer(
         run_id=view.run.run_id,
         findings=[one.answer() for one in page[:most]],
         past=None if everything else past_in_words(view, found),
-        reason=view.reason if is_unexplained else None,
-        untrusted_detail=view.detail if is_unexplained else None,
-        evidence=evidence_of(view) if is_unexplained else None,
+        reason=why.reason,
+        untrusted_detail=why.untrusted_detail,
+        evidence=why.evidence,
         omitted=max(0, len(page) - most) or None,
         cursor=page[most - 1].id if len(page) > most else None,
         next_step=next_step(view, [one for one in found if not one.over], is_explained=True),
         incomplete=view.incomplete,
+    )
+
+
+def _unexplained(view: RunView) -> DiagnosisAnswer:
+    """How the run failed, or how its last attempt did in its preparation, which is tried again."""
+    failed = view.unprepared
+    if view.state is RunState.FAILED:
+        return DiagnosisAnswer(
+            findings=[],
+            reason=view.reason,
+            untrusted_detail=view.detail,
+            evidence=evidence_of(view),
+        )
+    if failed is None or view.ended:
+        return DiagnosisAnswer(findings=[])
+    detail = None if failed.detail is None else shown(failed.detail.encode(errors="replace"))
+    return DiagnosisAnswer(
+        findings=[],
+        reason=f"attempt {failed.number}, in its preparation",
+        untrusted_detail=detail,
+        evidence=last_words_of(failed),
     )
 
 

@@ -27,6 +27,8 @@ _FRAMES = 5
 _MOST_GROUPS = 6
 _KEPT_FILES = 20
 _LONGEST_LINE = 160
+# What a host finds by stacks that it then keeps.
+_HANGS = frozenset({"hang_collective", "hang_data", "hang_checkpoint"})
 _LARGEST_STACKS = 1 << 20  # characters
 
 
@@ -50,7 +52,7 @@ async def inspect_run(
     """
     began = time.monotonic()
     view = await refresh(workspace, run)
-    _refuse_ended(view)
+    _refuse_ended(workspace, view)
     _refuse_unreachable(view)
     if allow_py_spy and view.run.is_attached:
         await confirm(_quote(view))
@@ -79,14 +81,28 @@ def _quote(view: RunView) -> Quote:
     return Quote("inspect", run.run_id, text)
 
 
-def _refuse_ended(view: RunView) -> None:
+def _refuse_ended(workspace: Workspace, view: RunView) -> None:
     if view.ended:
         raise StateError(
             "RUN_ENDED",
             f"Run {view.run.run_id} is {view.state.value}: it has no processes to inspect.",
-            f"Stacks that were taken before a restart: `trainmaster fetch {view.run.run_id} "
-            "'attempts/*/stacks.txt' FOLDER`.",
+            _after_its_end(workspace, view),
         )
+
+
+def _after_its_end(workspace: Workspace, view: RunView) -> str:
+    """Where stacks of the run are, as far as any are known to have been taken."""
+    run = view.run.run_id
+    kept = sorted(workspace.home.stacks(run).glob("*.txt"))
+    if kept:
+        return f"The stacks of its last inspection are in {kept[-1]}."
+    hung = [one.attempt for one in view.record.findings.values() if one.finding.code in _HANGS]
+    if hung and not view.run.cleaned:
+        pattern = f"'attempts/{max(hung)}/stacks.txt'"
+        return (
+            f"Stacks that its host took when it hung: `trainmaster fetch {run} {pattern} FOLDER`."
+        )
+    return f"`trainmaster diagnose {run}` shows what was found."
 
 
 def _refuse_unreachable(view: RunView) -> None:
