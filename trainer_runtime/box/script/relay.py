@@ -304,7 +304,7 @@ class _Relay:
         """A program that ends by itself is complete, unless it was to go further."""
         if self._target is None:
             return self._asked_s is None
-        if self._step == 0:  # none was read, so only the exit code tells
+        if self._step == 0:  # none was read: the exit code alone counts
             return self._asked_s is None
         # Where steps are counted from 0 the last one is called one less.
         return self._step >= self._target - 1

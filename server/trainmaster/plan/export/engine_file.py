@@ -49,8 +49,9 @@ ENGINES: Mapping[str, Engine] = {
 _HEADS = {
     "skypilot": """\
 # A task for SkyPilot, to be submitted in this folder: {start}
-# The folder is copied to the machine. A machine that is replaced starts over, unless `checkpoints`
-# lies in a bucket: add a `file_mounts` entry for it (docs: SkyPilot, Managed Jobs).
+# The folder is copied to the machine, which is removed when the job ends: add `file_mounts` for a
+# bucket, keep `checkpoints` in it (else a replaced machine starts over), and copy `final` to it
+# after `sh train.sh` (docs: SkyPilot, Managed Jobs). `sky launch` keeps the machine instead.
 """,
     "kubernetes": """\
 # A JobSet for Kubernetes (jobset.x-k8s.io), to be submitted by: {start}
