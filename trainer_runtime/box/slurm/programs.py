@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 # A controller that is down takes Slurm's programs about ten seconds to notice.
@@ -15,6 +16,23 @@ _VARIABLES = {
     "LC_ALL": "C.UTF-8",
     "TRAINMASTER_PYTHON": sys.executable or "python3",
 }
+# Variables of a login shell by which sbatch would do otherwise than the script says; those of
+# accounts and partitions stay, for they decide where the script says nothing.
+_OVERRIDES = frozenset(
+    f"SBATCH_{name}"
+    for name in (
+        "ARRAY_INX",
+        "EXPORT",
+        "JOB_NAME",
+        "NO_KILL",
+        "OPEN_MODE",
+        "OUTPUT",
+        "REQUEUE",
+        "SIGNAL",
+        "TIMELIMIT",
+        "WAIT",
+    )
+)
 _LONGEST = 400
 
 
@@ -36,7 +54,7 @@ def run_program(name: str, *arguments: str, folder: Path | None = None) -> str:
         done = subprocess.run(
             [name, *arguments],
             cwd=folder,
-            env={**os.environ, **_VARIABLES},
+            env={**environment(os.environ), **_VARIABLES},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -55,6 +73,11 @@ def run_program(name: str, *arguments: str, folder: Path | None = None) -> str:
     if done.returncode != 0:
         raise _refused(name, done.stderr.strip() or f"exit code {done.returncode}")
     return done.stdout
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those that would override what a batch script says."""
+    return {name: value for name, value in variables.items() if name not in _OVERRIDES}
 
 
 def _refused(name: str, words: str) -> SlurmError:

@@ -9,6 +9,7 @@ end, and the lock of the run's supervisor until it has ended.
 from __future__ import annotations
 
 import os
+import re
 import time
 from contextlib import suppress
 
@@ -34,6 +35,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
 
 SCRIPT = "job.sh"
+_NUMBER = re.compile(r"([0-9]+)(?:;.*)?")
 _LOCK_WAIT_S = 20.0
 _ENDS_WITHIN_S = 15.0
 _CANCELS_WITHIN_S = 5.0
@@ -116,11 +118,28 @@ def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:
     if why is not None or not _needs_node(run, desired):
         return SubmitAnswer(_answer_here(run), None, cancelled)
     run.supervisor_errors.parent.mkdir(exist_ok=True)  # a job without its output's folder fails
-    job_id = int(run_program("sbatch", "--parsable", SCRIPT, folder=run.root).split(";")[0])
+    job_id = submitted_job(run_program("sbatch", "--parsable", SCRIPT, folder=run.root))
     step = verified_step(run)
     note_job(run, job_id, generation=desired.generation, verified_step=step)
     job = next((job for job in jobs_by_name(run.host_root, run.root.name) if job.is_alive), None)
     return SubmitAnswer(True, job or JobAnswer(0, job_id, WAITING, "PENDING"))
+
+
+def submitted_job(output: str) -> int:
+    """The number in what `sbatch --parsable` prints (`42`, `42;cluster`), behind what a site's
+    own sbatch says first.
+
+    Raises:
+        SlurmError: there is none.
+    """
+    for line in reversed(output.splitlines()):
+        if found := _NUMBER.fullmatch(line.strip()):
+            return int(found[1])
+    raise SlurmError(
+        "SLURM_FAILED",
+        f"sbatch printed no job's number: {output.strip()[-200:]!r}.",
+        "Try `sbatch --parsable job.sh` in the run's folder on the login node.",
+    )
 
 
 def _taken_from_queue(run: RunFolder, job_id: int) -> JobAnswer | None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer_runtime.train.distributed.gradient_layout import lay_out_gradients
+from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
 
 _RANKS, _STEPS = 3, 4
 
