@@ -28,9 +28,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.data.sequences import Drawn, write_position
-from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.loop.framework_run import FrameworkRun
+from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
 
 _EVALUATION = "eval_"
 _LOGS_KEPT = 1000

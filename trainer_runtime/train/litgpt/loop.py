@@ -14,10 +14,10 @@ from torch import Tensor
 
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.frameworks import litgpt as written
-from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
 from trainer_runtime.train.litgpt.data import RunData
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.loop.framework_run import FrameworkRun
+from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
 
 # Targets that no loss is taken of, as in PyTorch.
 _IGNORED = -100
