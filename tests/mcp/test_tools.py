@@ -31,7 +31,7 @@ _OWN_WORDS = (
     "everything apply after_session allow_py_spy ends_after data python"
 )
 _TOPIC_WORDS = (
-    "name address jump root cache transport "  # of hosts
+    "name address jump root cache transport slurm "  # of hosts
     "when to severity "  # of alerts
     "x from_step to_step since at ema rate best framework "  # of metrics and plots
     "log tmux screen pid start "  # of what is attached to

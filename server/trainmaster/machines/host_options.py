@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
@@ -74,6 +75,28 @@ def host_record(name: str, address: str, options: HostOptions) -> HostRecord:
         launcher=options.launcher,
         **scheduled,
     )
+
+
+def slurm_options(text: str) -> dict[str, Any]:
+    """The fields of `HostOptions` by words such as `partition=gpu`; `yes` for a cluster without
+    options, nothing for a host that is none.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, a word is not an option.
+    """
+    words = text.split()
+    if not words:
+        return {}
+    given = dict(word.partition("=")[::2] for word in words if word != "yes")
+    unknown = [name for name, value in given.items() if name not in SLURM_OPTIONS or not value]
+    if unknown:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{unknown[0][:60]!r} is not an option of jobs with its value.",
+            f"Use `yes`, or NAME=VALUE of {', '.join(SLURM_OPTIONS)}, with blanks between them.",
+            field="slurm",
+        )
+    return {"launcher": "slurm", **given}
 
 
 def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:

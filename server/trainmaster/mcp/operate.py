@@ -173,26 +173,36 @@ async def add_host(
     context: ToolContext,
     *,
     name: Annotated[str, Field(description="For a spec's host")],
-    address: Annotated[
-        str, Field(description="[user@]address[:port], or a Host of OpenSSH's config")
-    ],
+    address: Annotated[str, Field(description="[user@]address[:port], or OpenSSH's Host")],
     key: Annotated[str, Field(description="Path of a private key")] = "",
-    jump: Annotated[str, Field(description="Addresses to go through, with commas")] = "",
+    jump: Annotated[str, Field(description="Hops, with commas")] = "",
     transport: Annotated[
         Literal["asyncssh", "openssh", "paramiko"],
         Field(description="openssh: for 2FA, GSSAPI, ProxyCommand"),
     ] = "asyncssh",
-    root: Annotated[str, Field(description="Its folder for runs")] = "~/.trainmaster",
-    cache: Annotated[str, Field(description="Its folder for what runs share")] = "",
+    root: Annotated[str, Field(description="Of runs")] = "~/.trainmaster",
+    cache: Annotated[str, Field(description="Of what runs share")] = "",
+    slurm: Annotated[
+        str,
+        Field(
+            description="Login node: yes, or partition=P account= qos= constraint= gres= "
+            "modules=M,N"
+        ),
+    ] = "",
 ) -> HostAddedAnswer | InputRequiredResult:
-    """Add a machine that is reached over SSH; the user is asked. Pins its key; nothing is kept
-    where the connection fails. Then list_hosts with `check`.
+    """Add a machine reached over SSH; the user is asked. Nothing is kept where the connection
+    fails. Then list_hosts with `check`.
     """
     from trainmaster.machines import registry
-    from trainmaster.machines.host_options import HostOptions
+    from trainmaster.machines.host_options import HostOptions, slurm_options
 
     options = HostOptions(
-        key=key or None, jump=jump or None, root=root, cache=cache or None, transport=transport
+        key=key or None,
+        jump=jump or None,
+        root=root,
+        cache=cache or None,
+        transport=transport,
+        **slurm_options(slurm),
     )
     return await confirmed(
         context,

@@ -19,8 +19,8 @@ async def plan_run(
     context: ToolContext, *, spec: Spec, host: Host = "", set: Sets = ()
 ) -> PlanAnswer:
     """Resolve a spec, check it and estimate what it takes (memory, hours, dollars); starts nothing.
-    Every decision has its reason. What can't work is refused with the field and what is accepted;
-    launch then starts it. A whole spec:
+    What can't work is refused with the field and what is accepted; launch then starts it. A whole
+    spec:
 
     name: my-gpt
     framework: nanogpt

@@ -30,8 +30,8 @@ async def provision(
     region: str = "",
     idempotency_key: IdempotencyKey = "",
 ) -> ProvisionAnswer | InputRequiredResult:
-    """Rent an instance, which becomes a host; the user is asked to agree to the price. Returns at
-    once; list_hosts shows when it has booted. release ends it early.
+    """Rent an instance, which becomes a host; the user agrees to the price. Returns at once;
+    list_hosts shows when it has booted. release ends it early.
     """
     from trainmaster.machines.renting.provision import ProvisionRequest
     from trainmaster.machines.renting.provision import provision as service
