@@ -63,8 +63,8 @@ class ComputeSpec(Section):
         unit="machines",
         lands=lands(
             nanogpt=only("one machine", 1, lacks=SINGLE),
-            litgpt="num_nodes; job.sh",
-            hf="torchrun; job.sh",
+            litgpt="num_nodes; the job",
+            hf="torchrun; the job",
             script=only("one machine", 1),
         ),
     )
