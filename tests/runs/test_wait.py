@@ -78,10 +78,10 @@ def test_a_cursor_gives_each_change_once_and_in_order(waiting: Waiting) -> None:
         assert [name for name in seen if name in ("checkpoint", "eval")] == [
             *["eval", "checkpoint"] * 3
         ]
-        assert [name for name in seen if name not in ("checkpoint", "eval")] == [
+        # A finding on what SIGKILL may have been for depends on the machine's memory.
+        assert [name for name in seen if name not in ("checkpoint", "eval", "finding")] == [
             "preparing",
             "running",
-            "finding",  # what SIGKILL may have been for
             "attempt_ended",
             "recovering",
             "running",

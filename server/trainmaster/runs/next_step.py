@@ -171,7 +171,9 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
         general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
         advised = _BY_REASON.get(view.record.reason or "", general)
         if view.unprepared is not None:
-            advised = advised.replace("logs {run}`", "logs {run} --stream setup`", 1)
+            advised = advised.replace(
+                "`trainmaster logs {run}`", "`trainmaster logs {run} --stream setup`", 1
+            )
         return advised.format(run=run)
     for finding in findings:
         if finding.patches:

@@ -145,8 +145,7 @@ class ComputeSpec(Section):
     launcher: Literal["process", "docker"] = setting(
         "process",
         "What the trainer runs as on the host: a process, or a container of compute.image by "
-        "Docker or Podman, whichever is there. A Slurm cluster is a host, which `trainmaster hosts "
-        "add` takes with --launcher slurm.",
+        "Docker or Podman, whichever is there. A Slurm cluster is a host (docs/slurm.md).",
         changes="never",
         lands=everywhere("hold"),
     )
