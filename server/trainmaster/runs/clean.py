@@ -54,11 +54,13 @@ async def clean(
     there = await backend.contents(view.run.run_id)
     kept = _kept_names(view, keep, there)
     removed = [name for name in there if name not in kept]
-    freed = 0
+    freed, note = 0, None if view.sessions is None else view.sessions.left_behind
     if not dry_run:
         await _until_read(workspace, view.run.run_id)
         freed = await backend.remove(view.run.run_id, removed if kept else ["."])
-        freed += await remove_from_members(workspace, view.run)
+        freed_there, left = await remove_from_members(workspace, view.run)
+        freed += freed_there
+        note = _left_on(view, left) if left else note
         workspace.control.set_cleaned(view.run.run_id)
         secret_values.forget(workspace.home, view.run.run_id)
     return CleanAnswer(
@@ -68,7 +70,14 @@ async def clean(
         freed_bytes=freed,
         kept=sorted(kept),
         dry_run=True if dry_run else None,
-        note=None if view.sessions is None else view.sessions.left_behind,
+        note=note,
+    )
+
+
+def _left_on(view: RunView, hosts: Sequence[str]) -> str:
+    return (
+        f"Files of {view.run.run_id} are left on {', '.join(hosts)}, which can't be reached or was "
+        f"removed. `trainmaster clean {view.run.run_id}` removes them once it is back."
     )
 
 

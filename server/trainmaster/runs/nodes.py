@@ -11,9 +11,11 @@ import secrets
 from collections.abc import Mapping
 
 from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
+from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import NodeProber
 from trainmaster.plan.render import Bundle
 from trainmaster.runs.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
+from trainmaster.store import secret_values
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView
@@ -65,6 +67,7 @@ async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) 
             continue
         try:
             async with asyncio.timeout(_THOROUGH_S if thorough else _IN_PASSING_S):
+                await _deliver_late_secrets(workspace, view, host)
                 if await workspace.backend(host).start(view.run.run_id):
                     started.append(host)
         except TimeoutError:
@@ -78,16 +81,35 @@ async def start_members(workspace: Workspace, view: RunView, *, thorough: bool) 
 async def deliver_secrets_to_members(
     workspace: Workspace, run: Run, generation: int, values: Mapping[str, str]
 ) -> None:
+    """Deliver secrets to the further hosts. Where the run may continue without some of them, those
+    that can't be reached get theirs when their members are started.
+
+    Raises:
+        HostError: a host refuses, or can't be reached and can't be left out.
+    """
+    within_s = None if run.config.compute.min_nodes is None else _IN_PASSING_S
     for host in members_of(run):
-        await workspace.backend(host).deliver_secrets(run.run_id, generation, values)
+        try:
+            async with asyncio.timeout(within_s):
+                backend = workspace.backend(host)
+                await backend.deliver_secrets(run.run_id, generation, values)
+        except (TimeoutError, HostError) as error:
+            if within_s is None or not (isinstance(error, TimeoutError) or _is_away(error)):
+                raise
 
 
-async def remove_from_members(workspace: Workspace, run: Run) -> int:
-    """Remove an ended run's folders from its further hosts; the bytes that this freed."""
-    freed = 0
+async def remove_from_members(workspace: Workspace, run: Run) -> tuple[int, list[str]]:
+    """Remove an ended run's folders from its further hosts; the bytes that this freed, and the
+    hosts that can't be reached, or are not known any more, and so keep theirs."""
+    freed, left = 0, []
     for host in members_of(run):
-        freed += await workspace.backend(host).remove(run.run_id, ["."])
-    return freed
+        try:
+            freed += await workspace.backend(host).remove(run.run_id, ["."])
+        except HostError as error:
+            if not _is_away(error):
+                raise
+            left.append(host)
+    return freed, left
 
 
 def refuse_several_hosts(run: Run, what: str) -> None:
@@ -100,6 +122,23 @@ def refuse_several_hosts(run: Run, what: str) -> None:
             f"Run {run.run_id} trains on several machines, and can't be {what}.",
             "Resume it where it is, or launch it again.",
         )
+
+
+async def _deliver_late_secrets(workspace: Workspace, view: RunView, host: str) -> None:
+    """What `deliver_secrets_to_members` may have left out; nothing of a run that has ended."""
+    run, desired = view.run, view.desired
+    names = run.config.secrets if run.config.compute.min_nodes is not None else ()
+    if names and desired.state is DesiredState.RUNNING and not view.ended:
+        try:
+            values = secret_values.kept(workspace.home, run.run_id, names)
+        except HostError:
+            return  # removed here since: the host may still have them
+        backend = workspace.backend(host)
+        await backend.deliver_secrets(run.run_id, desired.generation, values)
+
+
+def _is_away(error: HostError) -> bool:
+    return error.unreachable or error.code == "HOST_UNKNOWN"
 
 
 def _config_of(bundle: Bundle, first: Mapping[str, object], host: Mapping[str, object]) -> bytes:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.backends import RunFiles
@@ -53,18 +54,26 @@ def _node_of(workspace: Workspace, view: RunView, rank: int) -> int:
     Raises:
         UsageError: `BAD_ARGUMENT`.
     """
-    compute = RunConfig.parse(newest_config(workspace, view)).compute
+    compute = _parsed(view, newest_config(workspace, view)).compute
     ranks, every = compute.processes, range(view.run.config.compute.nodes)
-    each = max(1, ranks // compute.nodes)
+    each = max(1, ranks // max(1, compute.nodes))
     taking_part = [number for number in compute.taking_part if number in every]
     if not 0 <= rank < min(ranks, each * len(taking_part)):
         raise UsageError(
             "BAD_ARGUMENT",
-            f"Run {view.run.run_id} has no rank {rank}.",
+            f"Run {view.run.run_id} has no rank {rank} in its newest attempt.",
             f"Name one of 0 to {ranks - 1}.",
             field="rank",
         )
     return taking_part[rank // each]
+
+
+def _parsed(view: RunView, config: ConfigDocument) -> RunConfig:
+    """An attempt's configuration; the launch's where the host wrote one that can't be read."""
+    try:
+        return RunConfig.parse(config)
+    except DecodingError:
+        return view.run.config
 
 
 async def _last_bytes(workspace: Workspace, view: RunView, host: str, folder: str) -> bytes:
