@@ -19,6 +19,7 @@ from trainer_runtime.core.files.private import make_private
 from trainmaster.cli.at_home import at_home
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
+from trainmaster.cli.pydantic_plugins import leave_out_pydantic_plugins
 from trainmaster.words.advice import Face, for_face, shown_by
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 from trainmaster.words.own_program import command_line
@@ -36,6 +37,7 @@ _INTERRUPTED = "Interrupted; the training continues. See `trainmaster runs`."
 def main() -> None:
     """The `trainmaster` command; all that it creates in the home is its user's alone."""
     make_private()
+    leave_out_pydantic_plugins()
     gc.freeze()  # what is imported stays
     try:
         code = run(sys.argv[1:])
