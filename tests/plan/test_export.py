@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
-from trainmaster.plan.export import ENGINES, engine_file
+from trainmaster.plan.export import ENGINES, engine_file, for_another_machine
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.assets import find_assets
+from trainmaster.words.errors import PlanError
 
 SpecMaker = Callable[..., TrainingSpec]
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "export"
@@ -57,7 +58,69 @@ def test_the_head_says_what_is_lost_and_how_it_is_submitted(on_gpus: Plan, engin
         line for line in _text(on_gpus, engine).splitlines() if re.match(r"#(?!SBATCH)", line)
     )
     assert "does not supervise it there" in head
-    assert ENGINES[engine].start in head
+    start = ENGINES[engine].start.replace("launch", "launch --secret HF_TOKEN")
+    assert start in head
+
+
+def test_the_jobsets_head_has_the_command_that_makes_its_secret(
+    on_gpus: Plan, tmp_path: Path
+) -> None:
+    text = _text(on_gpus, "kubernetes")
+    named = re.findall(r"secretKeyRef:\n +name: (.*)\n", text)
+    # kubectl takes the file that printf writes; this program shows what it is given.
+    shown = tmp_path / "kubectl"
+    shown.write_text('#!/bin/sh\necho "$@"\ncat "${5#*=}"\n')
+    shown.chmod(0o755)
+    command = "".join(line.removeprefix("#   ") for line in re.findall(r"#   .*\n", text))
+    given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HF_TOKEN": "hf_$x %s"}
+    ran = subprocess.run(
+        ["sh", "-c", command], env=given, capture_output=True, text=True, check=False, timeout=60
+    )
+    words = f"create secret generic {named[0]} --from-env-file=/dev/stdin"
+    assert (ran.stdout, ran.stderr) == (f"{words}\nHF_TOKEN=hf_$x %s\n", "")
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_a_machine_that_is_not_here_has_threads_for_the_cores_it_is_asked_for(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts, gpus: int
+) -> None:
+    spec = make_spec("framework=hf", "compute.gpu=h100", f"compute.gpus={gpus}")
+    planned = plan(spec, cpu_host, text_corpus)
+    assert planned.config["compute"]["threads"] == 8
+    assert not any("compete" in warning for warning in planned.warnings)
+    assert f"--cpus-per-task={8 * gpus}\n" in _text(planned, "slurm")
+
+
+def test_the_cores_of_a_host_here_are_not_asked_of_an_engine(
+    make_spec: SpecMaker, gpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    here = gpu_host.model_copy(update={"cores": 96.0})
+    planned = plan(make_spec("compute.gpus=1"), here, text_corpus)
+    assert planned.config["compute"]["threads"] == 96
+    exported = for_another_machine(planned)
+    assert exported.config["compute"]["threads"] == 8
+    assert "--cpus-per-task=8\n" in _text(exported, "slurm")
+    given = plan(make_spec("compute.gpus=1", "compute.threads=12"), here, text_corpus)
+    assert for_another_machine(given) == given
+    assert "--cpus-per-task=12\n" in _text(given, "slurm")
+
+
+@pytest.mark.parametrize(("limit", "signal_s"), [("5m", 60), ("8m", 96), ("10m", 120)])
+def test_slurm_signals_a_short_job_later(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts, limit: str, signal_s: int
+) -> None:
+    planned = plan(make_spec(f"limits.max_runtime={limit}"), cpu_host, text_corpus)
+    assert f"--signal=B:TERM@{signal_s}\n" in _text(planned, "slurm")
+
+
+def test_a_limit_in_which_no_job_can_save_is_refused(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec("limits.max_runtime=30s"), cpu_host, text_corpus)
+    with pytest.raises(PlanError, match="no job of Slurm both trains and saves") as refused:
+        _text(planned, "slurm")
+    assert refused.value.field == "limits.max_runtime"
+    assert "at least 5" in refused.value.fix
 
 
 def _jobset(planned: Plan, name: str) -> dict[str, Any]:

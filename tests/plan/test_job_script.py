@@ -46,7 +46,9 @@ def test_the_script_of_a_gpu_job_is_the_golden_one(
         for index in range(8)
     )
     host = gpu_host.model_copy(update={"slurm": slurm, "gpus": gpus})
-    bundle = render(plan(load_spec(SPEC), host, text_corpus), "small-abc234", find_assets())
+    planned = plan(load_spec(SPEC), host, text_corpus)
+    assert planned.config["compute"]["threads"] == planned.config["slurm"]["cpus"] == 8
+    bundle = render(planned, "small-abc234", find_assets())
     if _UPDATE:
         _GOLDEN.write_bytes(bundle.files["job.sh"])
     assert bundle.files["job.sh"].decode() == _GOLDEN.read_text()

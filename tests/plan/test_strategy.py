@@ -21,6 +21,7 @@ from trainmaster.plan import (
 )
 from trainmaster.plan.decisions.architecture import Architecture, parameters
 from trainmaster.plan.decisions.memory import GIB, Load, Sharing, memory
+from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import load_spec
 from trainmaster.words.errors import TrainmasterError
 
@@ -39,12 +40,15 @@ def with_gpus(host: HostFacts, count: int, gib: float) -> HostFacts:
 
 
 def planned(framework: str, host: HostFacts, corpus: CorpusFacts, *sets: str) -> Plan:
-    text = (
+    return plan(load_spec(_text(framework), sets), host, corpus)
+
+
+def _text(framework: str) -> str:
+    return (
         f"name: small\nframework: {framework}\nsteps: 20\n"
         "model: {n_layer: 22, n_head: 32, n_kv_head: 4, d_model: 2048, style: llama}\n"
         "data: {sources: [{name: main, path: /corpus}], seq_len: 1024}\nbatch: {tokens: 65536}\n"
     )
-    return plan(load_spec(text, sets), host, corpus)
 
 
 def small(framework: str, host: HostFacts, corpus: CorpusFacts, *sets: str) -> Plan:
@@ -191,6 +195,17 @@ def test_the_batch_over_several_processes_is_explained(
     assert reason_of(made, "batch.accumulation") == reason
     assert made.config["batch"]["tokens"] == 8192
     assert made.config["derived"]["sequences_per_step"] == 64
+
+
+def test_hosts_of_one_training_have_threads_for_the_one_with_the_fewest_cores(
+    cpu_host: HostFacts, one_source: Corpora
+) -> None:
+    wide, narrow = (cpu_host.model_copy(update={"cores": cores}) for cores in (16.0, 6.0))
+    for own, threads in ((), 3), (("compute.threads=7",), 7):
+        sets = ("host=[a, b]", "compute.processes=2", *own)
+        config = small("hf", wide, one_source(), *sets).config
+        found = with_least_threads(load_spec(_text("hf"), sets), config, [narrow])
+        assert found["compute"]["threads"] == threads
 
 
 def test_processes_on_a_cpu_part_its_cores_and_memory(

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
 from trainmaster.plan.config import Decided
+from trainmaster.plan.decisions.hardware import cores_of_gpus, share_of_node
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
@@ -95,13 +96,8 @@ def _refuse_too_short(
 def _cpus(slurm: SlurmFacts, decided: Decided) -> int:
     target = decided.target
     if target.device == "cuda":
-        return max(1, int(slurm.cpus * _share(slurm, target)))
+        return cores_of_gpus(slurm, target.gpus)
     return max(1, min(slurm.cpus, decided.threads * target.node_processes))
-
-
-def _share(slurm: SlurmFacts, target: Target) -> float:
-    """The share of a node that belongs to the GPUs that are used."""
-    return min(1.0, target.gpus / max(1, slurm.gpus))
 
 
 def _memory_mib(slurm: SlurmFacts, decided: Decided, ledger: Ledger) -> int | None:
@@ -109,7 +105,7 @@ def _memory_mib(slurm: SlurmFacts, decided: Decided, ledger: Ledger) -> int | No
     if slurm.memory_mib <= 1:  # a cluster that doesn't count memory
         return None
     if target.device == "cuda":
-        memory_mib = int(slurm.memory_mib * _share(slurm, target))
+        memory_mib = int(slurm.memory_mib * share_of_node(slurm, target.gpus))
         reason = "The share of the node's memory that belongs to its GPUs."
     else:
         needed_gib = 0.0 if memory is None else memory.total_gib * target.node_processes

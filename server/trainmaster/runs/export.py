@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from trainmaster.plan.export import ENGINES, engine_file
-from trainmaster.plan.spec import SHM_SIZE
+from trainmaster.plan.export import ENGINES, Engine, engine_file, for_another_machine
+from trainmaster.plan.spec import SHM_SIZE, TrainingSpec
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.runs.render import refuse_full, write_bundle
@@ -51,21 +52,18 @@ async def export_spec(
         TrainmasterError: the plan is impossible.
     """
     given = load_allowed_spec(workspace, spec, sets).compute
-    left_out = []
-    if given.launcher == "docker" and to in ENGINES:
-        sets = [*sets, *_WITHOUT_CONTAINER]  # the other engine starts it
-        if ENGINES[to].takes_image:
-            image = image or given.image
-        else:
-            left_out = [f"compute.image is left out: the file for {to} takes no image."]
-    _check_engine(to, image)
+    own_image = given.image if given.launcher == "docker" else None
+    engine = _checked_engine(to, image or own_image, is_given=image is not None)
     refuse_full(folder)
+    if own_image is not None:
+        sets = [*sets, *_WITHOUT_CONTAINER]  # the other engine starts it
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
-    name = planned.spec.name
-    file = engine_file(planned.plan, name, to, image, find_assets())
+    planned = replace(planned, plan=for_another_machine(planned.plan))
+    file = engine_file(planned.plan, planned.spec.name, to, image or own_image, find_assets())
     bundle, found = write_bundle(planned, folder, {file.name: file.text})
+    left_out = _left_out(planned.spec, engine, to, own_image)
     return RenderAnswer(
-        name=name,
+        name=planned.spec.name,
         folder=str(folder),
         files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
         warnings=[*left_out, *found.warnings, *planned.plan.warnings] or None,
@@ -74,34 +72,46 @@ async def export_spec(
     )
 
 
-def _check_engine(to: str, image: str | None) -> None:
+def _left_out(spec: TrainingSpec, engine: Engine, to: str, image: str | None) -> list[str]:
+    """Warnings of what the spec asks for and the engine's file can't have."""
+    found = []
+    if image is not None and not engine.takes_image:
+        found.append(f"compute.image is left out: the file for {to} takes no image.")
+    if spec.limits.max_runtime != "auto" and not engine.has_limit:
+        found.append(f"limits.max_runtime is left out: {to} has no time limit.")
+    return found
+
+
+def _checked_engine(to: str, image: str | None, *, is_given: bool) -> Engine:
+    """The engine; `image`: the argument if `is_given`, else the spec's.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`.
+    """
     engine = ENGINES.get(to)
     if engine is None:
-        raise UsageError(
-            "BAD_ARGUMENT",
+        raise _refused(
+            "to",
             f"{to!r} is not an engine that specs are exported to.",
             f"Take one of {', '.join(ENGINES)}.",
-            field="to",
         )
     if image is None and engine.takes_image:
-        raise UsageError(
-            "BAD_ARGUMENT",
+        raise _refused(
+            "image",
             f"{to} runs a container, and no image is given.",
             "Give an image with Python 3.10 or newer, and PyTorch where the container has no "
             "network.",
-            field="image",
         )
-    if image is not None and not engine.takes_image:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"The file for {to} takes no image.",
-            "Leave the image out.",
-            field="image",
-        )
+    if is_given and not engine.takes_image:
+        raise _refused("image", f"The file for {to} takes no image.", "Leave the image out.")
     if image is not None and (len(image) > _LONGEST_IMAGE or not _IMAGE.fullmatch(image)):
-        raise UsageError(
-            "BAD_ARGUMENT",
+        raise _refused(
+            "image",
             "This is not an image's name.",
             "Write it as registry/path:tag or registry/path@sha256:DIGEST.",
-            field="image",
         )
+    return engine
+
+
+def _refused(field: str, message: str, fix: str) -> UsageError:
+    return UsageError("BAD_ARGUMENT", message, fix, field=field)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from trainer_runtime.core.environment.gpus import Gpu
-from trainmaster.plan.facts import HostFacts, TorchFacts
+from trainmaster.plan.facts import HostFacts, SlurmFacts, TorchFacts
 
 # About two cores; separates trainings that need no GPU from those that do.
 _MODEST_CPU_FLOPS = 1e11
 _FIRST_BF16_CAPABILITY = 8.0
+# GPU nodes have 64 to 128 cores for 8 GPUs.
+CPUS_PER_GPU = 8
 
 
 def best_cpu_precision(facts: HostFacts) -> tuple[str, str]:
@@ -57,3 +59,13 @@ def recommend_gpu(parameters: int, total_flops: float) -> tuple[str, str]:
 def usable_cores(facts: HostFacts) -> int:
     """Threads that the quota can run at once, at least one."""
     return max(1, int(facts.cores))
+
+
+def cores_of_gpus(slurm: SlurmFacts, gpus: int) -> int:
+    """The cores that a job with so many GPUs of a node asks for: their share of the node's."""
+    return max(1, int(slurm.cpus * share_of_node(slurm, gpus)))
+
+
+def share_of_node(slurm: SlurmFacts, gpus: int) -> float:
+    """The share of a node that belongs to the GPUs that are used."""
+    return min(1.0, gpus / max(1, slurm.gpus))

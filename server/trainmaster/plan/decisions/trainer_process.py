@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from trainmaster.plan.decisions.container import is_contained
-from trainmaster.plan.decisions.hardware import usable_cores
+from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, usable_cores
 from trainmaster.plan.decisions.memory import Sharing
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts
@@ -19,18 +22,42 @@ def choose_threads(spec: TrainingSpec, facts: HostFacts, target: Target, ledger:
     """CPU threads of one process."""
     if isinstance(spec.compute.threads, int):
         return spec.compute.threads
-    cores = usable_cores(facts)
+    cores, whose = _cores(facts, target)
     threads = max(1, cores // target.node_processes)
-    reason = f"The host grants {facts.cores:g} cores; more threads are much slower."
+    reason = f"{whose}; more threads are much slower."
     if target.node_processes > 1:
-        reason = f"The host grants {facts.cores:g} cores to {target.node_processes} processes."
+        reason = f"{whose}, for {target.node_processes} processes."
         if target.node_processes > cores:
             ledger.warn(
-                f"{target.node_processes} processes on {facts.cores:g} cores compete: they make "
+                f"{target.node_processes} processes on {cores} cores compete: they make "
                 "the training slower, not faster."
             )
     ledger.decide("compute.threads", threads, reason)
     return threads
+
+
+def _cores(facts: HostFacts, target: Target) -> tuple[int, str]:
+    """The cores that the training gets on each machine, and who gives them."""
+    if not target.on_host:
+        cores = CPUS_PER_GPU * target.gpus
+        return cores, f"A machine of such GPUs has about {CPUS_PER_GPU} cores for each"
+    if facts.slurm is not None and target.gpus:
+        cores = cores_of_gpus(facts.slurm, target.gpus)
+        return cores, f"Jobs ask for {cores} cores, the share of a node that belongs to the GPUs"
+    return usable_cores(facts), f"The host grants {facts.cores:g} cores"
+
+
+def with_least_threads(
+    spec: TrainingSpec, config: Mapping[str, Any], others: Iterable[HostFacts]
+) -> dict[str, Any]:
+    """The config of a training on several hosts, each process with no more threads than the host
+    with the fewest cores has for it. `others`: all hosts but the first."""
+    compute = config["compute"]
+    if isinstance(spec.compute.threads, int) or compute["threads"] is None:
+        return dict(config)
+    of_each = compute["processes"] // compute["nodes"]
+    least = [max(1, usable_cores(host) // of_each) for host in others]
+    return {**config, "compute": {**compute, "threads": min([compute["threads"], *least])}}
 
 
 def choose_compile(

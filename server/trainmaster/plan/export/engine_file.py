@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.export.compose import compose
-from trainmaster.plan.export.kubernetes import jobset
+from trainmaster.plan.export.kubernetes import jobset, secret_name
 from trainmaster.plan.export.needs import Needs, needs
 from trainmaster.plan.export.skypilot import skypilot_task
 from trainmaster.plan.export.slurm import slurm_script
@@ -24,11 +24,13 @@ _LOST = """\
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """`start`: the command that hands the file over. `takes_image`: it runs a container."""
+    """`start`: the command that hands the file over. `takes_image`: it runs a container.
+    `has_limit`: of time."""
 
     file: str
     start: str
-    takes_image: bool
+    takes_image: bool = False
+    has_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,19 @@ class EngineFile:
 
 
 ENGINES: Mapping[str, Engine] = {
-    "slurm": Engine("job.sbatch", "sbatch job.sbatch", takes_image=False),
-    "skypilot": Engine("task.yaml", "sky jobs launch task.yaml", takes_image=False),
-    "kubernetes": Engine("jobset.yaml", "kubectl apply -f jobset.yaml", takes_image=True),
+    "slurm": Engine("job.sbatch", "sbatch job.sbatch", has_limit=True),
+    "skypilot": Engine("task.yaml", "sky jobs launch task.yaml"),
+    "kubernetes": Engine(
+        "jobset.yaml", "kubectl apply -f jobset.yaml", takes_image=True, has_limit=True
+    ),
     "docker-compose": Engine("compose.yaml", "docker compose up", takes_image=True),
 }
 _HEADS = {
+    "slurm": """\
+# A batch script for Slurm, to be submitted in this folder: {start}
+# Options of sbatch go before the ones below: sbatch --partition=gpu --account=lab job.sbatch
+# At the time limit it saves; submitted again, it continues.
+""",
     "skypilot": """\
 # A task for SkyPilot, to be submitted in this folder: {start}
 # The folder is copied to the machine, which is removed when the job ends: add `file_mounts` for a
@@ -63,6 +72,26 @@ _HEADS = {
 # The folder is mounted; checkpoints stay in it.
 """,
 }
+_SECRETS = {
+    "slurm": """\
+# Set {names} where sbatch is called, which passes it on.
+""",
+    "skypilot": """\
+# Set {names} where this command is called: `--secret` passes on its value.
+""",
+    "kubernetes": """\
+# It takes {names} from the Secret `{secret}`, to be made where the values are set, once:
+#   printf '{lines}' {values} | \\
+#     kubectl create secret generic {secret} --from-env-file=/dev/stdin
+""",
+    "docker-compose": """\
+# Set {names} where this command is called: Compose passes on its value.
+""",
+}
+_ANY_GPU = """\
+# It takes any GPU{planned}. For a type, as `sinfo --format=%G` names it:
+#   sbatch --gres=gpu:TYPE:{gpus} job.sbatch
+"""
 
 
 def engine_file(
@@ -71,13 +100,42 @@ def engine_file(
     """The file of a plan for one of `ENGINES`, to lie in the rendered folder of the run `name`.
 
     `image`: of the container, for engines that run one.
+
+    Raises:
+        PlanError: `INVALID_VALUE`, as `slurm_script`.
     """
     to, what = ENGINES[engine], needs(plan)
+    start = _start(engine, what)
+    head = _head(engine, name, what, start)
     if engine == "slurm":
-        return EngineFile(to.file, slurm_script(name, what, to.start, _LOST, assets), to.start)
+        return EngineFile(to.file, slurm_script(name, what, head, assets), start)
     document = _DOCUMENTS[engine](name, what, image or "")
-    head = _HEADS[engine].format(start=to.start, name=name)
-    return EngineFile(to.file, f"{head}{_LOST}\n{dump_yaml(document)}", to.start)
+    return EngineFile(to.file, f"{head}\n{dump_yaml(document)}", start)
+
+
+def _start(engine: str, needs: Needs) -> str:
+    start = ENGINES[engine].start
+    if engine != "skypilot":
+        return start
+    command, _, file = start.rpartition(" ")
+    return " ".join([command, *(f"--secret {name}" for name in needs.secrets), file])
+
+
+def _head(engine: str, name: str, needs: Needs, start: str) -> str:
+    """Comments on what the engine needs first, and what is lost."""
+    parts = [_HEADS[engine].format(start=start, name=name)]
+    if needs.secrets:
+        given = {
+            "names": " and ".join(needs.secrets),
+            "secret": secret_name(name),
+            "lines": "".join(f"{one}=%s\\n" for one in needs.secrets),
+            "values": " ".join(f'"${one}"' for one in needs.secrets),
+        }
+        parts.append(_SECRETS[engine].format(**given))
+    if engine == "slurm" and needs.gpus:
+        planned = "" if needs.gpu is None else f", and is planned for {needs.gpu}"
+        parts.append(_ANY_GPU.format(planned=planned, gpus=needs.gpus))
+    return "".join([*parts, _LOST])
 
 
 _DOCUMENTS: Mapping[str, Callable[[str, Needs, str], dict[str, object]]] = {

@@ -54,6 +54,11 @@ def jobset(name: str, needs: Needs, image: str) -> dict[str, Any]:
     }
 
 
+def secret_name(name: str) -> str:
+    """The Secret that the run's container takes its variables from."""
+    return f"{_dns_label(name)}-secrets"
+
+
 def _container(name: str, needs: Needs, image: str) -> dict[str, Any]:
     requests: dict[str, Any] = {"cpu": str(needs.cpus)}
     if needs.memory_gib is not None:
@@ -73,7 +78,7 @@ def _container(name: str, needs: Needs, image: str) -> dict[str, Any]:
         ],
     }
     if needs.secrets:
-        source = f"{_dns_label(name)}-secrets"
+        source = secret_name(name)
         container["env"] = [
             {"name": secret, "valueFrom": {"secretKeyRef": {"name": source, "key": secret}}}
             for secret in needs.secrets

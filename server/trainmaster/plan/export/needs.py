@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.plan.decisions.hardware import CPUS_PER_GPU
 from trainmaster.plan.decisions.memory import GIB
-from trainmaster.plan.result import Plan
+from trainmaster.plan.result import Decision, Plan
 from trainmaster.plan.spec import SHM_SIZE
 
 # Weights, gradients and Adam's two moments in mixed precision (Rajbhandari et al. 2020, ZeRO,
@@ -14,10 +15,9 @@ from trainmaster.plan.spec import SHM_SIZE
 _BYTES_PER_PARAMETER = 16
 # A Python process with PyTorch and CUDA, and its readers of data.
 _GIB_PER_PROCESS = 8
-# GPU nodes have 64 to 128 cores for 8 GPUs.
-_CPUS_PER_GPU = 8
 # An estimate is off by so much at most in most runs; a limit too low loses the run's end.
 _TIME_MARGIN = 1.5
+_THREADS = "compute.threads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,21 @@ class Needs:
     secrets: tuple[str, ...]
 
 
+def for_another_machine(plan: Plan) -> Plan:
+    """The plan with threads for the cores that engines are asked for, where it was made for GPUs of
+    a host here and the spec leaves the threads open."""
+    compute = plan.config["compute"]
+    is_open = any(one.field == _THREADS for one in plan.decisions)
+    if not compute["gpus"] or not is_open:
+        return plan
+    threads = CPUS_PER_GPU  # of one process, since each GPU has one
+    reason = f"The engine is asked for {CPUS_PER_GPU} cores per GPU."
+    decided = Decision(field=_THREADS, value=threads, reason=reason)
+    decisions = tuple(decided if one.field == _THREADS else one for one in plan.decisions)
+    config = {**plan.config, "compute": {**compute, "threads": threads}}
+    return plan.model_copy(update={"config": config, "decisions": decisions})
+
+
 def needs(plan: Plan) -> Needs:
     """Of one machine; `plan` is for one."""
     compute = plan.config["compute"]
@@ -44,7 +59,7 @@ def needs(plan: Plan) -> Needs:
     return Needs(
         gpus=gpus,
         gpu=compute.get("gpu"),
-        cpus=gpus * _CPUS_PER_GPU or ranks * (compute.get("threads") or _CPUS_PER_GPU),
+        cpus=max(gpus * CPUS_PER_GPU, ranks * (compute.get("threads") or CPUS_PER_GPU)),
         memory_gib=_memory_gib(plan, ranks, on_gpu=gpus > 0),
         shared=compute.get("shm_size", SHM_SIZE),
         disk_gib=math.ceil(plan.estimates.disk_gib or 0),

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.plan.export.compose import GRACE_S
 from trainmaster.plan.export.needs import Needs
 from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
+from trainmaster.words.errors import PlanError
 
 _TEMPLATE = "export/job.sbatch.j2"
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
+_LEAST_LIMIT_S, _LIMIT_PER_GRACE = 300.0, 5
 
 
-def slurm_script(name: str, needs: Needs, start: str, lost: str, assets: Assets) -> str:
-    """The script; `name` is a run's, which no shell and no directive reads as anything else."""
+def slurm_script(name: str, needs: Needs, head: str, assets: Assets) -> str:
+    """The script; `name` is a run's, which no shell and no directive reads as anything else.
+
+    `head`: comments for its first lines.
+
+    Raises:
+        PlanError: `INVALID_VALUE`, the time limit leaves no time to train.
+    """
     asked = {
         "job-name": name,
         "nodes": "1",
@@ -24,12 +33,27 @@ def slurm_script(name: str, needs: Needs, start: str, lost: str, assets: Assets)
         "output": "train-%j.log",
         "open-mode": "append",
         # Only the batch shell gets it, which train.sh has become.
-        "signal": f"B:TERM@{GRACE_S}",
+        "signal": f"B:TERM@{_signal_s(needs.limit_s)}",
     }
     directives = "\n".join(
         f"#SBATCH --{option}={value}" for option, value in asked.items() if value
     )
-    return rendered(assets, _TEMPLATE, {"directives": directives, "start": start, "lost": lost})
+    return rendered(assets, _TEMPLATE, {"directives": directives, "head": head})
+
+
+def _signal_s(limit_s: float | None) -> int:
+    """How long before the limit Slurm sends SIGTERM, which it may do a minute early."""
+    if limit_s is None:
+        return GRACE_S
+    if limit_s < _LEAST_LIMIT_S:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`limits.max_runtime` is {spoken_duration(limit_s)}: no job of Slurm both trains and "
+            "saves in that, since Slurm counts limits in minutes and signals up to a minute early.",
+            f"Set it to at least {spoken_duration(_LEAST_LIMIT_S)}, or leave it out.",
+            field="limits.max_runtime",
+        )
+    return min(GRACE_S, int(limit_s / _LIMIT_PER_GRACE))
 
 
 def _time(seconds: float) -> str:

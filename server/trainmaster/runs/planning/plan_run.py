@@ -27,6 +27,7 @@ from trainmaster.plan import (
 )
 from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
 from trainmaster.plan.decisions.nodes import in_a_list
+from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
     TrainingSpec,
@@ -200,7 +201,10 @@ async def _with_nodes(
     decision = Decision(field="host", value=", ".join(hosts), reason=meeting)
     return made.model_copy(
         update={
-            "config": {**made.config, "nodes": found.to_dict()},
+            "config": {
+                **with_least_threads(spec, made.config, others),
+                "nodes": found.to_dict(),
+            },
             "decisions": (*made.decisions, decision),
         }
     )
