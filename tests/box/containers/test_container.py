@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.box import rootless_container
+from support.box import container_command, rootless_container
 from support.box.container_images import BARE, PYTHON, Podman
 from support.box.scripted_processes import CONFIG
 from support.runs.running_run import own_run_id
@@ -24,7 +24,7 @@ from trainer_runtime.core.config import RunConfig
 
 DOCKER, PODMAN = Engine("docker", "/usr/bin/docker", "28"), Engine("podman", "/bin/podman", "5")
 SECRET = "HF_TOKEN"
-_NOBODY = 65534
+_NOBODY, _GROUP = 65534, 4343
 
 
 def document(folder: Path, **compute: object) -> dict[str, object]:
@@ -105,11 +105,52 @@ def test_a_path_with_a_colon_is_found_before_the_engine_misreads_it(tmp_path: Pa
     assert unmountable(config(tmp_path), tmp_path / "run:1") == str(tmp_path / "run:1")
 
 
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("to become another user takes root")
+
+
+def _run_of_nobody(folder: Path) -> Path:
+    """A run's folder in one that an ordinary user may enter, with data that a group may read."""
+    run, data = folder / "run", folder / "read"
+    shutil.copytree(Path(trainer_runtime.__file__).parent, run / "trainer_runtime")
+    (run / "config.json").write_text(json.dumps(document(folder)))
+    for path in (run, folder):
+        os.chown(path, _NOBODY, _NOBODY)
+    data.mkdir()
+    (data / "by-group").write_text("read")
+    (data / "by-group").chmod(0o640)
+    os.chown(data / "by-group", 0, _GROUP)
+    return run
+
+
+def test_what_a_group_of_the_user_may_read_is_read_in_roots_engine(
+    podman: Podman,
+) -> None:
+    _need_root()
+    folder = Path(tempfile.mkdtemp(prefix="tm-podman-"))
+    folder.chmod(0o755)
+    run = _run_of_nobody(folder)
+    command = subprocess.run(
+        [PYTHON, container_command.__file__, str(folder), BARE, "cat", "../read/by-group"],
+        env={"PYTHONPATH": str(run)},
+        user=_NOBODY,
+        group=_NOBODY,
+        extra_groups=[_GROUP, _NOBODY],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    words = json.loads(command.stdout)
+    assert values(words, "--group-add") == [str(_GROUP)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    shutil.rmtree(folder)
+    assert (done.stdout, done.returncode) == ("read", 0), done.stderr
+
+
 @pytest.fixture
 def rootless() -> Iterator[Podman]:
     """The Podman of a user who has no subordinate ids."""
-    if os.geteuid() != 0:
-        pytest.skip("to become another user takes root")
+    _need_root()
     folder = Path(tempfile.mkdtemp(prefix="tm-podman-"))
     folder.chmod(0o755)
     made = Podman(folder, _NOBODY, _NOBODY)
@@ -122,17 +163,13 @@ def rootless() -> Iterator[Podman]:
 def test_a_container_of_an_ordinary_user_is_seen_and_ended_as_any_process(
     rootless: Podman,
 ) -> None:
-    run = rootless.folder / "run"
-    shutil.copytree(Path(trainer_runtime.__file__).parent, run / "trainer_runtime")
-    (run / "config.json").write_text(json.dumps(document(rootless.folder)))
-    for path in (run, rootless.folder):
-        os.chown(path, _NOBODY, _NOBODY)
+    run = _run_of_nobody(rootless.folder)
     done = subprocess.run(
         [PYTHON, rootless_container.__file__, str(rootless.folder), BARE],
         env={**os.environ, **rootless.environment, "PYTHONPATH": str(run)},
         user=_NOBODY,
         group=_NOBODY,
-        extra_groups=[],
+        extra_groups=[_GROUP],
         capture_output=True,
         check=False,
     )
@@ -141,7 +178,7 @@ def test_a_container_of_an_ordinary_user_is_seen_and_ended_as_any_process(
         "rootless": True,
         "owner": _NOBODY,
         "same_pid": True,
-        "log": "inside\n",
+        "log": "inside read\n",
         "signalled": True,
         "code": -15,
         "left": [],

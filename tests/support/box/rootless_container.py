@@ -23,7 +23,7 @@ from trainer_runtime.core.files.durable import try_lock
 
 _TRAINER = """\
 import os, time
-print("inside", flush=True)
+print("inside", open("../read/by-group").read(), flush=True)
 open("pid", "w").write(str(os.getpid()))
 time.sleep(3600)
 """

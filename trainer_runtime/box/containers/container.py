@@ -110,7 +110,7 @@ class Container:
         return [
             *(engine.program, "run", *how),
             *("--label", f"{RUN_LABEL}={self.config.run_id}"),
-            *("--network", "host", "--pid", "host", *_user(engine)),
+            *("--network", "host", "--pid", "host", *_user(engine), *_groups(engine)),
             *("--shm-size", f"{_bytes(compute.shm_size)}b"),
             *("--security-opt", "label=disable", "--no-healthcheck"),
             *("--stop-timeout", str(_STOPPED_AFTER_S), *_limits(engine)),
@@ -158,6 +158,17 @@ def _user(engine: Engine) -> tuple[str, ...]:
         return ("--user", "0:0")
     same = ("--userns", "host") if engine.kind == "docker" else ()
     return (*same, "--user", f"{os.getuid()}:{os.getgid()}")
+
+
+def _groups(engine: Engine) -> Iterator[str]:
+    """The user's further groups, by which it may read data. In a user's own engine the container
+    has them as they are, if at all: Podman asks crun for that, and runc can only where the account
+    has no subordinate ids."""
+    if not engine.rootless:
+        for group in sorted({*os.getgroups()} - {os.getgid()}):
+            yield from ("--group-add", str(group))
+    elif Path(engine.program).name == "podman":
+        yield from ("--group-add", "keep-groups")
 
 
 def _limits(engine: Engine) -> Iterator[str]:
