@@ -172,8 +172,9 @@ class MultiplexedFollower:
         run = self._runs.get(frame.run_id)
         if run is None:
             return  # its mirror has just failed to write
-        self._unfinished.add(frame.run_id)
         self._write(frame.run_id, partial(run.take, frame), news)
+        if run.is_unfinished and frame.run_id in self._runs:
+            self._unfinished.add(frame.run_id)
 
     def _finish(self, answer: Fields, placements: Mapping[str, Followed], news: News) -> float:
         """The host's clock in Unix seconds."""
@@ -188,7 +189,7 @@ class MultiplexedFollower:
             run, over = self._runs[run_id], placements[run_id].over
             finish = partial(run.finish, over=over, read_through=not news.more)
             self._write(run_id, finish, news)
-            if not run.holds_back:
+            if not run.is_unfinished:
                 self._unfinished.discard(run_id)
         return now
 
@@ -214,9 +215,9 @@ class _Run:
         self._newest_attempt = max(followed.mirror.attempts(), default=0)
 
     @property
-    def holds_back(self) -> bool:
-        """Whether there are bytes that are not written yet."""
-        return bool(self._held)
+    def is_unfinished(self) -> bool:
+        """Whether bytes are held back, or what was noted of the originals is not written yet."""
+        return bool(self._held) or self.writer.has_to_save
 
     def take(self, frame: Frame) -> list[str]:
         """Put a frame into the mirror; the names of the mirror's files that this has changed.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.records import dataclass
@@ -36,13 +37,7 @@ class PlacementMirror:
         Raises:
             OSError: not all bytes could be written; a partial write is undone.
         """
-        path = f"{self.root}/{name}"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        try:
-            descriptor = os.open(path, flags, 0o600)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            descriptor = os.open(path, flags, 0o600)
+        descriptor = _opened(f"{self.root}/{name}", os.O_APPEND)
         try:
             _write_all(descriptor, data)
         finally:
@@ -53,16 +48,20 @@ class PlacementMirror:
 
         Not fsynced: after a power cut it is copied again.
         """
-        path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        folder, _, own_name = f"{self.root}/{name}".rpartition("/")
+        temporary = f"{folder}/.{own_name}.{os.getpid()}"
         try:
-            temporary.write_bytes(data)
-            if mtime_ns is not None:
-                os.utime(temporary, ns=(mtime_ns, mtime_ns))
-            os.replace(temporary, path)
+            descriptor = _opened(temporary, os.O_TRUNC)
+            try:
+                _write_all(descriptor, data)
+                if mtime_ns is not None:
+                    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, f"{folder}/{own_name}")
         except OSError:
-            temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
             raise
 
     def read(self, name: str, offset: int, limit: int) -> bytes:
@@ -110,6 +109,16 @@ class Mirror:
             for folder in sorted(run.iterdir()):
                 if folder.name[:1] == "p" and folder.name[1:].isdigit():
                     yield run.name, int(folder.name[1:])
+
+
+def _opened(path: str, flag: int) -> int:
+    """The descriptor of a file to write, made with its folder where they are not there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, flags, 0o600)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -32,7 +32,8 @@ class MirrorWriter:
 
     `mask` returns the mask of the run's current secrets, None where it has none. Names are those of
     the run's folder; the caller has validated them. Nothing is written beyond `limit_bytes` of the
-    whole mirror, nor beyond the `total` of all mirrors and the `room` on their disk.
+    whole mirror, nor beyond the `total` of all mirrors and the `room` on their disk. `has_to_save`:
+    which originals were copied is not written yet.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class MirrorWriter:
         self._limit_bytes = limit_bytes
         self._more_bytes = self._more_files = 0
         self._sizes: dict[str, int] = {}
-        self._inodes_changed = False
+        self.has_to_save = False
 
     @cached_property
     def _before(self) -> tuple[int, int]:
@@ -139,14 +140,14 @@ class MirrorWriter:
             self._inodes.pop(name, None)
         else:
             self._inodes[name] = inode
-        self._inodes_changed = True
+        self.has_to_save = True
 
     def save(self) -> None:
         """Write the inodes. Not fsynced: without them there are fewer checks."""
-        if self._inodes_changed:
+        if self.has_to_save:
             text = json.dumps({"inodes": self._inodes}, separators=(",", ":"))
             self.mirror.replace(_FOLLOWING, text.encode())
-            self._inodes_changed = False
+            self.has_to_save = False
 
     def _refuse_beyond_room(self, more_bytes: int, *, grows: bool = True) -> None:
         """Raises:
