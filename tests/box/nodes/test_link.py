@@ -126,3 +126,17 @@ def test_a_file_that_changes_on_its_way_is_refused(ends: Ends) -> None:
     supervisor.send({"sha256": "00" * 32})
     with pytest.raises(LinkError, match="changed on its way"):
         member.receive_file(lambda _data: None)
+
+
+@pytest.mark.parametrize("said", [b'{"proof": "\xc3\xa9"}', b'{"proof": "\\ud800"}', b"{}"])
+def test_what_is_not_a_proof_is_an_error_of_the_connection(ends: Ends, said: bytes) -> None:
+    member = Link(ends[1], is_member=True)
+    greeted = beside(lambda: member.greet(SECRET, "gpu2", "member"))
+    ends[0].sendall(b'{"nonce": "00"}\n')
+    ends[0].recv(65536)
+    ends[0].sendall(said + b"\n")
+    assert isinstance(greeted(), LinkError)
+    supervisor, answer = Link(ends[0], is_member=False), b'{"nonce": "", "name": "", "kind": "", '
+    ends[1].sendall(answer + said[1:] + b"\n")
+    with pytest.raises(LinkError):
+        supervisor.welcome(SECRET)

@@ -10,11 +10,12 @@ import contextlib
 import os
 import random
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.box.two_nodes import TwoNodes, expected_losses
+from support.box.two_nodes import ADDRESS, TwoNodes, expected_losses
 from support.runs.running_run import wait_until
 
 from trainer_runtime.box.processes.identity import identify
@@ -56,8 +57,11 @@ def is_gone(pid: int) -> bool:
 
 
 def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNodes) -> None:
-    nodes.start()
-    nodes.until_step(30)
+    """Another program has the run's port when it begins, and none when its supervisor is killed."""
+    with socket.socket() as other:
+        other.bind((ADDRESS, nodes.port))
+        nodes.start()
+        nodes.until_step(30)
     nodes.kill(nodes.rank(1))  # ends the attempt on both nodes
     nodes.until_step(60, attempt=2)
     nodes.kill(nodes.supervisor(0))  # the ranks continue, and so do their members

@@ -5,6 +5,7 @@ Each connection has a thread. The supervisor sets the order and reads the report
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -17,12 +18,14 @@ from trainer_runtime.box.nodes.link import Link
 from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
 from trainer_runtime.box.nodes.receive_parts import receive_parts
 from trainer_runtime.box.nodes.serve_files import serve_files
+from trainer_runtime.box.nodes.unauthenticated import MOST_UNAUTHENTICATED, Unauthenticated
 from trainer_runtime.core.processes.nodes import NodesConfig
 from trainer_runtime.core.records import dataclass
 
 FILES, MEMBER, PARTS = "files", "member", "parts"
-_MOST_CONNECTIONS = 64
 _BIND_AGAIN_S = 1.0
+# A connection over which a member says nothing for so long is one that its network has lost.
+_LOST_AFTER_S = 60.0
 _LEAVE_WITHIN_S = 3.0
 
 
@@ -38,7 +41,7 @@ class Heard:
 
 
 class Hub:
-    """Listens on node 0's port until it is closed."""
+    """Listens on one of node 0's ports until it is closed."""
 
     def __init__(self, run: RunFolder, nodes: NodesConfig) -> None:
         """`problem`: why no member can connect, None where they can."""
@@ -49,7 +52,7 @@ class Hub:
         self._changed = threading.Condition()
         self._closing = False
         self.problem: str | None = None
-        self._room = threading.Semaphore(max(_MOST_CONNECTIONS, 4 * len(nodes.nodes)))
+        self._unauthenticated = Unauthenticated(max(MOST_UNAUTHENTICATED, 4 * len(nodes.nodes)))
         self.began_s = time.monotonic()
         self._thread = threading.Thread(target=self._listen, name="nodes", daemon=True)
         self._thread.start()
@@ -84,13 +87,10 @@ class Hub:
         return any(one.connected and one.heard_s <= since_s for one in self.heard().values())
 
     def _listen(self) -> None:
-        listener = None
-        while not self._closing and listener is None:
-            try:
-                listener = socket.create_server(("", self.nodes.port), backlog=16)
-            except OSError as error:  # an earlier supervisor's connection, or another program
-                self.problem = f"port {self.nodes.port} can't be listened on: {error.strerror}"
-                time.sleep(_BIND_AGAIN_S)
+        listener = self._listener()
+        while listener is None and not self._closing:
+            time.sleep(_BIND_AGAIN_S)
+            listener = self._listener()
         if listener is None:
             return
         self.problem = None
@@ -101,15 +101,23 @@ class Hub:
                     connection, _ = listener.accept()
                 except OSError:  # nobody came
                     continue
-                if self._room.acquire(blocking=False):
-                    threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-                else:
-                    connection.close()
+                self._unauthenticated.add(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _listener(self) -> socket.socket | None:
+        """At the first port that is free; None where other programs have all of them."""
+        for port in self.nodes.ports:
+            try:
+                return socket.create_server(("", port), backlog=MOST_UNAUTHENTICATED)
+            except OSError as error:
+                self.problem = f"port {port} can't be listened on: {os.strerror(error.errno or 0)}"
+        return None
 
     def _serve(self, connection: socket.socket) -> None:
-        link = Link(connection, is_member=False)
         try:
+            link = Link(connection, is_member=False)
             name, kind = link.welcome(self.nodes.secret)
+            self._unauthenticated.remove(connection)
             if kind == FILES:
                 serve_files(self._run, link)
             elif kind == PARTS:
@@ -119,16 +127,18 @@ class Hub:
         except (OSError, ValueError):
             pass  # a member comes again; anybody else has lost nothing here
         finally:
-            link.close()
-            self._room.release()
+            self._unauthenticated.remove(connection)
+            connection.close()
 
     def _converse(self, name: str, link: Link) -> None:
         """Take reports and give orders, until the connection ends."""
         latest: Report | None = None
+        said_s = time.monotonic()
         try:
-            while not self._closing:
+            while not self._closing and time.monotonic() - said_s < _LOST_AFTER_S:
                 message = link.receive(BEAT_S / 2)
                 if message is not None:
+                    said_s = time.monotonic()
                     latest = Report.of(message)
                     self._hear(name, latest)
                     self._answer(link, latest)

@@ -178,13 +178,11 @@ class Link:
         Raises:
             LinkError: it has another one, or is silent.
         """
-        theirs, own = self._challenge().text("nonce"), secrets.token_hex(32)
+        theirs, own = _text(self._challenge(), "nonce"), secrets.token_hex(32)
         said = _said(theirs, own, name, kind)
         proof = _proof(secret, _MEMBER, said)
         self._send_plain({"nonce": own, "name": name, "kind": kind, "proof": proof})
-        if not hmac.compare_digest(
-            self._challenge().text("proof"), _proof(secret, _SUPERVISOR, said)
-        ):
+        if not _is_same(_text(self._challenge(), "proof"), _proof(secret, _SUPERVISOR, said)):
             raise LinkError("the other node has another secret")
         self._key = _key(secret, said)
 
@@ -197,9 +195,9 @@ class Link:
         own = secrets.token_hex(32)
         self._send_plain({"nonce": own})
         answer = self._challenge()
-        name, kind = answer.text("name"), answer.text("kind")
-        said = _said(own, answer.text("nonce"), name, kind)
-        if not hmac.compare_digest(answer.text("proof"), _proof(secret, _MEMBER, said)):
+        name, kind = _text(answer, "name"), _text(answer, "kind")
+        said = _said(own, _text(answer, "nonce"), name, kind)
+        if not _is_same(_text(answer, "proof"), _proof(secret, _MEMBER, said)):
             raise LinkError("a connection without the run's secret")
         self._send_plain({"proof": _proof(secret, _SUPERVISOR, said)})
         self._key = _key(secret, said)
@@ -235,6 +233,17 @@ def _fields(body: bytes) -> Fields:
         return decode_fields(body, "message")
     except DecodingError as error:
         raise LinkError(str(error)) from None
+
+
+def _text(fields: Fields, name: str) -> str:
+    try:
+        return fields.text(name)
+    except DecodingError as error:
+        raise LinkError(str(error)) from None
+
+
+def _is_same(said: str, wanted: str) -> bool:
+    return hmac.compare_digest(said.encode(errors="backslashreplace"), wanted.encode())
 
 
 def _said(challenge: str, answer: str, name: str, kind: str) -> bytes:

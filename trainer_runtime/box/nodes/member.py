@@ -22,7 +22,7 @@ from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.nodes.fetch_files import fetch_checkpoint, fetch_entry
 from trainer_runtime.box.nodes.hub import FILES, MEMBER, PARTS
 from trainer_runtime.box.nodes.interfaces import interface_of
-from trainer_runtime.box.nodes.link import Link, connect
+from trainer_runtime.box.nodes.link import Link, LinkError, connect
 from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
 from trainer_runtime.box.nodes.node_ends import ends_on_node
 from trainer_runtime.box.nodes.send_parts import PartSender
@@ -78,6 +78,7 @@ class Member:
         self._pause_s = BEAT_S
         self._left_s: float | None = None
         self._own_address: str | None = None
+        self._port = nodes.port
 
     def run(self) -> int:
         """Obey to the end of the run; the exit code."""
@@ -131,8 +132,26 @@ class Member:
         return BEAT_S if is_steady else BEAT_S / 5
 
     def _connected(self, kind: str) -> Link:
-        first = self._nodes.nodes[0]
-        link = connect(first.address, self._nodes.port, _CONNECTS_WITHIN_S)
+        """By the port that has worked last, else by the others in turn.
+
+        Raises:
+            OSError: node 0 can't be reached; `ConnectionRefusedError` where its machine answers,
+                but nobody listens there.
+        """
+        failure: OSError | None = None
+        for port in dict.fromkeys((self._port, *self._nodes.ports)):
+            try:
+                link = self._greeted(port, kind)
+            except (ConnectionRefusedError, LinkError) as error:  # nobody, or another program
+                if failure is None or isinstance(error, LinkError):
+                    failure = error
+                continue
+            self._port = port
+            return link
+        raise failure or OSError("no port is known")
+
+    def _greeted(self, port: int, kind: str) -> Link:
+        link = connect(self._nodes.nodes[0].address, port, _CONNECTS_WITHIN_S)
         try:
             link.greet(self._nodes.secret, self._nodes.own.name, kind)
         except BaseException:

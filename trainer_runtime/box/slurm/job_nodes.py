@@ -22,19 +22,18 @@ from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.nodes.interfaces import own_addresses
+from trainer_runtime.box.nodes.unauthenticated import MOST_UNAUTHENTICATED
 from trainer_runtime.box.slurm.meet import LONGEST_SKEW_S, alike
 from trainer_runtime.box.slurm.node_folders import make_node_folder
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.steps import FOLDER_MISSING, KeptSteps, Step, ask_step
-from trainer_runtime.core.processes.nodes import Node, NodesConfig
+from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT, Node, NodesConfig
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 
-# Below the ports that systems give out by themselves.
-_FIRST_PORT, _LAST_PORT = 20_000, 31_999
 _PORTS_TRIED = 20
 # A step is launched within seconds; a controller that is busy takes longer.
-_LISTENS_S, _CONNECTS_S, _STEP_S = 90.0, 15.0, 120.0
+_CONNECTS_S, _STEP_S = 15.0, 120.0
 _LONGEST = 300
 
 
@@ -48,12 +47,16 @@ class UnfitNodesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """`names` of the job's nodes, the first of which is this one; `port` that it listens on."""
+    """`names` of the job's nodes, the first of which is this one; `listener`: where it listens."""
 
     run: RunFolder
     names: Sequence[str]
     cpus: int
-    port: int
+    listener: socket.socket
+
+    @property
+    def port(self) -> int:
+        return int(self.listener.getsockname()[1])
 
     def step(self, rank: int, *words: str, own_folder: bool = False) -> Step:
         folder = self.run.node(rank).root if own_folder else self.run.root
@@ -76,12 +79,13 @@ def gather_nodes(run: RunFolder) -> KeptSteps | None:
         what = f"the run takes {config.compute.nodes} nodes, and its job has {len(names)}"
         raise SlurmError("SLURM_FAILED", what, "Submit job.sh as it is.")
     limits = (read_json(run.config) or {}).get("slurm") or {}
-    meeting = _Meeting(run, names, int(limits.get("cpus") or 1), _free_port())
-    nodes = _meet(meeting)
+    with _listener() as listener:
+        meeting = _Meeting(run, names, int(limits.get("cpus") or 1), listener)
+        nodes, port = _meet(meeting), meeting.port
     secret, given = secrets.token_hex(32), {}
     for rank, node in enumerate(nodes):
         folder = make_node_folder(run, rank) if rank else run
-        known = NodesConfig(rank, meeting.port, secret, tuple(nodes), shared=True)
+        known = NodesConfig(rank, port, secret, tuple(nodes), shared=True)
         write_json(folder.nodes, known.to_dict())
         given[node.name] = folder.nodes
     steps = [
@@ -99,12 +103,12 @@ def _nodes_of_job() -> list[str]:
     return [own, *(name for name in names if name != own)] if own in names else names
 
 
-def _free_port() -> int:
+def _listener() -> socket.socket:
     for _ in range(_PORTS_TRIED):
-        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
-        with suppress(OSError), socket.create_server(("", port)):
-            return port
-    raise OSError(f"no port from {_FIRST_PORT} to {_LAST_PORT} can be listened on")
+        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT + 1)
+        with suppress(OSError):
+            return socket.create_server(("", port), backlog=MOST_UNAUTHENTICATED)
+    raise OSError(f"no port from {FIRST_PORT} to {LAST_PORT} can be listened on")
 
 
 def _meet(meeting: _Meeting) -> list[Node]:
@@ -116,7 +120,8 @@ def _meet(meeting: _Meeting) -> list[Node]:
     nonce, heard = secrets.token_hex(16), {}
 
     def listen() -> None:
-        heard.update(reach.listen(meeting.port, nonce, meeting.names[1:], _LISTENS_S))
+        within_s = _STEP_S + _CONNECTS_S
+        heard.update(reach.hear(meeting.listener, nonce, meeting.names[1:], within_s))
 
     listening = threading.Thread(target=listen, name="meeting", daemon=True)
     listening.start()

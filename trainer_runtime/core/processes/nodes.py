@@ -18,6 +18,10 @@ RENDEZVOUS = "rendezvous.json"
 # In an attempt's folder on node 0: what it found out about the other nodes' part in its end.
 NODES_END = "nodes_end.json"
 SILENT_S = 20.0
+# Where node 0 listens: below the ports that systems give out by themselves.
+FIRST_PORT, LAST_PORT = 20_000, 31_999
+# Another program may have taken a port since it was chosen: how many there are, and how far apart.
+_PORTS, _APART = 4, 997
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,10 @@ class Node:
 class NodesConfig:
     """What a node is given: its own number, all nodes in order, and how to reach node 0.
 
-    `port`: where node 0's supervisor listens. `secret`: shared by the run's nodes, in hexadecimal.
-    `silent_s`: after so long a silence a node is taken for lost. `shared`: the nodes' folders lie
-    in node 0's, on a disk that all of them see, so that nothing has to be fetched.
+    `port`: where node 0's supervisor listens, or at another one of `ports`. `secret`: shared by the
+    run's nodes, in hexadecimal. `silent_s`: after so long a silence a node is taken for lost.
+    `shared`: the nodes' folders lie in node 0's, on a disk that all of them see, so that nothing
+    has to be fetched.
     """
 
     rank: int
@@ -77,6 +82,13 @@ class NodesConfig:
             "silent_s": self.silent_s,
             "shared": self.shared,
         }
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Node 0 listens on the first that is free; the others try them in turn."""
+        size = LAST_PORT - FIRST_PORT + 1
+        others = (self.port - FIRST_PORT + _APART * index for index in range(1, _PORTS))
+        return (self.port, *(FIRST_PORT + other % size for other in others))
 
     @property
     def is_member(self) -> bool:
