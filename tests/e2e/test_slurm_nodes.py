@@ -130,6 +130,14 @@ def test_nodes_of_jobs_continue_exactly_after_a_killed_rank_and_a_cancelled_job(
     [(number, _)] = job.cluster.jobs(job.run.root.name)
     job.cluster.run("scancel", number)
     job.until_idle()
+    with job.cluster.hidden(job.run.host_root, "node2"):
+        for _ in range(3):
+            assert job.record().reason != "folder_missing"  # others of the cluster may have it
+            job.submit()
+            job.until_idle()
+    assert "node2 has no" in str(job.record().detail)
+    assert str(job.record().detail).endswith(", in 3 jobs in a row")
+    job.ask("running", 2)
     job.submit()
     record = job.until("completed")
     killed, cancelled, last = record.attempts

@@ -24,6 +24,7 @@ from trainer_runtime.box.supervise.job import cancel_own_job
 from trainer_runtime.box.supervise.start import supervise
 from trainer_runtime.core.files.durable import is_locked, write_atomic
 from trainer_runtime.core.lease.session import Session
+from trainer_runtime.core.records import dataclass
 
 # To this process alone, it ends the job without a moment to save; any other end of a job that Slurm
 # brings about begins with a SIGTERM to all processes, the trainer included.
@@ -32,6 +33,29 @@ CANCELS = signal.SIGUSR2
 _UNLOCKED_WITHIN_S = 60.0
 _POLL_S = 0.1
 _DAY_S = 86400.0
+# Jobs in a row whose nodes can't train together, of a run that has trained: others may get others.
+_MOST_UNFIT = 3
+
+
+@dataclass(slots=True)
+class _Job:
+    """`unfit`: the jobs before this one, in a row, whose nodes could not train together."""
+
+    run: RunFolder
+    session: Session
+    unfit: int
+
+    def end_early(self) -> None:
+        self.session = self.session.ended_at(time.time())
+        with suppress(OSError):  # a disk may be full: then it ends without a moment to save
+            self.write()
+
+    def write(self) -> None:
+        """With the job's number, by which a later one knows that this has begun."""
+        job = os.environ.get("SLURM_JOB_ID", "")
+        also = {"job_id": int(job)} if job.isdigit() else {}
+        also |= {"unfit": self.unfit} if self.unfit else {}
+        write_json(self.run.session, {**self.session.to_dict(), **also})
 
 
 def run_session(folder: Path) -> int:
@@ -40,20 +64,14 @@ def run_session(folder: Path) -> int:
     limits = (read_json(run.config) or {}).get("slurm") or {}
     begin_t, margin_s = time.time(), float(limits.get("margin_s") or 60.0)
     session = Session(session_number(folder), begin_t, _end_t(begin_t, limits), margin_s)
-
-    def end_early(number: int, frame: object) -> None:
-        nonlocal session
-        session = session.ended_at(time.time())
-        with suppress(OSError):  # a disk may be full: then it ends without a moment to save
-            _write(run, session)
-
-    signal.signal(signal.SIGTERM, end_early)
+    job = _Job(run, session, int((read_json(run.session) or {}).get("unfit") or 0))
+    signal.signal(signal.SIGTERM, lambda *_: job.end_early())
     signal.signal(CANCELS, lambda *_: cancel_own_job(run))
     deadline = time.monotonic() + _UNLOCKED_WITHIN_S
     while is_locked(run.supervisor_lock) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    _write(run, session)
-    return _supervise_together(run)
+    job.write()
+    return _supervise_together(job)
 
 
 def run_node(folder: Path) -> int:
@@ -64,14 +82,17 @@ def run_node(folder: Path) -> int:
     return supervise(folder)
 
 
-def _supervise_together(run: RunFolder) -> int:
+def _supervise_together(job: _Job) -> int:
     """With the job's further nodes, where it has some."""
+    run = job.run
     run.nodes.unlink(missing_ok=True)  # an earlier job's
     steps = None
     try:
         steps = gather_nodes(run)
+        _note_unfit(job, 0)
     except UnfitNodesError as error:
-        give_up(run, error.reason, str(error))
+        if not _is_hopeless(job, error):
+            return 1
     except (SlurmError, OSError) as error:
         print(f"session: {error}", file=sys.stderr, flush=True)
         return 1  # the next job may have other nodes
@@ -83,11 +104,25 @@ def _supervise_together(run: RunFolder) -> int:
         run.nodes.unlink(missing_ok=True)
 
 
-def _write(run: RunFolder, session: Session) -> None:
-    """With the job's number, by which a later one knows that this has begun."""
-    job = os.environ.get("SLURM_JOB_ID", "")
-    number = {"job_id": int(job)} if job.isdigit() else {}
-    write_json(run.session, {**session.to_dict(), **number})
+def _is_hopeless(job: _Job, error: UnfitNodesError) -> bool:
+    """Whether the run is given up, as one that has never trained is at once. A node may be at fault
+    for a while, and the cluster's others not at all."""
+    unfit = job.unfit + 1
+    has_trained = any(job.run.root.glob("attempts/*/process.json"))
+    if has_trained and unfit < _MOST_UNFIT:
+        _note_unfit(job, unfit)
+        print(f"session: {error}: the next job may get other nodes", file=sys.stderr, flush=True)
+        return False
+    _note_unfit(job, 0)
+    each = f", in {unfit} jobs in a row" if has_trained else ""
+    give_up(job.run, error.reason, f"{error}{each}")
+    return True
+
+
+def _note_unfit(job: _Job, unfit: int) -> None:
+    if unfit != job.unfit:
+        job.unfit = unfit
+        job.write()
 
 
 def _end_t(begin_t: float, limits: dict[str, object]) -> float:
