@@ -111,6 +111,13 @@ def test_hosts_that_reach_the_first_by_different_addresses_meet_at_one_that_all_
     workspace.close()
 
 
+def test_a_first_host_without_an_address_of_ipv4_is_refused(home: Path) -> None:
+    workspace = Hosts(Home(home), "2001:db8::1", [])
+    with pytest.raises(HostError, match="gpu1 has no IPv4 address"):
+        workspace.probed()
+    workspace.close()
+
+
 def test_hosts_without_an_address_in_common_are_refused(home: Path) -> None:
     workspace = Hosts(Home(home), FIRST, [FIRST, SECOND], gpu2=[SECOND], gpu3=[FIRST])
     with pytest.raises(HostError, match="gpu1 has no address that all others reach") as refused:

@@ -7,14 +7,13 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 
+from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import NodeProber
 from trainmaster.plan import HostFacts
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
-# Below the ports that systems give out by themselves.
-_FIRST_PORT, _LAST_PORT = 20_000, 31_999
 _WITHIN_S = 12.0
 _LONGEST_SKEW_S = 5.0
 _PORTS_TRIED = 3
@@ -72,10 +71,21 @@ async def probe_nodes(
 
 async def _candidates(workspace: Workspace, host: str, prober: NodeProber) -> Sequence[str]:
     """The addresses by which the others may reach a host: that of its SSH first where it is an
-    interface's, last where it is a name or translated."""
+    interface's, last where it is a name or translated.
+
+    Raises:
+        HostError: `NODES_UNREACHABLE`, it has no IPv4 address.
+    """
     own = await prober.addresses()
     record = workspace.control.host(host)
-    named = [] if record is None else [record.address]
+    named = [] if record is None or ":" in record.address else [record.address]
+    if not own and not named:
+        raise HostError(
+            "NODES_UNREACHABLE",
+            f"{host} has no IPv4 address, by which alone several hosts meet.",
+            "Give it one in a network of the other hosts, or train on one host.",
+            field="host",
+        )
     return list(dict.fromkeys([*(one for one in named if one in own), *own, *named]))
 
 
@@ -163,7 +173,7 @@ async def _reach(
     """
     problem = ""
     for _ in range(_PORTS_TRIED):
-        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
+        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT + 1)
         nonce = secrets.token_hex(16)
         connecting = [
             prober.connect(host, candidates, port, nonce, within_s)
@@ -196,8 +206,8 @@ def _unreachable(what: str) -> HostError:
     return HostError(
         "NODES_UNREACHABLE",
         f"{what}.",
-        "Let TCP through between the hosts on all ports (firewall, security group), or name hosts "
-        "of one network.",
+        "Let TCP over IPv4 through between the hosts on all ports (firewall, security group), or "
+        "name hosts of one network.",
         retryable=True,
         field="host",
     )
