@@ -10,6 +10,7 @@ from trainmaster.plan.decisions.container import choose_image, is_contained
 from trainmaster.plan.decisions.environment import choose_environment, may_install
 from trainmaster.plan.decisions.length import choose_longest_runtime_s
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
+from trainmaster.plan.decisions.program_file import refuse_missing_file
 from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.trainer_process import choose_variables
 from trainmaster.plan.facts import CodeFacts, FolderFacts, HostFacts
@@ -28,13 +29,14 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
 
     Raises:
         SpecError: NOT_YET_SUPPORTED.
-        PlanError: GPU_NOT_FOUND.
+        PlanError: GPU_NOT_FOUND, COMMAND_NOT_FOUND.
         HostError: LEASE_OVER.
         SpendError: SPEND_CAP.
     """
     script = spec.script
     if script is None:
         raise SpecError("MISSING_FIELD", "`script` is missing.", "Give it.", field="script")
+    refuse_missing_file(script, code)
     ledger = Ledger()
     _decide_code(script, code, ledger)
     _decide_data(code, ledger)

@@ -54,6 +54,8 @@ def test_a_program_needs_neither_model_nor_data_nor_length() -> None:
         ("script.stop_signal=KILL", "INVALID_VALUE", "script.stop_signal"),
         ("script=null", "MISSING_FIELD", "script"),
         ("script.command=[train, '{data}']", "INVALID_VALUE", "script.command"),
+        ("script.command=[train, '--seed={sed}']", "INVALID_VALUE", "script.command[1]"),
+        ("script.resume=['{checkpoint}', '{epoch}']", "INVALID_VALUE", "script.resume[1]"),
         ("data.sources=[{path: /a/one}]", "INVALID_VALUE", "data.sources[0]"),
     ],
 )
@@ -66,6 +68,7 @@ def test_what_cannot_work_is_refused_by_its_field(change: str, code: str, field:
     [
         'script.resume=[--resume, "{checkpoint}"]',
         'script.resume=["--step={step}"]',
+        'script.command=[train, "{{epoch}}", "${HOME}", \'{"lr": 1}\', "{seed}{gpus}"]',
         "script.resume=[]",
     ],
 )

@@ -14,13 +14,12 @@ from trainer_runtime.box.files.files import read_fields
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.script.beginning import Beginning
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.config.script import ScriptConfig
+from trainer_runtime.core.config.script import PLACEHOLDERS, ScriptConfig
 from trainer_runtime.core.processes.nodes import Rendezvous
 
-# `${step}` is a shell's.
+# `${step}` is a shell's, and `{{step}}` the word `{step}`.
 _PLACEHOLDER = re.compile(
-    r"(?<!\$)\{(gpus|processes|run_dir|run_id|seed|checkpoint|step|data(?:\.[\w.-]+)?"
-    r"|nodes|node_rank|master_addr|master_port)\}"
+    r"(?<!\$)(?:\{(\{[A-Za-z_]\w*\})\}|\{(" + "|".join(PLACEHOLDERS) + r"|data(?:\.[\w.-]+)?)\})"
 )
 _THIS_HOST = "127.0.0.1"
 _PYTHON = re.compile(r"python[0-9.]*")
@@ -54,10 +53,14 @@ def command_of(
     }
     if len(script.data) == 1:
         values["data"] = str(run.root / next(iter(script.data.values())))
-    return [
-        _PLACEHOLDER.sub(lambda found: values.get(found.group(1), found.group()), word)
-        for word in words
-    ]
+    return [fill_in(word, values) for word in words]
+
+
+def fill_in(word: str, values: Mapping[str, str]) -> str:
+    """A word of the command with the values of its placeholders; unknown ones stay."""
+    return _PLACEHOLDER.sub(
+        lambda found: found.group(1) or values.get(found.group(2), found.group()), word
+    )
 
 
 def meeting_of(attempt: AttemptFolder) -> Rendezvous:

@@ -8,6 +8,12 @@ from dataclasses import field
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 
+# What `{name}` in a program's words stands for, besides `{data}` and `{data.NAME}`.
+PLACEHOLDERS = (
+    *("gpus", "processes", "run_dir", "run_id", "seed", "checkpoint", "step"),
+    *("nodes", "node_rank", "master_addr", "master_port"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SavesConfig:

@@ -6,13 +6,17 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from trainer_runtime.core.config.script import PLACEHOLDERS
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.spec.data import SourceSpec
+from trainmaster.plan.spec.fields import nearest
 from trainmaster.plan.spec.script import SavesSpec, ScriptSpec
 from trainmaster.words.errors import Problem
 
 _NAMED = re.compile(r"\{(?:checkpoint|step)\}")
 _DATA = re.compile(r"\{data(?:\.[\w.-]+)?\}")
+# `${name}` is a shell's, and `{{name}}` stands for `{name}` itself.
+_BRACED = re.compile(r"(?<![${])\{([A-Za-z_]\w*)\}(?!\})")
 _LONGEST_PATTERN = 500
 
 
@@ -20,6 +24,8 @@ def script_problems(script: ScriptSpec) -> Iterator[Problem]:
     """Everything that is wrong with a program which is sound by its types."""
     if not script.command or not script.command[0].strip():
         yield _wrong("command", "is empty.", "Give the program and its arguments as a list.")
+    yield from _placeholder_problems("command", script.command)
+    yield from _placeholder_problems("resume", script.resume or ())
     yield from _path_problems(script)
     if script.checkpoints is not None:
         yield from _saves_problems(script.checkpoints)
@@ -40,6 +46,22 @@ def _pattern_problems(pattern: str) -> Iterator[Problem]:
         code = "PATTERN_TOO_SLOW" if error.is_slow else "PATTERN_INVALID"
         fix = error.fix if error.fix.endswith(".") else f"{error.fix}."
         yield Problem(code, "script.pattern", f"`script.pattern` {error}.", fix)
+
+
+def _placeholder_problems(field: str, words: Sequence[str]) -> Iterator[Problem]:
+    for index, word in enumerate(words):
+        for name in _BRACED.findall(word):
+            if name in PLACEHOLDERS or name == "data":
+                continue
+            known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+            meant = nearest(name, list(PLACEHOLDERS))
+            guess = f"Did you mean {{{meant}}}? " if meant else ""
+            yield _wrong(
+                f"{field}[{index}]",
+                f"names {{{name}}}, which stands for nothing.",
+                f"{guess}Known are {known}, {{data}} and {{data.NAME}}; {{{{{name}}}}} passes "
+                f"{{{name}}} itself.",
+            )
 
 
 def data_problems(script: ScriptSpec, sources: Sequence[SourceSpec]) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import HERE
+from trainmaster.plan.decisions.program_file import leads_out, no_such_file, program_file
 from trainmaster.plan.facts import CodeFacts
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.script import ScriptSpec
@@ -39,6 +40,7 @@ async def probe_code(
         place = Path(script.path.removeprefix(ON_BOX))
         if spec.host in HERE:
             _refuse_no_command(script, place)
+            _refuse_no_file(spec, script, place)
         return CodeFacts(path=script.path, in_place=True, data=data), {}
     limit_bytes = read_settings(workspace.home).max_code_mib * 2**20
     facts, texts = await asyncio.to_thread(_read, spec, script, Path(script.path), limit_bytes)
@@ -51,6 +53,8 @@ def _read(
     found = read_code(folder, limit_bytes)
     if spec.host in HERE or script.command[0].startswith("./"):
         _refuse_no_command(script, folder)
+    if spec.host in HERE:
+        _refuse_no_file(spec, script, folder)
     names = [file.name for file in found.files]
     facts = CodeFacts(
         path=script.path,
@@ -88,3 +92,14 @@ def _refuse_no_command(script: ScriptSpec, folder: Path) -> None:
             "run; a Python file as [python3, NAME].",
             field="script.command",
         )
+
+
+def _refuse_no_file(spec: TrainingSpec, script: ScriptSpec, folder: Path) -> None:
+    """Raises: PlanError: `COMMAND_NOT_FOUND`, for a file of this machine that does not travel."""
+    named = program_file(script.command)
+    if named is None or (leads_out(named) and spec.compute.launcher == "docker"):
+        return
+    if not leads_out(named) and not script.path.startswith(ON_BOX):
+        return  # the plan knows what travels
+    if not (folder / Path(named).expanduser()).exists():
+        raise no_such_file(named, f"there, seen from {folder}", ())
