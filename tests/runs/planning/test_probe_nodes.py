@@ -4,6 +4,8 @@ the addresses that its host would."""
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,12 +37,15 @@ FACTS = HostFacts(
     torch=None,
 )
 
+Listening = defaultdict[int, asyncio.Event]
+
 
 class Prober(NodeProber):
-    """A host that has some addresses, and can't connect to others."""
+    """A host that has some addresses, and can't connect to others. Nothing is tried before a port
+    of `listening` is open: which address comes first would be a matter of luck."""
 
-    def __init__(self, own: Sequence[str], barred: Sequence[str]) -> None:
-        self._own, self._barred = own, barred
+    def __init__(self, own: Sequence[str], barred: Sequence[str], listening: Listening) -> None:
+        self._own, self._barred, self._listening = own, barred, listening
 
     async def clock(self) -> float:
         return float(reach.addresses()["t"])
@@ -51,14 +56,16 @@ class Prober(NodeProber):
     async def listen(
         self, port: int, nonce: str, nodes: Sequence[str], within_s: float
     ) -> str | None:
-        heard = await asyncio.to_thread(reach.listen, port, nonce, nodes, within_s / 6)
-        found: str | None = heard["problem"]
-        return found
+        with socket.create_server(("", port), backlog=8) as listener:
+            self._listening[port].set()
+            await asyncio.to_thread(reach.hear, listener, nonce, nodes, within_s / 6)
+        return None
 
     async def connect(
         self, node: str, addresses: Sequence[str], port: int, nonce: str, within_s: float
     ) -> Mapping[str, object]:
         allowed = [one for one in addresses if one not in self._barred]
+        await self._listening[port].wait()
         asked = (node, allowed, port, nonce, within_s / 6)
         return await asyncio.to_thread(reach.connect, *asked)
 
@@ -75,7 +82,8 @@ class Hosts(Workspace):
     def __init__(self, home: Home, address: str, own: Sequence[str], **barred: Any) -> None:
         super().__init__(home)
         self.control.put_host(HostRecord("gpu1", address, port=1), 1.0)
-        self._probers = {name: Prober(own, barred.get(name, ())) for name in NAMES}
+        listening: Listening = defaultdict(asyncio.Event)
+        self._probers = {name: Prober(own, barred.get(name, ()), listening) for name in NAMES}
 
     def backend(self, host: str) -> Any:
         return self._probers[host]
