@@ -163,6 +163,15 @@ def test_a_waiting_run_says_why_and_is_stopped_without_a_job(
     cluster.cancel_as_operator(number)
     ended = wait_until(lambda: _ended(here("status", run)), "who cancelled it")
     assert ended == {"number": int(number), "outcome": "cancelled", "untrusted_detail": "by nobody"}
+    cluster.run("scontrol", "update", "partitionname=cpu", "state=drain")
+    here("wait", run, "--until", "end", "--timeout", "6", code=4)
+    status = here("status", run)
+    assert status["reason"] == "slurm_refused"
+    assert "Slurm refuses the next job" in status["next_step"]
+    assert "partition" in status["untrusted_detail"].lower()
+    cluster.run("scontrol", "update", "partitionname=cpu", "state=up")
+    here("tick", "--every", "1m")
+    assert cluster.jobs(run) == []  # the timer keeps to the pause
     assert here("tick")
     for _ in range(4):  # one more than jobs without progress end a run
         [(number, _)] = cluster.jobs(run)
@@ -333,8 +342,16 @@ def _never_two_at_a_time(here: CommandLine, cluster: SlurmCluster, run: str) -> 
 
 def _agrees_with_accounting(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
     """The attempts lie within the jobs, and each that ended with its job says how."""
-    jobs, begun_t = cluster.accounted(run), _begun_t(here, run)
-    held = [next(row for row in jobs if int(row["Start"]) <= t <= _end_of(row)) for t in begun_t]
+    begun_t = _begun_t(here, run)
+
+    def holding() -> list[dict[str, str]]:
+        print(rows := cluster.accounted(run), begun_t)  # it hears of a job a little later
+        begun = [row for row in rows if row["Start"].isdigit()]
+        found = [[row for row in begun if int(row["Start"]) <= t <= _end_of(row)] for t in begun_t]
+        return [rows[0] for rows in found] if all(found) else []
+
+    held = wait_until(holding, "a job of each attempt in accounting")
+    jobs = cluster.accounted(run)
     last = {row["JobIDRaw"]: number for number, row in enumerate(held, 1)}
     assert list(last) == [row["JobIDRaw"] for row in jobs]
     expected = {

@@ -36,7 +36,7 @@ def _jobs(options: Options) -> int:
     from trainer_runtime.box.slurm.queue import jobs_of
 
     asked = sys.stdin.read()
-    return _answered(lambda: jobs_of(asked, fresh=options.fresh))
+    return _answered(lambda: jobs_of(asked, fresh=options.fresh, keep=options.keep))
 
 
 def _end_job(options: Options) -> int:
@@ -88,7 +88,10 @@ COMMANDS = {
     "jobs": Command(
         "the jobs at Slurm of the runs that standard input names",
         _jobs,
-        (Argument.of("--fresh", action="store_true", help="not from a list of the last seconds"),),
+        (
+            Argument.of("--fresh", action="store_true", help="not from a list of the last seconds"),
+            Argument.of("--keep", action="store_true", help="keep the list for the next call"),
+        ),
     ),
     "end_job": Command(
         "end a run's job at Slurm, with all that it runs, at once",

@@ -43,6 +43,10 @@ class Sessions(Protocol):
         """Whether the next session may be due, which the place is then asked about."""
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the place has refused the next session, and is not asked again yet."""
+
+    @property
     def heard_t(self) -> float:
         """The newest session's last sign of life besides the heartbeat; 0 for none."""
 
@@ -52,6 +56,10 @@ class Sessions(Protocol):
     @property
     def reason(self) -> str:
         """Why the run is queued, as a code."""
+
+    @property
+    def detail(self) -> str | None:
+        """What the place says of that reason, in words of its own."""
 
     @property
     def waits(self) -> str:

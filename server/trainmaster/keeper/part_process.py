@@ -18,9 +18,11 @@ PART_COMMAND = "tick-part"
 _MOST_OUTPUT_BYTES = 8 << 20
 
 
-async def run_part(home: Home, part: Part, within_s: float) -> TickAnswer:
-    """The answer of the part. A process that hangs, crashes or answers nonsense is ended, and named
-    in `failed` under the part's name; never an error."""
+async def run_part(
+    home: Home, part: Part, within_s: float, *, by_timer: bool = False
+) -> TickAnswer:
+    """The answer of the part; `by_timer`: as `tick_runs` has it. A process that hangs, crashes or
+    answers nonsense is ended, and named in `failed` under the part's name; never an error."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *SAFELY,
@@ -28,6 +30,7 @@ async def run_part(home: Home, part: Part, within_s: float) -> TickAnswer:
         "trainmaster",
         PART_COMMAND,
         part,
+        *(["--by-timer"] if by_timer else []),
         "--json",
         env={**os.environ, HOME_VARIABLE: str(home.root)},
         stdin=asyncio.subprocess.DEVNULL,

@@ -22,7 +22,6 @@ Part = Literal["instances", "runs"]
 
 # The bound of one run: longer work (uploads) runs in a separate process.
 _RUN_S = 180.0
-_ROUND = Round(thorough=True, bound_s=_RUN_S, sends=False)
 _LOCK_S = 0.2
 # Of a machine without memory, the kernel ends this part before the other, which ends leases.
 _OOM_SCORE = "500"
@@ -36,13 +35,14 @@ async def tick_instances(workspace: Workspace) -> TickAnswer:
         return await _instances(workspace) if held else TickAnswer(runs=[])
 
 
-async def tick_runs(workspace: Workspace) -> TickAnswer:
+async def tick_runs(workspace: Workspace, *, by_timer: bool = False) -> TickAnswer:
     """Advance every run once of which anything may be due, and read what its host has to say:
-    nothing where another process does. A run that fails in any way stops no other."""
+    nothing where another process does. A run that fails in any way stops no other. `by_timer`:
+    what a place has refused is not repeated before its time."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     with _locked(workspace.home.keeper_part_lock("runs")) as held:
-        return await _runs(workspace) if held else TickAnswer(runs=[])
+        return await _runs(workspace, by_timer) if held else TickAnswer(runs=[])
 
 
 async def _instances(workspace: Workspace) -> TickAnswer:
@@ -56,13 +56,14 @@ async def _instances(workspace: Workspace) -> TickAnswer:
     return TickAnswer(runs=[], instances=rows or None, failed=report.failed or None)
 
 
-async def _runs(workspace: Workspace) -> TickAnswer:
+async def _runs(workspace: Workspace, by_timer: bool) -> TickAnswer:
     failures = Failures(workspace.home)
     with failures.caught("secrets"):
         sweep_secrets(workspace)
     left = await stop_old_placements(workspace, failures)
     runs = due_runs(workspace)
-    found = await maintain(workspace, runs, _ROUND)
+    how = Round(thorough=True, pauses=by_timer, bound_s=_RUN_S, sends=False)
+    found = await maintain(workspace, runs, how)
     rows = []
     for run in runs:
         done = found[run.run_id]

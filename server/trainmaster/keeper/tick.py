@@ -50,7 +50,7 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
             record_failed(workspace.home, instances.failed or {})
             note = "Another tick is running; nothing was done for runs."
             return instances.model_copy(update={"note": note})
-        answer = await _runs(workspace, instances)
+        answer = await _runs(workspace, instances, by_timer=every is not None)
         failures = Failures(workspace.home)
         with failures.caught("alerts"):
             fire_tick_failures(workspace, answer.failed or {}, time.time())
@@ -66,9 +66,9 @@ async def _instances(workspace: Workspace) -> TickAnswer:
     return await run_part(workspace.home, "instances", _INSTANCES_S)
 
 
-async def _runs(workspace: Workspace, instances: TickAnswer) -> TickAnswer:
+async def _runs(workspace: Workspace, instances: TickAnswer, *, by_timer: bool) -> TickAnswer:
     """The part of the runs, joined with what was done for instances before and meanwhile."""
-    runs = asyncio.create_task(run_part(workspace.home, "runs", _RUNS_S))
+    runs = asyncio.create_task(run_part(workspace.home, "runs", _RUNS_S, by_timer=by_timer))
     try:
         while not (await asyncio.wait({runs}, timeout=_INSTANCES_EVERY_S))[0]:
             instances = _joined(instances, await _instances(workspace))

@@ -36,11 +36,13 @@ async def advance(
     run_id: str,
     *,
     thorough: bool = True,
+    pauses: bool = False,
     supervised: SupervisedRuns | None = None,
 ) -> list[str]:
     """Do what is due for a run; what was done, in words, empty where nothing was.
 
     `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted.
+    `pauses`: also then, a place that has refused the next session is not asked before its time.
     `supervised`: what the host says of several runs at once. Where another process advances the
     same run, it is left to that one.
 
@@ -53,7 +55,8 @@ async def advance(
     try:
         run = workspace.control.run(run_id)
         try:
-            due = _Due(workspace, run, *workspace.control.desired(run_id), thorough, supervised)
+            desired, delivered = workspace.control.desired(run_id)
+            due = _Due(workspace, run, desired, delivered, thorough, pauses, supervised)
             return await _take_steps(due)
         except HostError as error:
             if error.unreachable:
@@ -83,6 +86,7 @@ class _Due:
     desired: Desired
     delivered: bool
     thorough: bool
+    pauses: bool
     supervised: SupervisedRuns | None
     acted: bool = False
 
@@ -159,6 +163,8 @@ async def _start_supervisor(due: _Due) -> str | None:
     if not (due.acted or due.thorough or _is_silent(view) or has_lost_node(view)):
         return None
     if view.record.closed and not view.request_pending:
+        return None
+    if due.pauses and not due.acted and view.sessions is not None and view.sessions.is_paused:
         return None
     started = await start_members(due.workspace, view, thorough=due.acted or due.thorough)
     said = f"started the members on {', '.join(started)}" if started else None

@@ -43,13 +43,14 @@ _SETTLED_AT_ONCE = 100
 class Round:
     """The options of a round.
 
-    `thorough`: check that supervisors live. `bound_s`: the longest that a run's host may take;
-    `lock_s`: the longest wait for another process that advances the run. `reads`: read hosts
-    afterwards, unless the caller follows them already. `sends`: start a process that sends the
-    messages that are due.
+    `thorough`: check that supervisors live. `pauses`: as `advance` has it. `bound_s`: the longest
+    that a run's host may take; `lock_s`: the longest wait for another process that advances the
+    run. `reads`: read hosts afterwards, unless the caller follows them already. `sends`: start a
+    process that sends the messages that are due.
     """
 
     thorough: bool = False
+    pauses: bool = False
     bound_s: float = ROUND_S
     lock_s: float = 0.0
     reads: bool = True
@@ -244,7 +245,7 @@ async def _maintain_host(
     for run in runs:
         done = found[run.run_id]
         try:
-            if not run.closed and away is None:
+            if not run.closed and done.error is None and away is None:
                 done.did += await _next_session(workspace, run, how)
             fire_alerts(workspace, run.run_id)
         except Exception as error:
@@ -256,18 +257,29 @@ async def _advance(
 ) -> Maintained:
     """`advance` within its bound; what kept it from its end is noted, and given."""
     await _until_unlocked(workspace.home.advance_lock(run.run_id), how.lock_s)
+    began_t = time.time()
     try:
         async with asyncio.timeout(how.bound_s):
-            did = await advance(workspace, run.run_id, thorough=how.thorough, supervised=supervised)
+            options = {"thorough": how.thorough, "pauses": how.pauses}
+            did = await advance(workspace, run.run_id, **options, supervised=supervised)
         return Maintained(did)
     except TimeoutError:
-        message = f"{run.host} gave no answer within {how.bound_s:.0f} s."
-        fix = "Check the link, or the host."
-        late = HostError("TIMEOUT", message, fix, retryable=True)
-        record_unreachable(workspace.home, run.host, late)
-        return Maintained(error=late)
+        return Maintained(error=_late(workspace, run.host, began_t, how.bound_s))
     except Exception as error:
         return Maintained(error=as_error(error, workspace.home, run.run_id))
+
+
+def _late(workspace: Workspace, host: str, began_t: float, bound_s: float) -> HostError:
+    """The error for a host that was too slow; recorded, unless only its cluster was."""
+    asked = workspace.control.slurm.asked(host)
+    if asked is not None and asked.error == "SLURM_UNREACHABLE" and asked.t >= began_t:
+        message = f"Slurm's controller gave no answer to {host} within {bound_s:.0f} s."
+        fix = f"Wait; `trainmaster hosts check {host}` shows whether it answers."
+        return HostError(asked.error, message, fix, retryable=True)
+    message = f"{host} gave no answer within {bound_s:.0f} s."
+    late = HostError("TIMEOUT", message, "Check the link, or the host.", retryable=True)
+    record_unreachable(workspace.home, host, late)
+    return late
 
 
 async def _until_unlocked(lock: Path, bound_s: float) -> None:

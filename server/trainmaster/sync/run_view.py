@@ -113,8 +113,9 @@ class RunView:
     @property
     def detail(self) -> str | None:
         """What the host says of its reason; anybody may have written it."""
-        is_queued = self.sessions is not None and self.state is RunState.QUEUED
-        if is_queued or (self._is_out_of_contact and self.link_error is not None):
+        if self.sessions is not None and self.state is RunState.QUEUED:
+            return self.sessions.detail
+        if self._is_out_of_contact and self.link_error is not None:
             return None
         if self.reason is None or self.record.detail is None:
             return None
@@ -235,7 +236,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
         host_is_gone=ended_instance(workspace, found.host) is not None,
         preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
-        sessions=_sessions(workspace, found, record, now),
+        sessions=_sessions(workspace, found, record, now, last.skew_s),
         refused=refused,
         incomplete=lacking,
         skew_s=last.skew_s,
@@ -324,7 +325,9 @@ def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
     return "HOST_UNKNOWN", f"{host} is not among the hosts on record any more."
 
 
-def _sessions(workspace: Workspace, run: Run, record: Record, now: float) -> Sessions | None:
+def _sessions(
+    workspace: Workspace, run: Run, record: Record, now: float, skew_s: float
+) -> Sessions | None:
     if run.host == KAGGLE:
         kernels = workspace.control.kaggle
         return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))
@@ -333,4 +336,12 @@ def _sessions(workspace: Workspace, run: Run, record: Record, now: float) -> Ses
         return None
     known = workspace.control.slurm
     job, asked = known.job(run.run_id), known.asked(run.host)
-    return SlurmSessions(job, asked, record.heartbeat_t, now, lambda: known.jobs(run.run_id))
+    return SlurmSessions(
+        job,
+        asked,
+        record.heartbeat_t,
+        now,
+        chain=lambda: known.jobs(run.run_id),
+        refused=lambda: known.refusal(run.run_id),
+        skew_s=skew_s,
+    )

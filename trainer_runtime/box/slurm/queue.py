@@ -35,9 +35,10 @@ _WAITING = frozenset(
 _NOTHING = frozenset({"None", "", "N/A"})
 
 
-def jobs_of(asked: str, *, fresh: bool = False) -> dict[str, object]:
+def jobs_of(asked: str, *, fresh: bool = False, keep: bool = False) -> dict[str, object]:
     """The newest job of each of `{"folders": [paths]}` that Slurm still knows; and how those of
     `{"about": [{"place", "job_id"}]}` have ended that are not alive.
+    `fresh`: not by a list of the last seconds; `keep` a new list for the next call.
 
     Raises:
         SlurmError: it can't be asked; nothing is known then.
@@ -54,9 +55,9 @@ def jobs_of(asked: str, *, fresh: bool = False) -> dict[str, object]:
     ]
     places = {folder.name: place for place, folder in enumerate(folders)}
     root = folders[0].parent.parent
-    jobs = _jobs(_listed(root, 0.0 if fresh else KEPT_S), places)
+    jobs = _jobs(_listed(root, 0.0 if fresh else KEPT_S, keep=keep), places)
     if {one.job_id for one in about} - {job.job_id for job in jobs}:  # submitted since, or purged
-        jobs = _jobs(_listed(root, 0.0), places)
+        jobs = _jobs(_listed(root, 0.0, keep=keep), places)
     return {
         "jobs": [job.to_dict() for job in newest_jobs(jobs)],
         "ended": [end.to_dict() for end in ends_of(jobs, about)],
@@ -86,11 +87,12 @@ def newest_jobs(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
     return [found[place] for place in sorted(found)]
 
 
-def _listed(root: Path, within_s: float) -> list[list[str]]:
+def _listed(root: Path, within_s: float, *, keep: bool) -> list[list[str]]:
     rows = _kept(root, within_s)
     if rows is None:
         rows = _squeue()
-        write_atomic(root / CACHE, json.dumps({"t": time.time(), "rows": rows}).encode())
+        if keep:
+            write_atomic(root / CACHE, json.dumps({"t": time.time(), "rows": rows}).encode())
     return rows
 
 

@@ -28,6 +28,8 @@ from trainmaster.words.errors import HostError
 
 Parsed = TypeVar("Parsed")
 
+# What a host says of a refusal comes before this.
+HOST_ADVISES = " The host advises: “"
 _LAST_WORDS = 300
 _MALFORMED = (*ODD_FIELDS, LookupError)
 
@@ -154,7 +156,7 @@ async def _run(host: Host, call: RuntimeCall) -> Completed:
 def _refusal(refused: Fields) -> HostError:
     """The host's reason, and what it advises, are quoted; what to do is said in our own words."""
     code, fix = refused.text("code"), _one_line(refused.text("fix"))
-    message = f"{_one_line(refused.text('message'))} The host advises: “{fix}”"
+    message = f"{_one_line(refused.text('message'))}{HOST_ADVISES}{fix}”"
     if code in _REMEDIES:
         return HostError(code, message, _REMEDIES[code], retryable=code in _PASSING)
     fix = "Check the host; `trainmaster doctor` checks this machine."

@@ -23,6 +23,8 @@ class Standing:
     waiting: Waiting | None
 
     files_travel = True
+    is_paused = False
+    detail = None
     needs = "its next session is pushed from here"
 
     @property

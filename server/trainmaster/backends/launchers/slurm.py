@@ -62,18 +62,24 @@ class SlurmLauncher:
         await self._call(host, "submit", ["--check", "."], lambda _: None, folder=folder)
 
     async def state(self, host: Host, folder: str) -> Job:
-        return (await self._list(host, [folder], fresh=True)).jobs.get(folder, _ABSENT)
+        return (await self._list(host, [folder], None, ["--fresh"])).jobs.get(folder, _ABSENT)
 
     async def jobs(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
         found = await self._list(host, folders)
         return {folder: job for folder, job in found.jobs.items() if job.is_alive}
 
     async def known(
-        self, host: Host, folders: Sequence[str], about: Mapping[str, Sequence[int]]
+        self,
+        host: Host,
+        folders: Sequence[str],
+        about: Mapping[str, Sequence[int]],
+        *,
+        acts: bool = True,
     ) -> KnownJobs:
         """As `jobs`, with those that have ended, for as long as Slurm remembers them. `about`: by
-        folder, the numbers of jobs whose end is to be found out."""
-        return await self._list(host, folders, about)
+        folder, the numbers of jobs whose end is to be found out. Unless it `acts`, nothing is left
+        on the host."""
+        return await self._list(host, folders, about, ["--keep"] if acts else [], acts=acts)
 
     def log_path(self, folder: str) -> str:
         return posixpath.join(folder, "logs", "job.out")
@@ -93,8 +99,9 @@ class SlurmLauncher:
         host: Host,
         folders: Sequence[str],
         about: Mapping[str, Sequence[int]] | None = None,
+        options: Sequence[str] = ("--keep",),
         *,
-        fresh: bool = False,
+        acts: bool = True,
     ) -> KnownJobs:
         def listed(answer: Fields) -> KnownJobs:
             jobs = [JobAnswer.of(row) for row in answer.sections("jobs")]
@@ -111,7 +118,7 @@ class SlurmLauncher:
             for number in numbers
         ]
         asked = json.dumps({"folders": list(folders), "about": wanted}).encode()
-        return await self._call(host, "jobs", ["--fresh"] if fresh else [], listed, stdin=asked)
+        return await self._call(host, "jobs", options, listed, stdin=asked, acts=acts)
 
     async def _call(
         self,
@@ -122,6 +129,7 @@ class SlurmLauncher:
         *,
         folder: str | None = None,
         stdin: bytes = b"",
+        acts: bool = True,
     ) -> Answered:
         failure = Failure(
             f"Slurm on {host.name} could not be used",
@@ -129,7 +137,7 @@ class SlurmLauncher:
             code="SLURM_FAILED",
         )
         call = RuntimeCall(
-            verb, arguments, failure, _TIMEOUT_S, folder=folder, stdin=stdin, acts=True
+            verb, arguments, failure, _TIMEOUT_S, folder=folder, stdin=stdin, acts=acts
         )
         return await runtime_call(host, call, parse)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainer_runtime.core.answers.slurm import COMPLETING, ClusterAnswer
-from trainmaster.backends.follower import Followed, Follower, News
+from trainer_runtime.core.answers.slurm import COMPLETING, ClusterAnswer, SubmitAnswer
+from trainmaster.backends.follower import Follower
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import Host
+from trainmaster.backends.hosts.runtime_call import HOST_ADVISES
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.launchers import Job, JobState
 from trainmaster.backends.launchers.slurm import SlurmLauncher, job_of
@@ -21,7 +24,8 @@ from trainmaster.backends.slurm.chain import (
     unsettled,
 )
 from trainmaster.backends.slurm.cluster import chosen_partition, node_facts, read_cluster
-from trainmaster.store.control.slurm import Asked, JobNote, SlurmRecords
+from trainmaster.backends.slurm.follower import JobsFollower
+from trainmaster.store.control.slurm import Asked, JobNote, Refusal, SlurmRecords
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
 
@@ -33,6 +37,12 @@ if TYPE_CHECKING:
 _ASK_EVERY_S = 20.0
 # While it is not known how a job has ended: accounting hears of it a little later.
 _ASK_AGAIN_S = 5.0
+# A question that was given up sooner says nothing of the controller, or of one that was silent
+# before.
+_SILENT_S, _STILL_SILENT_S = 5.0, 1.0
+_UNREACHABLE = "SLURM_UNREACHABLE"
+# Between two submissions that Slurm refuses.
+_PAUSE_S, _LONGEST_PAUSE_S = 30.0, 1800.0
 
 
 class SlurmBackend(HostedBackend):
@@ -84,7 +94,7 @@ class SlurmBackend(HostedBackend):
         )
 
     async def start(self, run_id: str) -> bool:
-        answer = await self._slurm.submit_job(self._host, await self.folder(run_id))
+        answer = await self._submit(run_id)
         now, before = time.time(), self._records.job(run_id)
         if answer.job is not None:
             note = _note(job_of(answer.job), now)
@@ -98,33 +108,82 @@ class SlurmBackend(HostedBackend):
             self._records.put_jobs({run_id: changed})
         return answer.started
 
+    async def _submit(self, run_id: str) -> SubmitAnswer:
+        """Raises: HostError: also where Slurm refuses or is silent, which is kept."""
+        folder = await self.folder(run_id)
+        await self._host.size(folder)  # whose silence is not Slurm's
+        began_s = time.monotonic()
+        try:
+            answer = await self._slurm.submit_job(self._host, folder)
+        except asyncio.CancelledError:
+            self.note_silence(time.monotonic() - began_s)
+            raise
+        except HostError as error:
+            if error.code == _UNREACHABLE:
+                self._note_no_answer(time.time(), error.code)
+            elif not error.unanswered:
+                self._note_refusal(run_id, error)
+            raise
+        self._records.forget_refusal(run_id)
+        return answer
+
+    def _note_refusal(self, run_id: str, error: HostError) -> None:
+        now, before = time.time(), self._records.refusal(run_id)
+        count = 1 if before is None else before.count + 1
+        pause_s = min(_PAUSE_S * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE_S)
+        words = error.message.partition(HOST_ADVISES)[0]
+        self._records.put_refusal(run_id, Refusal(words, count, now + pause_s))
+
     async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
         jobs = await self.ask(run_ids)
         return frozenset(run_id for run_id, job in jobs.items() if job.is_alive)
 
-    async def ask(self, run_ids: Sequence[str]) -> Mapping[str, Job]:
-        """What Slurm knows of the runs' jobs; kept for those that read.
+    def is_due(self) -> bool:
+        asked = self._records.asked(self.name)
+        return asked is None or not 0.0 <= time.time() - asked.t < self.ask_every_s
+
+    async def read_jobs(self, run_ids: Sequence[str]) -> None:
+        await self.ask(run_ids, acts=False)
+
+    def is_silent(self) -> bool:
+        asked = self._records.asked(self.name)
+        return asked is not None and asked.error is not None
+
+    def note_silence(self, since_s: float) -> None:
+        if since_s >= (_STILL_SILENT_S if self.is_silent() else _SILENT_S):
+            self._note_no_answer(time.time(), _UNREACHABLE)
+
+    def _note_no_answer(self, t: float, code: str) -> None:
+        before = self._records.asked(self.name)
+        known_t = None if before is None else before.known_t
+        self._records.note_asked(self.name, Asked(t, known_t, code))
+
+    async def ask(self, run_ids: Sequence[str], *, acts: bool = True) -> Mapping[str, Job]:
+        """What Slurm knows of the runs' jobs; kept for those that read. `acts`: it may also leave
+        something on the host: the runtime, a list for the next submission.
 
         Raises:
             HostError: it gives no answer, which is kept, too.
         """
         by_folder = {await self.folder(run_id): run_id for run_id in run_ids}
-        now, before = time.time(), self._records.asked(self.name)
-        lines = {run_id: self._records.jobs(run_id) for run_id in run_ids}
+        now = time.time()
         about = {
             folder: numbers
             for folder, run_id in by_folder.items()
-            if (numbers := unsettled(lines[run_id]))
+            if (numbers := unsettled(self._records.jobs(run_id)))
         }
         try:
-            found = await self._slurm.known(self._host, list(by_folder), about)
+            found = await self._slurm.known(self._host, list(by_folder), about, acts=acts)
         except HostError as error:
-            known_t = None if before is None else before.known_t
-            self._records.note_asked(self.name, Asked(now, known_t, error.code))
+            if not error.unanswered:  # a link that breaks is not Slurm's silence
+                self._note_no_answer(now, error.code)
             raise
         jobs = {by_folder[folder]: job for folder, job in found.jobs.items()}
+        lines = {run_id: self._records.jobs(run_id) for run_id in run_ids}  # one may be new
         notes = {run_id: _note(job, now) for run_id, job in jobs.items()}
-        self._records.put_all({**self._purged(run_ids, jobs, now), **notes})
+        changes = {**self._purged(run_ids, jobs, now), **notes}
+        newer = {run_id for run_id in changes if self._was_submitted_since(run_id, now)}
+        self._records.put_all({run: note for run, note in changes.items() if run not in newer})
         ends = [(by_folder[folder], end) for folder, end in found.ends]
         changed = changed_lines(lines, notes, ends, now)
         self._records.put_jobs(changed)
@@ -135,6 +194,11 @@ class SlurmBackend(HostedBackend):
         self._records.note_asked(self.name, Asked(now, now))
         return jobs
 
+    def _was_submitted_since(self, run_id: str, t: float) -> bool:
+        """While Slurm was asked, which then may not have known of it."""
+        note = self._records.job(run_id)
+        return note is not None and note.t > t
+
     def _purged(
         self, run_ids: Sequence[str], jobs: Mapping[str, Job], now: float
     ) -> dict[str, JobNote]:
@@ -142,15 +206,23 @@ class SlurmBackend(HostedBackend):
         else the journal."""
         known = {run_id: self._records.job(run_id) for run_id in run_ids if run_id not in jobs}
         return {
-            run_id: JobNote(JobState.ABSENT.value, now, number=note.number)
+            run_id: replace(note, t=now)
+            if note.state == JobState.ABSENT.value
+            else JobNote(JobState.ABSENT.value, now, number=note.number)
             for run_id, note in known.items()
-            if note is not None and note.state != JobState.ABSENT.value
+            if note is not None
         }
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:
         async with super().follower() as files:
-            yield _JobsFollower(self, self._records, files)
+            jobs = JobsFollower(self, files)
+            try:
+                yield jobs
+            except BaseException:
+                await jobs.abandon()
+                raise
+            await jobs.settle()
 
     async def inspect(
         self, run_id: str, attempt: int, *, allow_py_spy: bool = False
@@ -161,27 +233,6 @@ class SlurmBackend(HostedBackend):
             "node.",
             "Stalls are detected there by themselves, with stacks: `trainmaster diagnose RUN`.",
         )
-
-
-class _JobsFollower:
-    """Follows the files of runs, and at times asks Slurm for their jobs."""
-
-    def __init__(self, backend: SlurmBackend, records: SlurmRecords, files: Follower) -> None:
-        self._backend = backend
-        self._records = records
-        self._files = files
-
-    async def copy_new(self, placements: Mapping[str, Followed]) -> News:
-        news = await self._files.copy_new(placements)
-        asked = self._records.asked(self._backend.name)
-        is_due = asked is None or not 0.0 <= time.time() - asked.t < self._backend.ask_every_s
-        if is_due and placements:
-            try:
-                await self._backend.ask(list(placements))
-            except HostError as error:
-                if error.unanswered:
-                    raise
-        return news
 
 
 def _note(job: Job, t: float) -> JobNote:

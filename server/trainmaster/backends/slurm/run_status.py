@@ -12,10 +12,15 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.backends.launchers import JobState
 from trainmaster.backends.sessions import SessionSummary
 from trainmaster.backends.slurm.reasons import pending
-from trainmaster.store.control.slurm import Asked, JobLine, JobNote
+from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Refusal
 
 BETWEEN_JOBS = "between_jobs"
+_REFUSED = "slurm_refused"
 _UNREACHABLE = "slurm_unreachable"
+# A controller that was just silent is asked again by what reads, not by submissions.
+_QUIET_S = 20.0
+# Clocks are compared through a network.
+_CLOCKS_APART_S = 2.0
 # Slurm's words for how a job ended, of which only these say more than that it did.
 _OUTCOMES = {
     "COMPLETED": "over",
@@ -33,13 +38,16 @@ _OUTCOMES = {
 @dataclass(frozen=True, slots=True)
 class SlurmSessions:
     """`job`: None before the first was submitted. `asked`: when the cluster was. `heartbeat_t`: the
-    supervisor's last sign of life, `now` by the same clock. `chain`: all jobs, the oldest first."""
+    supervisor's last sign of life, `now` by the same clock, which is `skew_s` ahead of this
+    machine's. `chain`: all jobs, the oldest first. `refused`: the submission that Slurm refused."""
 
     job: JobNote | None
     asked: Asked | None
     heartbeat_t: float | None
     now: float
     chain: Callable[[], Sequence[JobLine]] = tuple
+    refused: Callable[[], Refusal | None] = lambda: None
+    skew_s: float = 0.0
 
     files_travel = False
     lacks_data = False
@@ -51,7 +59,8 @@ class SlurmSessions:
     def runs(self) -> bool:
         if self.job is None:
             return False
-        is_newer = self.heartbeat_t is not None and self.heartbeat_t > self.job.t
+        known_t = self.job.t + self.skew_s + _CLOCKS_APART_S
+        is_newer = self.heartbeat_t is not None and self.heartbeat_t > known_t
         return self.job.state == JobState.RUNNING.value or is_newer
 
     @property
@@ -61,7 +70,23 @@ class SlurmSessions:
 
     @property
     def wants_start(self) -> bool:
-        return not self.alive
+        if self.alive or (self._silent_since is not None and self._is_quiet):
+            return False
+        return not self.is_paused
+
+    @property
+    def is_paused(self) -> bool:
+        refusal = self.refused()
+        return refusal is not None and self._here_t < refusal.again_t
+
+    @property
+    def _here_t(self) -> float:
+        """Now, by this machine's clock."""
+        return self.now - self.skew_s
+
+    @property
+    def _is_quiet(self) -> bool:
+        return self.asked is not None and 0.0 <= self._here_t - self.asked.t < _QUIET_S
 
     def state(self, recorded: RunState, desired: Desired, heartbeat_t: float | None) -> RunState:
         if desired.state is DesiredState.STOPPED and self.alive and not self.runs:
@@ -79,16 +104,30 @@ class SlurmSessions:
     def reason(self) -> str:
         if self._silent_since is not None:
             return _UNREACHABLE
-        return pending(self.job.reason).code if self.alive and self.job else BETWEEN_JOBS
+        if self.alive and self.job:
+            return pending(self.job.reason).code
+        return BETWEEN_JOBS if self.refused() is None else _REFUSED
+
+    @property
+    def detail(self) -> str | None:
+        refusal = self.refused() if self.reason == _REFUSED else None
+        return None if refusal is None else shown(refusal.words.encode(errors="replace"))
 
     @property
     def waits(self) -> str:
         since_t = self._silent_since
         if since_t is not None:
-            age = spoken_duration(max(1.0, self.now - since_t))
+            age = spoken_duration(max(1.0, self._here_t - since_t))
             return (
                 f"Slurm's controller does not answer; what is known is {age} old, and nothing is "
                 "submitted until it does. `trainmaster tick` tries again."
+            )
+        refusal = None if self.alive else self.refused()
+        if refusal is not None:
+            return (
+                "Slurm refuses the next job, in the words beside the reason. Change what it "
+                f"refuses; the job is submitted again after {in_utc(refusal.again_t)}, and by "
+                "`trainmaster tick` at once. `trainmaster stop {run}` ends the run."
             )
         if self.job is None or not self.alive:
             return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,13 +44,17 @@ def tick(
 
 def tick_part(
     part: Annotated[str, typer.Argument(metavar="PART", help="instances or runs.")],
+    by_timer: Annotated[
+        bool, typer.Option("--by-timer", help="What was refused waits for its time.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Do one part of a tick. Started by `tick`."""
     from trainmaster.keeper import parts
 
     is_runs = part == "runs"
-    service = parts.tick_runs if is_runs else parts.tick_instances
+    runs = partial(parts.tick_runs, by_timer=by_timer)
+    service = runs if is_runs else parts.tick_instances
     show(ask(service, replays=is_runs, whole=True, ends=True), as_json)
 
 

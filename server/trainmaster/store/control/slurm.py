@@ -12,6 +12,7 @@ from trainmaster.store.control.facts import Facts
 _JOB = "slurm_job/"
 _SUBMITTED = "slurm_jobs/"
 _ASKED = "slurm_asked/"
+_REFUSED = "slurm_refused/"
 # Of a run's jobs, so many are remembered.
 _MOST_JOBS = 200
 
@@ -55,6 +56,16 @@ class JobLine:
     gone_t: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A submission that Slurm has refused, and those before it: `count`. `words`: why; `again_t`:
+    when it is repeated (Unix seconds)."""
+
+    words: str
+    count: int
+    again_t: float
+
+
 class SlurmRecords:
     """Each method is one statement, but for `put_all`."""
 
@@ -71,6 +82,18 @@ class SlurmRecords:
     def forget(self, run_id: str) -> None:
         self._facts.remove(f"{_JOB}{run_id}")
         self._facts.remove(f"{_SUBMITTED}{run_id}")
+        self.forget_refusal(run_id)
+
+    def put_refusal(self, run_id: str, refusal: Refusal) -> None:
+        self._facts.put(f"{_REFUSED}{run_id}", json.dumps(asdict(refusal)))
+
+    def refusal(self, run_id: str) -> Refusal | None:
+        """Of the run's newest submission; None where it was not refused."""
+        text = self._facts.get(f"{_REFUSED}{run_id}")
+        return None if text is None else Refusal(**json.loads(text))
+
+    def forget_refusal(self, run_id: str) -> None:
+        self._facts.remove(f"{_REFUSED}{run_id}")
 
     def put_all(self, notes: Mapping[str, JobNote]) -> None:
         """In one transaction: hundreds of runs cost one write to the disk."""

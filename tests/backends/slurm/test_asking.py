@@ -1,0 +1,126 @@
+"""How a cluster is asked beside what is read from it, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.runs.running_run import run_async
+
+from trainer_runtime.box.slurm.queue import CACHE
+from trainmaster.backends.follower import Followed, News
+from trainmaster.backends.hosts import LocalHost
+from trainmaster.backends.slurm.backend import SlurmBackend
+from trainmaster.backends.slurm.follower import JobsFollower
+from trainmaster.backends.slurm.run_status import SlurmSessions
+from trainmaster.store.control.slurm import SlurmRecords
+from trainmaster.store.host_record import HostRecord
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError
+
+RUN = "small-abc234"
+_REFUSES = """\
+#!/bin/sh
+echo >> "${0%/*}/asked"
+printf 'sbatch: error: \\033[31mQOSMaxSubmitJobPerUserLimit\\n' >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def records(workspace: Workspace) -> SlurmRecords:
+    return workspace.control.slurm
+
+
+@pytest.fixture
+def backend(records: SlurmRecords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmBackend:
+    """Of a cluster that lists no jobs, and refuses all."""
+    programs, folder = tmp_path / "bin", tmp_path / "runs" / RUN
+    programs.mkdir()
+    for name, text in {"squeue": "#!/bin/sh\n", "sbatch": _REFUSES}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    folder.mkdir(parents=True)
+    (folder / "trainer_runtime").symlink_to(Path(__file__).parents[3] / "trainer_runtime")
+    (folder / "desired.json").write_text(json.dumps({"state": "running", "generation": 1}))
+    host = LocalHost("cluster", tmp_path)
+    return SlurmBackend(host, HostRecord("cluster", "login"), records, lambda _: str(folder))
+
+
+def test_a_refused_submission_is_kept_with_a_growing_pause(
+    backend: SlurmBackend, records: SlurmRecords
+) -> None:
+    again = []
+    for _ in range(2):
+        with pytest.raises(HostError, match="QOSMaxSubmitJobPerUserLimit") as refused:
+            run_async(lambda: backend.start(RUN))
+        assert refused.value.code == "JOB_REFUSED"
+        kept = records.refusal(RUN)
+        assert kept is not None
+        again.append(kept.again_t)
+    assert kept.count == 2
+    assert again[1] - again[0] > 29.0
+
+    def standing(now: float) -> SlurmSessions:
+        return SlurmSessions(None, None, None, now, refused=lambda: kept)
+
+    assert standing(kept.again_t - 1.0).reason == "slurm_refused"
+    assert standing(kept.again_t - 1.0).detail == "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    assert not standing(kept.again_t - 1.0).wants_start
+    assert standing(kept.again_t + 1.0).wants_start
+
+
+def test_reading_leaves_nothing_on_the_login_node(backend: SlurmBackend, tmp_path: Path) -> None:
+    run_async(lambda: backend.read_jobs([RUN]))
+    assert not (tmp_path / CACHE).exists()
+    run_async(lambda: backend.supervised([RUN]))
+    assert (tmp_path / CACHE).exists()
+
+
+class _Silent:
+    """A controller that gives no answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[str]] = []
+        self.silence: list[float] = []
+
+    def is_due(self) -> bool:
+        return True
+
+    def is_silent(self) -> bool:
+        return False
+
+    async def read_jobs(self, run_ids: Sequence[str]) -> None:
+        self.asked.append(run_ids)
+        await asyncio.Event().wait()
+
+    def note_silence(self, since_s: float) -> None:
+        self.silence.append(since_s)
+
+
+class _Files:
+    async def copy_new(self, placements: Mapping[str, Followed]) -> News:
+        return News(changed={run_id: {"supervisor.jsonl"} for run_id in placements})
+
+
+def test_files_are_read_while_the_controller_gives_no_answer() -> None:
+    silent = _Silent()
+
+    async def follow() -> None:
+        follower = JobsFollower(silent, _Files())
+        for _ in range(3):
+            news = await follower.copy_new({RUN: None})  # type: ignore[dict-item]
+            assert news.changed == {RUN: {"supervisor.jsonl"}}
+            await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await follower.settle()
+
+    run_async(follow)
+    assert silent.asked == [[RUN]]
+    assert len(silent.silence) == 1
