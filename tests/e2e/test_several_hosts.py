@@ -215,7 +215,7 @@ def test_hosts_that_share_their_folder_for_runs_are_refused(two: TwoHosts) -> No
         ({"host": "[gpu1, gpu1]"}, "INVALID_VALUE", "names gpu1 twice"),
         ({"host": "[gpu1, local]"}, "INVALID_VALUE", "names local among several hosts"),
         ({"host": "[gpu1, elsewhere]"}, "HOST_UNKNOWN", "elsewhere"),
-        ({"framework": "nanogpt"}, "NOT_YET_SUPPORTED", "other_hosts"),
+        ({"framework": "nanogpt"}, "NOT_YET_SUPPORTED", "`host` lists 2 machines"),
     ],
 )
 def test_what_several_hosts_cannot_do_is_named(

@@ -29,7 +29,11 @@ def test_a_count_that_divides_the_step_is_taken(
             "one of: 1, 3;",
         ),
         ((*THREE, "compute.min_nodes=4"), "is 4, but the training has 3 hosts", "null, or lower"),
-        (("compute.min_nodes=2",), "but the training has one host", "null, or lower"),
+        (
+            ("compute.min_nodes=1",),
+            "but the training has one host",
+            "list several machines in `host`",
+        ),
     ],
 )
 def test_other_counts_are_refused_with_those_that_would_do(

@@ -145,6 +145,7 @@ def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
             "data.sources[0].name",
         ),
         (["host=-oProxyCommand=x"], "INVALID_VALUE", "host"),
+        (["host=[gpu1, -oProxyCommand=x]"], "INVALID_VALUE", "host[1]"),
         (["env.A-B=1"], "INVALID_VALUE", "env.A-B"),
         (["labels.a b=1"], "INVALID_VALUE", "labels.a b"),
         (["model.n_head=3"], "INVALID_VALUE", "model.n_head"),

@@ -25,13 +25,16 @@ def check_min_nodes(spec: TrainingSpec, target: Target, fitted: Fitted, ledger: 
     least = spec.compute.min_nodes
     if least is None:
         return
+    if target.nodes == 1:
+        what = f"is {least}, but the training has one host."
+        raise _wrong(what, "Set it to null, or list several machines in `host`: [gpu1, gpu2].")
     if least > target.nodes:
-        hosts = "one host" if target.nodes == 1 else f"{target.nodes} hosts"
-        raise _wrong(f"is {least}, but the training has {hosts}.", "Set it to null, or lower.")
-    if target.nodes > 1 and not spec.other_hosts:
+        what = f"is {least}, but the training has {target.nodes} hosts."
+        raise _wrong(what, "Set it to null, or lower.")
+    if not spec.other_hosts:
         what = "is given, but the cluster gives all nodes of a job or none."
         raise _wrong(what, "Set it to null.")
-    if target.nodes > 1 and fitted.sharing.strategy != "ddp":
+    if fitted.sharing.strategy != "ddp":
         what = f"is given, but under {fitted.sharing.strategy} only as many ranks can resume."
         raise _wrong(what, "Set compute.strategy to ddp, or compute.min_nodes to null.")
     batch = fitted.batch

@@ -311,6 +311,13 @@ def _host_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "Leave `compute.launcher` out, or give host a single name.",
         )
     hosts = [spec.host, *spec.other_hosts]
+    if spec.framework == "nanogpt":
+        yield Problem(
+            "NOT_YET_SUPPORTED",
+            "host",
+            f"`host` lists {len(hosts)} machines, and nanogpt trains in a single process.",
+            "Give `host` a single name, or take framework litgpt, hf or trl.",
+        )
     is_given = "nodes" in spec.compute.model_fields_set
     if is_given and spec.compute.nodes != len(hosts):
         yield _wrong(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin
 
@@ -17,6 +18,8 @@ from trainmaster.words.errors import Problem, SpecError
 
 _LENGTHS = ("steps", "tokens", "phases")
 _SHOWN_CHARACTERS = 120
+# As `host: [gpu1, gpu2]` is read.
+_OTHER_HOST = re.compile(r"^other_hosts\[([0-9]+)\]")
 
 
 def validate(document: Any) -> TrainingSpec:
@@ -102,6 +105,7 @@ def _problems(error: ValidationError) -> list[Problem]:
     by_path: dict[str, list[tuple[ErrorDetails, Any]]] = {}
     for details in error.errors(include_url=False):
         path, annotation = _locate(details["loc"])
+        path = _OTHER_HOST.sub(lambda found: f"host[{int(found[1]) + 1}]", path)
         by_path.setdefault(path, []).append((details, annotation))
     # A complaint about a whole is noise beside the one about its part.
     parents = {path for path in by_path for other in by_path if _is_inside(other, path)}
