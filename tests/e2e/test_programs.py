@@ -177,6 +177,9 @@ def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_
     }
     assert "written since the start: model.pt" in found["checkpoints_unmatched"]["evidence"]
     assert "~~ 0 ^ 4.0" in found["log_not_understood"]["evidence"]
+    assert f" fetch {run} " in " ".join(found["log_not_understood"]["advice"])
+    (note,) = here("metrics", run)["notes"]
+    assert "no metrics of steps so far" in note and f"diagnose {run}" in note
 
 
 def test_a_failed_run_is_compared_with_the_last_of_its_spec_that_completed(
@@ -202,6 +205,12 @@ def test_a_failed_run_is_compared_with_the_last_of_its_spec_that_completed(
         "recovery.on_crash: resume -> stop",
     ]
     assert "compared" not in here("diagnose", good)
+    for advised in (here("status", bad), here("diagnose", bad)):
+        assert "if you change them, launch again" in advised["next_step"]
+    program.write_text("print('step 1 loss 2.5')\n")
+    here("resume", bad)
+    here("wait", bad, *ends)
+    assert here("status", bad)["state"] == "failed"  # by the files of the launch
 
 
 def test_a_command_that_the_host_lacks_is_named(here: CommandLine, tmp_path: Path) -> None:

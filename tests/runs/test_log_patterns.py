@@ -87,6 +87,7 @@ def test_what_does_not_teach_is_refused_by_code(
         error = ask(command, str(log), "--pattern", pattern)["error"]
         assert error["code"] == code
         assert error["fix"]
+        assert pattern in error["message"] or "SLOW" not in code  # as it was written
     refused = examine_source("log", str(log), "start", None, pattern) if "MATCH" in code else None
     assert refused is None or refused["refused"]["code"] == code
 

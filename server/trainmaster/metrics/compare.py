@@ -8,6 +8,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.last_values import last_values
+from trainmaster.metrics.plots.curves import is_telemetry
 from trainmaster.metrics.selection import Axis, Selection, bad_argument
 from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys
@@ -98,6 +99,12 @@ def _notes(source: Source, wanted: Sequence[str]) -> list[str]:
     if wanted or not known:
         return source.notes(wanted)
     has = ", ".join(known[:_MOST_NAMED]) + (", ..." if len(known) > _MOST_NAMED else "")
+    if all(map(is_telemetry, known)):
+        unread = (
+            f"{source.name}: no metrics of steps so far, only telemetry ({has}); "
+            f"`trainmaster diagnose {source.name}` reports a log that is not understood."
+        )
+        return [unread, *source.notes(wanted)]
     return [f"{source.name}: it reports no loss; name one of {has}.", *source.notes(wanted)]
 
 

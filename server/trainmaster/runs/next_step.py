@@ -174,7 +174,7 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
             advised = advised.replace(
                 "`trainmaster logs {run}`", "`trainmaster logs {run} --stream setup`", 1
             )
-        return advised.format(run=run)
+        return advised.format(run=run) + (_files_are_kept(view) if "resume" in advised else "")
     for finding in findings:
         if finding.patches:
             patch = f"{finding.id}:{finding.patches[0]}"
@@ -193,14 +193,23 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
             f"`trainmaster logs {run} --stream setup` shows the preparation; once the cause is "
             f"fixed: `trainmaster resume {run}`."
         )
+    kept = _files_are_kept(view)
     if is_explained and view.run.config.script is not None:
         return (
             f"Once the cause is fixed: `trainmaster resume {run}`; with other arguments by "
-            "`--set 'script.command=[...]'`."
+            f"`--set 'script.command=[...]'`.{kept}"
         )
     if is_explained:
         return f"Once the cause is fixed: `trainmaster resume {run}`."
-    return f"`trainmaster diagnose {run}` says what to fix; then `trainmaster resume {run}`."
+    return f"`trainmaster diagnose {run}` says what to fix; then `trainmaster resume {run}`.{kept}"
+
+
+def _files_are_kept(view: RunView) -> str:
+    """What a resume does with a program that was changed since."""
+    script = view.run.config.script
+    if script is None or script.source is None:
+        return ""
+    return " A resume runs the files as they were launched: if you change them, launch again."
 
 
 def _of_attached(view: RunView, is_explained: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ Found = TypeVar("Found", FindingAnswer, FoundOfRun)
 
 MOST_FINDINGS = 10
 MOST_OF_EVERYTHING = 100
+_CATALOGUE_RUN = re.compile(r"(`trainmaster [a-z]+ )RUN\b")
 
 
 async def diagnose(
@@ -73,7 +75,7 @@ def diagnosis_of(
     why = DiagnosisAnswer(findings=[]) if listed else _unexplained(view)
     return DiagnosisAnswer(
         run_id=view.run.run_id,
-        findings=[one.answer() for one in page[:most]],
+        findings=[_of_run(one.answer(), view.run.run_id) for one in page[:most]],
         past=None if everything else past_in_words(view, found),
         reason=why.reason,
         untrusted_detail=why.untrusted_detail,
@@ -83,6 +85,12 @@ def diagnosis_of(
         next_step=next_step(view, [one for one in found if not one.over], is_explained=True),
         incomplete=view.incomplete,
     )
+
+
+def _of_run(finding: FindingAnswer, run_id: str) -> FindingAnswer:
+    """The finding with its run in commands of the advice, which the catalogue has as RUN."""
+    advice = [_CATALOGUE_RUN.sub(rf"\1{run_id}", sentence) for sentence in finding.advice]
+    return finding.model_copy(update={"advice": advice})
 
 
 def _unexplained(view: RunView) -> DiagnosisAnswer:

@@ -220,8 +220,8 @@ MESSAGES: Mapping[str, Message] = {
         ),
     ),
     "log_not_understood": Message(
-        "The program's log gives no metrics, or its pattern matches no line: steps, losses and "
-        "hangs go unnoticed.",
+        "No metrics were read from the program's log: its steps and losses are not known, and its "
+        "hangs are not found. The training itself is not affected.",
         (
             "{lines} lines with numbers so far",
             "script.pattern is {pattern}",
@@ -230,9 +230,10 @@ MESSAGES: Mapping[str, Message] = {
             "{sample_3}",
         ),
         (
-            "Teach the shape of its lines by script.pattern (docs/logs.md); "
-            "`trainmaster fetch RUN 'attempts/*/train.log' FOLDER` and "
-            "`trainmaster metrics FILE --pattern LINE` try one.",
+            "Give one of its lines as script.pattern, with names in braces for its numbers "
+            "(docs/logs.md): `trainmaster fetch RUN 'attempts/*/train.log' FOLDER` brings the log, "
+            "and `trainmaster metrics FILE --pattern LINE` tries a line.",
+            "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),
     "disk_filling": Message(

@@ -17,11 +17,13 @@ from trainer_runtime.core.diagnosis.parse.names import CANONICAL, key_of
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
+from trainer_runtime.core.protocol.text import cleaned
 from trainer_runtime.core.records import dataclass
 
 MARKS = ("step", "target", "epoch", "epoch_step", "epoch_steps", "rank", "any")
 OWN = "own_"  # begins the name of a metric that only this log has
 LONGEST_PATTERN = 500
+_QUOTED = 80
 MOST_PATTERNS = 8
 # Of a line, an expression sees this much: with few loose repeats its time is bounded.
 _EXPRESSION_BYTES = 500
@@ -128,11 +130,16 @@ def _pattern(text: str) -> Pattern:
     return _of_expression(text) if "(?P<" in text else _of_example(text)
 
 
+def _quoted(text: str) -> str:
+    """The pattern's beginning as it was written: `repr` would double its backslashes."""
+    return f"'{cleaned(text, _QUOTED)}'"
+
+
 def _of_example(text: str) -> Pattern:
     found = list(_PLACEHOLDER.finditer(text))
     if not found:
         raise PatternError(
-            f"{text[:80]!r} has no placeholder",
+            f"{_quoted(text)} has no placeholder",
             f"Replace the numbers of a line of the log by their names: {EXAMPLE}",
         )
     slots: list[_Slot] = []
@@ -141,7 +148,7 @@ def _of_example(text: str) -> Pattern:
         before = text[at : match.start()]
         if slots and not before:
             raise PatternError(
-                f"{text[:80]!r} has two placeholders side by side",
+                f"{_quoted(text)} has two placeholders side by side",
                 "Leave the text between them as the log has it, or a space.",
             )
         slot = _slot(_name(match[1]), text, match.end())
@@ -193,7 +200,7 @@ def _of_expression(text: str) -> Pattern:
     why = why_unbounded(_NUMBER_GROUP.sub(r"(?P<\1>[0-9])", searched))
     if why is not None:
         raise PatternError(
-            f"{text[:80]!r} {why}, which may take without bound",
+            f"{_quoted(text)} {why}, which may take without bound",
             f"Use at most {MOST_LOOSE} such as .*, sets such as [\\d.]+ for numbers, and repeat no "
             f"group; or give an example instead: {EXAMPLE}",
             is_slow=True,
@@ -205,14 +212,14 @@ def _of_expression(text: str) -> Pattern:
             compiled = re.compile(searched.encode())
     except (re.error, RecursionError, OverflowError) as error:
         raise PatternError(
-            f"{text[:80]!r} is not a regular expression: {error}",
+            f"{_quoted(text)} is not a regular expression: {error}",
             f"Correct it, or give an example instead: {EXAMPLE}",
         ) from None
     named = sorted(compiled.groupindex.items(), key=lambda item: item[1])
     names = [_name(name) for name, _ in named]
     if compiled.search(b"") is not None:
         raise PatternError(
-            f"{text[:80]!r} matches the empty line", "Write the text around the numbers."
+            f"{_quoted(text)} matches the empty line", "Write the text around the numbers."
         )
     return Pattern(
         text,
@@ -252,16 +259,16 @@ def _each_once(names: Sequence[str], text: str) -> tuple[str, ...]:
     for name in names:
         if name != "any" and names.count(name) > 1:
             raise PatternError(
-                f"{text[:80]!r} has {{{name}}} twice", "Use {any} for what is not to be read."
+                f"{_quoted(text)} has {{{name}}} twice", "Use {any} for what is not to be read."
             )
     marks = set(names)
     if not marks - {"any", "target", "rank", "epoch_steps"}:
         raise PatternError(
-            f"{text[:80]!r} names nothing to read", f"Name at least a metric: {EXAMPLE}"
+            f"{_quoted(text)} names nothing to read", f"Name at least a metric: {EXAMPLE}"
         )
     if ("epoch_step" in marks) != ("epoch_steps" in marks and "epoch" in marks):
         raise PatternError(
-            f"{text[:80]!r} has {{epoch_step}} without {{epoch}} and {{epoch_steps}}",
+            f"{_quoted(text)} has {{epoch_step}} without {{epoch}} and {{epoch_steps}}",
             "A step within an epoch needs the epoch, and how many steps one has.",
         )
     return tuple(names)
