@@ -4,36 +4,49 @@ from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
-from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.template import Template, Tokens
 
 
-def tokens_of(block: Block, found: Sorted) -> dict[Template, list[bytes]]:
+def tokens_of(block: Block, found: Sorted) -> dict[Template, Tokens]:
     """The tokens of the lines of each template."""
     tokens = {} if found.usual is None else _of_whole_block(block, found, found.usual)
     for template, index in found.by_template.items():
         if template not in tokens:
             text = b"\n".join([block.line(line) for line in index])
-            tokens[template] = template.split(text)
+            decimals = _decimals(found, template)
+            texts = template.split(text, without_points=decimals is not None)
+            tokens[template] = Tokens(texts, decimals)
     return tokens
 
 
-def _of_whole_block(block: Block, found: Sorted, usual: Template) -> dict[Template, list[bytes]]:
+def _of_whole_block(block: Block, found: Sorted, usual: Template) -> dict[Template, Tokens]:
     """The tokens of `usual`, and of the templates whose tokens consist of the same characters."""
-    everything = usual.split(block.data)
+    alike = [template for template in found.by_template if template.splits_like(usual)]
+    decimals = {template: _decimals(found, template) for template in alike}
+    if None in decimals.values():
+        decimals = dict.fromkeys(alike)
+
+    def split(text: bytes) -> list[bytes]:
+        return usual.split(text, without_points=decimals[usual] is not None)
+
+    everything = split(block.data)
     if not found.exceptions:
-        return {usual: everything}
-    tokens: dict[Template, list[bytes]] = {
-        template: [] for template in found.by_template if template.splits_like(usual)
-    }
-    own, begin, line = tokens[usual], 0, 0
+        return {usual: Tokens(everything, decimals[usual])}
+    tokens = {template: Tokens([], decimals[template]) for template in alike}
+    own, begin, line = tokens[usual].texts, 0, 0
     for exception, handling in found.exceptions.items():
         end = begin + (exception - line) * usual.width
         own += everything[begin:end]
         if isinstance(handling, Template) and handling in tokens:
             begin = end + handling.width
-            tokens[handling] += everything[end:begin]
+            tokens[handling].texts.extend(everything[end:begin])
         else:
-            begin = end + len(usual.split(block.line(exception)))
+            begin = end + len(split(block.line(exception)))
         line = exception + 1
     own += everything[begin:]
     return tokens
+
+
+def _decimals(found: Sorted, template: Template) -> tuple[int, ...] | None:
+    shapes = found.shapes.get(template)
+    return template.decimals(shapes) if shapes else None

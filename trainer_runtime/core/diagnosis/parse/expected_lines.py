@@ -43,7 +43,11 @@ class ExpectedLines:
         if odd or zeros[at:] != self.usual * count or len(exceptions) * 4 > line + count:
             return None
         block.count = line + count
-        return sorted_as(self.template, exceptions, block.count)
+        found = sorted_as(self.template, exceptions, block.count)
+        found.shapes = {self.template: [self.usual]} | {
+            other: [shape] for shape, other in self.others.items() if isinstance(other, Template)
+        }
+        return found
 
     def _places(self, zeros: bytes) -> Iterator[tuple[int, bytes]]:
         """Where lines of the other shapes begin."""

@@ -11,7 +11,7 @@ from operator import ge, lt
 
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
-from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn
+from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn, Tokens
 from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
@@ -208,7 +208,7 @@ def rows_of_reading(reading: Reading, line: int) -> Rows:
 
 def rows_of_template(
     template: Template,
-    tokens: list[bytes],
+    tokens: Tokens,
     index: Sequence[int],
     keys: Collection[str] | None,
 ) -> tuple[list[Rows], Sequence[int]]:
@@ -222,19 +222,19 @@ def rows_of_template(
         return [], all_lines
     singly = [index[row] for row in odd]
     if odd:
-        tokens = _without(tokens, template.width, odd)
+        tokens = Tokens(_without(tokens.texts, template.width, odd), tokens.decimals)
         others = set(odd)
         index = [line for row, line in enumerate(index) if row not in others]
-    count, width = len(index), template.width
+    count = len(index)
     if not count:
         return [], all_lines
-    marks = {name: column.of(tokens, width, count) for name, column in template.marks.items()}
+    marks = {name: column.of(tokens, count) for name, column in template.marks.items()}
     if template.like.source is not StepFrom.LINE or "rank" in marks:
         keys = None  # every row is needed to find its step
     columns: list[Sequence[float]] = [
-        column.of(tokens, width, count)
+        column.of(tokens, count)
         if keys is None or key in keys
-        else TokenColumn(column, tokens, width, 0, count)
+        else TokenColumn(column, tokens, count, 0, count)
         for key, column in template.columns.items()
     ]
     steps, laps = marks.get("step"), marks.get("laps")

@@ -121,9 +121,21 @@ class Shapes:
         else:
             self._expected = expected_lines(shapes, handlings)
         found = sorted_lines(handlings)
+        found.shapes = self._shapes_of_templates(shapes)
         self._dense = len(found.noise or ()) * 4 < len(handlings) * 3
         self._objects = _OBJECT_BLOCKS if len(found.objects) * 4 > len(handlings) * 3 else 0
         return self._with_credit(found)
+
+    def _shapes_of_templates(self, shapes: list[bytes]) -> dict[Template, list[bytes]]:
+        """The shapes that each template's lines have; nothing where that is not known of all."""
+        found: dict[Template, list[bytes]] = {}
+        for shape in set(shapes):
+            handling = self._by_shape.get(shape)
+            if handling is None:
+                return {}
+            if isinstance(handling, Template):
+                found.setdefault(handling, []).append(shape)
+        return found
 
     def _with_credit(self, found: Sorted) -> Sorted:
         earned = sum(map(len, found.by_template.values())) * _CREDIT_PER_ROW

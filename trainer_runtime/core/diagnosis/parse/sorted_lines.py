@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from itertools import compress, repeat
 from operator import is_not
@@ -31,6 +31,8 @@ class Sorted:
     singly: Sequence[int] = ()
     progress: Sequence[int] = ()
     noise: Sequence[int] | None = ()  # None: not listed
+    # All shapes that a template's lines have in the block, where that is known.
+    shapes: Mapping[Template, Collection[bytes]] = field(default_factory=dict)
 
 
 def sorted_lines(

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import overload
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import field
+from typing import NamedTuple, overload
 
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.records import dataclass
 
 # What a token may be besides a value: fields of a reading.
 MARKS = ("step", "micro", "laps", "lap_steps", "rank")
+
+_PLAIN_SHAPE = re.compile(rb"0+(?:\.(0*))?")
+# Of so many, the number without its point and the power of ten are exact floats: their quotient is
+# what `float` makes of the text.
+_MOST_DIGITS = 15
+_MOST_SHAPES = 1024
+
+
+class Tokens(NamedTuple):
+    """The tokens of lines of one shape, as many a line as it has numbers.
+
+    `decimals`: how many digits each of a line's tokens has behind its point, which was left out;
+    `float` takes twice as long for it. None: they may differ from line to line.
+    """
+
+    texts: list[bytes]
+    decimals: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +39,22 @@ class Column:
     scale: float
     value: float = 0.0
 
-    def of(self, tokens: list[bytes], width: int, rows: int) -> list[float]:
-        """The column's values, given the `width` tokens of each of the rows."""
-        return self.part(tokens, width, slice(0, rows))
+    def of(self, tokens: Tokens, rows: int) -> list[float]:
+        """The column's values in all rows."""
+        return self.part(tokens, rows, slice(0, rows))
 
-    def part(self, tokens: list[bytes], width: int, rows: slice) -> list[float]:
-        """Its values in some neighbouring rows."""
+    def part(self, tokens: Tokens, count: int, rows: slice) -> list[float]:
+        """Its values in some neighbouring rows, of `count`."""
         if self.index is None:
             return [self.value] * (rows.stop - rows.start)
+        width = len(tokens.texts) // count
         begin, end = self.index + rows.start * width, rows.stop * width
-        values = list(map(float, tokens[begin:end:width]))
+        texts = tokens.texts[begin:end:width]
+        if tokens.decimals is None:
+            values = list(map(float, texts))
+        else:
+            power = 10 ** tokens.decimals[self.index]
+            values = [digits / power for digits in map(int, texts)]
         if self.scale != 1.0:
             return [value * self.scale for value in values]
         return values
@@ -40,19 +64,17 @@ class TokenColumn(Sequence[float]):
     """A column in rows `first` to before `end`, converted where it is read: most readers of a log
     need a few of its columns."""
 
-    __slots__ = ("_column", "_end", "_first", "_tokens", "_values", "_width")
+    __slots__ = ("_column", "_count", "_end", "_first", "_tokens", "_values")
 
-    def __init__(
-        self, column: Column, tokens: list[bytes], width: int, first: int, end: int
-    ) -> None:
-        self._column, self._tokens, self._width = column, tokens, width
+    def __init__(self, column: Column, tokens: Tokens, count: int, first: int, end: int) -> None:
+        self._column, self._tokens, self._count = column, tokens, count
         self._first, self._end = first, end
         self._values: list[float] | None = None
 
     def values(self) -> list[float]:
         if self._values is None:
             rows = slice(self._first, self._end)
-            self._values = self._column.part(self._tokens, self._width, rows)
+            self._values = self._column.part(self._tokens, self._count, rows)
         return self._values
 
     def __len__(self) -> int:
@@ -72,11 +94,11 @@ class TokenColumn(Sequence[float]):
             return self._values[at]
         if isinstance(at, int):
             row = range(self._first, self._end)[at]
-            return self._column.part(self._tokens, self._width, slice(row, row + 1))[0]
+            return self._column.part(self._tokens, self._count, slice(row, row + 1))[0]
         rows = range(self._first, self._end)[at]
         if rows.step != 1:
             return self.values()[at]
-        return TokenColumn(self._column, self._tokens, self._width, rows.start, rows.stop)
+        return TokenColumn(self._column, self._tokens, self._count, rows.start, rows.stop)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +120,7 @@ class Template:
     marks: dict[str, Column]
     fixed: list[tuple[int, bytes]]
     _lines: re.Pattern[bytes] | None = None
+    _decimals: dict[bytes, tuple[int, ...] | None] = field(default_factory=dict)
 
     def reads_all(self, text: bytes, rows: int) -> bool:
         """Whether it reads each of the `rows` lines."""
@@ -105,23 +128,44 @@ class Template:
             self._lines = re.compile(self.lines_pattern, re.MULTILINE)
         return len(self._lines.findall(text)) == rows
 
-    def split(self, text: bytes) -> list[bytes]:
+    def split(self, text: bytes, *, without_points: bool = False) -> list[bytes]:
         """The tokens of lines; those of this shape have `width` each."""
-        return text.translate(self.table, self.delete).split()
+        return text.translate(self.table, self.delete + b"." * without_points).split()
+
+    def decimals(self, shapes: Collection[bytes]) -> tuple[int, ...] | None:
+        """How many digits each token has behind its point in lines of all these shapes; None where
+        they differ, or a token is more than digits and a point."""
+        found = {self._decimals_in(shape) for shape in shapes}
+        return found.pop() if len(found) == 1 else None
+
+    def _decimals_in(self, shape: bytes) -> tuple[int, ...] | None:
+        if shape not in self._decimals:
+            if len(self._decimals) >= _MOST_SHAPES:
+                self._decimals.clear()
+            self._decimals[shape] = _decimals_of(self.split(shape))
+        return self._decimals[shape]
 
     def splits_like(self, other: Template) -> bool:
         """Whether a line has the same tokens for both."""
         return (self.table, self.delete) == (other.table, other.delete)
 
-    def odd_rows(self, tokens: list[bytes], rows: int) -> list[int] | None:
+    def odd_rows(self, tokens: Tokens, rows: int) -> list[int] | None:
         """The rows that are not of this shape, because a fixed token differs; None if the lines
         can't be separated."""
         width = self.width
-        if len(tokens) != rows * width:
+        if len(tokens.texts) != rows * width:
             return None
         odd: set[int] = set()
-        for index, must_be in self.fixed:
-            column = tokens[index::width]
+        for index, fixed in self.fixed:
+            must_be = fixed if tokens.decimals is None else fixed.replace(b".", b"")
+            column = tokens.texts[index::width]
             if column.count(must_be) != rows:
                 odd.update(row for row, token in enumerate(column) if token != must_be)
         return sorted(odd)
+
+
+def _decimals_of(tokens: Sequence[bytes]) -> tuple[int, ...] | None:
+    matches = [_PLAIN_SHAPE.fullmatch(token) for token in tokens]
+    if any(match is None or len(match[0]) > _MOST_DIGITS for match in matches):
+        return None
+    return tuple(len(match[1] or b"") for match in matches if match)
