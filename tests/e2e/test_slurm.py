@@ -112,7 +112,7 @@ def losses(command: CommandLine, run: str) -> dict[str, Any]:
     return {key: (one["steps"], one["values"]) for key, one in found.items()}
 
 
-def jobs_submitted(command: CommandLine, run: str) -> list[int]:
+def jobs_submitted(command: CommandLine, run: str) -> list[int | str]:
     lines = (command.folder(run).root / "jobs.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     return [row["job_id"] for row in rows if "generation" in row]
@@ -141,6 +141,9 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
         here("hosts", "remove", "cluster")
         add(here, login, *options)
         assert here("launch", text, "--host", "cluster", code=1)["error"]["code"] == code
+    several = ("launch", spec_file(tmp_path), "--host", "cluster", "--vary", "seed=1,2,3")
+    assert here(*several, code=1)["error"]["code"] == "JOB_REFUSED"
+    assert list((login.home / "trainmaster" / "runs").iterdir()) == []
     here("hosts", "remove", "cluster")
     assert add(here, login, "--qos", "a b", code=2)["error"]["code"] == "BAD_ARGUMENT"
     assert here("runs")["runs"] == []
@@ -198,6 +201,38 @@ def _ended(status: dict[str, Any]) -> dict[str, Any]:
 
 def _expected(status: dict[str, Any]) -> dict[str, Any] | None:
     return status if status.get("resumes_at") else None
+
+
+def test_runs_of_one_spec_are_the_tasks_of_one_array_each_with_a_chain_of_its_own(
+    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    over = tmp_path / "over"
+    env = begin_with(tmp_path / "standing", standing_after(3, 1, until=over))
+    spec = spec_file(tmp_path, steps="5", env=env, eval="{every_steps: 5, batches: 1}")
+    asked = ("launch", spec, "--host", "cluster", "--vary", "seed=1,2,3", "--at-once", "2")
+    launched = here(*asked, "--idempotency-key", "once")
+    runs = [row["run_id"] for row in launched["runs"]]
+    assert [row["labels"] for row in launched["runs"]] == [{"seed": seed} for seed in "123"]
+    assert here(*asked, "--idempotency-key", "once")["array"] == launched["array"]
+    waiting = runs[2]
+    status = wait_until(lambda: _limited(here("status", waiting)), "the array's limit")
+    array, _, index = str(status["session"]["number"]).partition("_")
+    tasks = [f"{array}_{number}" for number in range(3)]
+    assert index == "2" and [cluster.jobs(run)[0][0] for run in runs] == tasks
+    cluster.cancel_as_operator(tasks[2])
+    ended = wait_until(lambda: _ended(here("status", waiting)), "who cancelled it")
+    assert ended == {"number": tasks[2], "outcome": "cancelled", "untrusted_detail": "by nobody"}
+    over.touch()
+    for run in runs:
+        here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    first, second, (task, next_job) = (jobs_submitted(here, run) for run in runs)
+    assert [*first, *second, task] == tasks and isinstance(next_job, int)
+    seeds = [json.loads(here.folder(run).config.read_text())["seed"] for run in runs]
+    assert seeds == [1, 2, 3]
+
+
+def _limited(status: dict[str, Any]) -> dict[str, Any] | None:
+    return status if status["reason"] == "slurm_array_limit" else None
 
 
 def test_a_node_without_the_runs_folder_ends_the_run(

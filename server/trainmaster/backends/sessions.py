@@ -17,7 +17,7 @@ class SessionSummary:
     """The newest session. `ends_t`: None unless it runs; `outcome`: how it ended, `detail` in the
     place's words."""
 
-    number: int
+    number: int | str
     ends_t: float | None = None
     outcome: str | None = None
     detail: str | None = None

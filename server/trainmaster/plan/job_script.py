@@ -18,7 +18,8 @@ _TEMPLATE = "launch/job.sh.j2"
 
 
 def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[str, bytes]:
-    """`job.sh` by its name for a run whose config has a section `slurm`; nothing for another.
+    """`job.sh` by its name for a run whose config has a section `slurm`, and `array.sh` where its
+    first job is a task of an array; nothing for another.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, a value can't stand in a directive.
@@ -30,8 +31,14 @@ def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[st
     name = checked_directive("job-name", run_id)
     nodes = int(config.get("compute", {}).get("nodes") or 1)
     modules = [checked_module(one) for one in section.get("modules") or ()]
-    values = {"job_name": name, "options": options, "nodes": nodes, "modules": modules}
-    return {"job.sh": rendered(assets, _TEMPLATE, values).encode()}
+    values = {"options": options, "nodes": nodes, "modules": modules}
+    scripts: dict[str, tuple[str, str | None]] = {"job.sh": (name, None)}
+    if array := section.get("array"):
+        scripts["array.sh"] = (checked_directive("job-name", array["name"]), _tasks(array))
+    return {
+        file: rendered(assets, _TEMPLATE, {**values, "job_name": name, "array": tasks}).encode()
+        for file, (name, tasks) in scripts.items()
+    }
 
 
 def checked_directive(name: str, value: object) -> str:
@@ -65,6 +72,12 @@ def checked_module(name: str) -> str:
             field="--module",
         )
     return name
+
+
+def _tasks(array: Mapping[str, Any]) -> str:
+    """As `--array` takes them."""
+    throttle = f"%{int(array['at_once'])}" if array.get("at_once") else ""
+    return f"0-{int(array['size']) - 1}{throttle}"
 
 
 def _options(section: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

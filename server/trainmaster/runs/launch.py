@@ -93,7 +93,7 @@ async def start_run(
     except HostError as error:
         # The host answered when the run was planned: the request may have arrived.
         if not error.unanswered:
-            await _rollback(workspace, run)
+            await rollback(workspace, run)
             raise
         return run.run_id  # placed or not: it is started once possible
     if load_view(workspace, run.run_id).sessions is None:  # sessions start in their turn
@@ -128,7 +128,7 @@ def _warnings(view: RunView) -> list[str] | None:
     return view.run.plan.get("warnings") or None if view.desired.why == "launch" else None
 
 
-async def _rollback(workspace: Workspace, run: Run) -> None:
+async def rollback(workspace: Workspace, run: Run) -> None:
     """Delete the record of a run that is not on its host, unless another process is placing it.
 
     What sessions would have been given lies here, and its secrets at Kaggle: they go, too.
@@ -153,14 +153,15 @@ async def _record(
     return await record_run(
         workspace,
         planned.spec.name,
-        lambda run_id, name: _new_run(planned, run_id, name),
+        lambda run_id, name: new_run(planned, run_id, name),
         desired,
         key,
         secrets=values,
     )
 
 
-def _new_run(planned: Planned, run_id: str, name: str) -> Run:
+def new_run(planned: Planned, run_id: str, name: str) -> Run:
+    """The record of a planned run."""
     return Run(
         run_id=run_id,
         name=name,

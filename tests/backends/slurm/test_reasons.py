@@ -27,6 +27,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "slurm.md"
         ("AssocGrpGRES", "slurm_account_limit"),
         ("QOSMaxJobsPerUserLimit", "slurm_qos_limit"),
         ("launch failed requeued held", "slurm_launch_failure"),
+        ("JobArrayTaskLimit", "slurm_array_limit"),
         ("BurstBufferStageIn", "slurm_other"),
     ],
 )

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable
 
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
-from trainer_runtime.core.answers.slurm import ENDED_WORDS
+from trainer_runtime.core.answers.slurm import ENDED_WORDS, JobId, job_order, read_job_id
 from trainer_runtime.core.records import dataclass
 
-_FORMAT = "JobIDRaw,JobName,State,Start,End,ExitCode"
+_FORMAT = "JobID,JobName,State,Start,End,ExitCode"
 _COLUMNS = 6
 _CANCELLED = re.compile(r"CANCELLED by (\d+)")
 
@@ -20,7 +20,7 @@ class Accounted:
     """A job that has ended. `by`: the user who cancelled it. Times are Unix seconds; `begin_t`:
     None where it never began."""
 
-    job_id: int
+    job_id: JobId
     name: str
     word: str
     by: str | None
@@ -29,13 +29,13 @@ class Accounted:
     exit_code: str
 
 
-def ended_jobs(numbers: Iterable[int]) -> dict[int, Accounted]:
+def ended_jobs(numbers: Iterable[JobId]) -> dict[JobId, Accounted]:
     """Those of one's jobs that have ended, as far as accounting has heard of it yet.
 
     Raises:
         SlurmError: the cluster keeps no accounts (see `is_off`), or gives no answer.
     """
-    asked = sorted(set(numbers))
+    asked = sorted(set(numbers), key=job_order)
     if not asked:
         return {}
     jobs = "--jobs=" + ",".join(map(str, asked))
@@ -43,21 +43,20 @@ def ended_jobs(numbers: Iterable[int]) -> dict[int, Accounted]:
     return read_accounted(run_program("sacct", *shape, jobs))
 
 
-def read_accounted(text: str) -> dict[int, Accounted]:
+def read_accounted(text: str) -> dict[JobId, Accounted]:
     """By the output of `sacct`; of a number that was given out twice, the newer job."""
     found = {}
     for line in text.splitlines():
         row = line.split("|")
-        if len(row) != _COLUMNS or not row[0].isdigit():
+        job_id = read_job_id(row[0])
+        if len(row) != _COLUMNS or job_id is None:
             continue
-        number, name, state, begin, end, code = row
+        _, name, state, begin, end, code = row
         word = state.split(" ")[0]
         if word in ENDED_WORDS:
             who = _CANCELLED.fullmatch(state)
             by = None if who is None else _user(int(who.group(1)))
-            found[int(number)] = Accounted(
-                int(number), name, word, by, _time(begin), _time(end), code
-            )
+            found[job_id] = Accounted(job_id, name, word, by, _time(begin), _time(end), code)
     return found
 
 

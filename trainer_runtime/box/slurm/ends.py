@@ -8,7 +8,7 @@ from pathlib import Path
 from trainer_runtime.box.slurm.accounting import Accounted, ended_jobs, is_off
 from trainer_runtime.box.slurm.programs import SlurmError
 from trainer_runtime.box.slurm.submitted import is_cancelled_here
-from trainer_runtime.core.answers.slurm import TRAINMASTER, JobAnswer, JobEnd
+from trainer_runtime.core.answers.slurm import TRAINMASTER, JobAnswer, JobEnd, JobId
 from trainer_runtime.core.records import dataclass
 
 _CANCELLED = "CANCELLED"
@@ -20,7 +20,7 @@ class AskedJob:
 
     place: int
     folder: Path
-    job_id: int
+    job_id: JobId
 
 
 def ends_of(listed: Iterable[JobAnswer], asked: Sequence[AskedJob]) -> list[JobEnd]:
@@ -44,7 +44,7 @@ def _is_unclear(job: JobAnswer | None) -> bool:
     return job is None or job.word == _CANCELLED
 
 
-def _accounted(numbers: Sequence[int]) -> tuple[dict[int, Accounted], bool]:
+def _accounted(numbers: Sequence[JobId]) -> tuple[dict[JobId, Accounted], bool]:
     """What accounting has, and whether it may have more later."""
     try:
         return ended_jobs(numbers), True

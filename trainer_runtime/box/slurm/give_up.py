@@ -10,7 +10,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm.accounting import Accounted, ended_jobs
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.submitted import Line, note_job, submitted_lines
-from trainer_runtime.core.answers.slurm import JobAnswer
+from trainer_runtime.core.answers.slurm import JobAnswer, JobId
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
 
@@ -55,7 +55,7 @@ def why_given_up(
 class _Newest:
     """The job that was submitted last. `begun`: None where nobody knows."""
 
-    job_id: int
+    job_id: JobId
     word: str | None = None
     exit_code: str | None = None
     begun: bool | None = None
@@ -64,7 +64,7 @@ class _Newest:
 def _newest(run: RunFolder, desired: Desired, jobs: Sequence[JobAnswer]) -> _Newest | None:
     lines = _of_request(submitted_lines(run.root), desired)
     job_id = lines[-1].get("job_id") if lines else None
-    if not isinstance(job_id, int):
+    if not isinstance(job_id, (int, str)):
         return None
     listed = next((job for job in jobs if job.job_id == job_id), None)
     if listed is not None:
@@ -76,14 +76,14 @@ def _newest(run: RunFolder, desired: Desired, jobs: Sequence[JobAnswer]) -> _New
     return _Newest(job_id, begun=True if has_session else None)
 
 
-def _accounted(run: RunFolder, job_id: int) -> Accounted | None:
+def _accounted(run: RunFolder, job_id: JobId) -> Accounted | None:
     with suppress(SlurmError):  # a cluster without accounting
         known = ended_jobs([job_id]).get(job_id)
         return known if known is not None and known.name == run.root.name else None
     return None
 
 
-def _exit_code(job_id: int) -> str | None:
+def _exit_code(job_id: JobId) -> str | None:
     try:
         text = run_program("scontrol", "show", "job", "--oneliner", str(job_id))
     except SlurmError:

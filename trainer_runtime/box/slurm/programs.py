@@ -44,8 +44,8 @@ class SlurmError(Exception):
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def run_program(name: str, *arguments: str, folder: Path | None = None) -> str:
-    """The output of one of Slurm's programs.
+def run_program(name: str, *arguments: str, folder: Path | None = None, given: str = "") -> str:
+    """The output of one of Slurm's programs; `given`: its standard input.
 
     Raises:
         SlurmError: it is missing, the controller does not answer, or it refuses.
@@ -55,7 +55,7 @@ def run_program(name: str, *arguments: str, folder: Path | None = None) -> str:
             [name, *arguments],
             cwd=folder,
             env={**environment(os.environ), **_VARIABLES},
-            stdin=subprocess.DEVNULL,
+            input=given,
             capture_output=True,
             text=True,
             errors="replace",

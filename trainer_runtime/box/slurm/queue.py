@@ -18,6 +18,9 @@ from trainer_runtime.core.answers.slurm import (
     RUNNING,
     WAITING,
     JobAnswer,
+    job_id_of,
+    job_order,
+    read_job_id,
 )
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.files.durable import write_atomic
@@ -49,7 +52,7 @@ def jobs_of(asked: str, *, fresh: bool = False, keep: bool = False) -> dict[str,
     if not folders:
         return {"jobs": [], "ended": []}
     about = [
-        AskedJob(row.integer("place"), folders[row.integer("place")], row.integer("job_id"))
+        AskedJob(row.integer("place"), folders[row.integer("place")], job_id_of(row))
         for row in request.sections("about")
         if 0 <= row.integer("place") < len(folders)
     ]
@@ -67,8 +70,14 @@ def jobs_of(asked: str, *, fresh: bool = False, keep: bool = False) -> dict[str,
 def jobs_by_name(root: Path, name: str) -> list[JobAnswer]:
     """All that Slurm knows of a name now, the newest last; `root` of the host, whose cache of the
     list this makes void."""
+    return jobs_by_names(root, [name])
+
+
+def jobs_by_names(root: Path, names: Sequence[str]) -> list[JobAnswer]:
+    """The same of several; each job's `place` is that of its name."""
     (root / CACHE).unlink(missing_ok=True)
-    return _jobs(_squeue(f"--name={name}"), {name: 0})
+    places = {name: place for place, name in enumerate(names)}
+    return _jobs(_squeue(f"--name={','.join(names)}"), places)
 
 
 def kept_job(root: Path, name: str) -> JobAnswer | None:
@@ -82,9 +91,13 @@ def newest_jobs(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
     found: dict[int, JobAnswer] = {}
     for job in jobs:
         known = found.get(job.place)
-        if known is None or (job.is_alive, job.job_id) > (known.is_alive, known.job_id):
+        if known is None or _rank(job) > _rank(known):
             found[job.place] = job
     return [found[place] for place in sorted(found)]
+
+
+def _rank(job: JobAnswer) -> tuple[bool, tuple[int, ...]]:
+    return job.is_alive, job_order(job.job_id)
 
 
 def _listed(root: Path, within_s: float, *, keep: bool) -> list[list[str]]:
@@ -108,9 +121,10 @@ def _kept(root: Path, within_s: float) -> list[list[str]] | None:
 
 def _squeue(*chosen: str) -> list[list[str]]:
     user = f"--user={os.getuid()}"
-    text = run_program("squeue", "--noheader", "--states=all", user, f"--format={_FORMAT}", *chosen)
+    shape = ("--noheader", "--states=all", "--array", f"--format={_FORMAT}")
+    text = run_program("squeue", *shape, user, *chosen)
     rows = [line.split("|", _FIELDS - 1) for line in text.splitlines()]
-    return [row for row in rows if len(row) == _FIELDS and row[0].isdigit()]
+    return [row for row in rows if len(row) == _FIELDS and read_job_id(row[0])]
 
 
 def _jobs(rows: Iterable[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
@@ -118,13 +132,14 @@ def _jobs(rows: Iterable[Sequence[str]], places: dict[str, int]) -> list[JobAnsw
 
 
 def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:
-    if len(row) != _FIELDS or row[1] not in places:
+    job_id = read_job_id(row[0]) if row else None
+    if len(row) != _FIELDS or row[1] not in places or job_id is None:
         return None
-    number, name, word, begin, end, nodes, reason = row
+    _, name, word, begin, end, nodes, reason = row
     state = ENDED if word in ENDED_WORDS else WAITING if word in _WAITING else RUNNING
     return JobAnswer(
         place=places[name],
-        job_id=int(number),
+        job_id=job_id,
         state=state,
         word=word,
         reason=None if reason in _NOTHING else reason[:120],

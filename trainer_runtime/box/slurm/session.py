@@ -22,6 +22,7 @@ from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.submitted import session_number
 from trainer_runtime.box.supervise.job import cancel_own_job
 from trainer_runtime.box.supervise.start import supervise
+from trainer_runtime.core.answers.slurm import read_job_id
 from trainer_runtime.core.files.durable import is_locked, write_atomic
 from trainer_runtime.core.lease.session import Session
 from trainer_runtime.core.records import dataclass
@@ -52,8 +53,9 @@ class _Job:
 
     def write(self) -> None:
         """With the job's number, by which a later one knows that this has begun."""
-        job = os.environ.get("SLURM_JOB_ID", "")
-        also = {"job_id": int(job)} if job.isdigit() else {}
+        words = (os.environ.get(name, "") for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"))
+        job_id = read_job_id("_".join(words)) or read_job_id(os.environ.get("SLURM_JOB_ID", ""))
+        also: dict[str, object] = {} if job_id is None else {"job_id": job_id}
         also |= {"unfit": self.unfit} if self.unfit else {}
         write_json(self.run.session, {**self.session.to_dict(), **also})
 

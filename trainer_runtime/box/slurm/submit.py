@@ -9,24 +9,26 @@ end, and the lock of the run's supervisor until it has ended.
 from __future__ import annotations
 
 import os
-import re
 import time
 from contextlib import suppress
 
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.slurm import array
+from trainer_runtime.box.slurm.array import Array, open_array
 from trainer_runtime.box.slurm.give_up import verified_step, why_given_up
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.queue import jobs_by_name, kept_job
 from trainer_runtime.box.slurm.session import CANCELS
-from trainer_runtime.box.slurm.submitted import note_job
+from trainer_runtime.box.slurm.submitted import note_job, submitted_job
 from trainer_runtime.box.supervise.detach import start_detached
 from trainer_runtime.core.answers.slurm import (
     COMPLETING,
     RUNNING,
     WAITING,
     JobAnswer,
+    JobId,
     SubmitAnswer,
 )
 from trainer_runtime.core.files.durable import is_locked, lock_within
@@ -35,7 +37,6 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
 
 SCRIPT = "job.sh"
-_NUMBER = re.compile(r"([0-9]+)(?:;.*)?")
 _LOCK_WAIT_S = 20.0
 _ENDS_WITHIN_S = 15.0
 _CANCELS_WITHIN_S = 5.0
@@ -49,7 +50,7 @@ def submit(run: RunFolder) -> SubmitAnswer:
         SlurmError: Slurm can't be asked, or refuses the job; then nothing was submitted.
     """
     desired = _desired(run)
-    known = kept_job(run.host_root, run.root.name)
+    known = kept_job(run.host_root, run.root.name) if open_array(run) is None else None
     if known is not None and known.is_alive and desired.state is DesiredState.RUNNING:
         return SubmitAnswer(False, known)
     lock = lock_within(run.root / ".submit.lock", _LOCK_WAIT_S)
@@ -67,7 +68,10 @@ def check(run: RunFolder) -> None:
     Raises:
         SlurmError: it would not, or can't be asked.
     """
-    run_program("sbatch", "--test-only", SCRIPT, folder=run.root)
+    together = open_array(run)
+    if together is None or together.index == 0:  # one script is that of all
+        script = SCRIPT if together is None else array.SCRIPT
+        run_program("sbatch", "--test-only", script, folder=run.root)
 
 
 def cancel(run: RunFolder, signal: str | None = None) -> bool:
@@ -102,10 +106,15 @@ def _killing(job: JobAnswer, *, is_hung: bool) -> tuple[str, ...]:
 
 
 def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:
+    together, started = open_array(run), False
+    if together is not None:
+        started = _submit_together(run, together)
+        if not started and open_array(run) is not None and _needs_node(run, desired):
+            return SubmitAnswer(False)  # the others are still to come
     jobs = jobs_by_name(run.host_root, run.root.name)
     alive = next((job for job in jobs if job.is_alive), None)
     if alive is not None and desired.state is DesiredState.RUNNING:
-        return SubmitAnswer(False, alive)
+        return SubmitAnswer(started, alive)
     cancelled = None
     if alive is not None and alive.state == WAITING:
         waiting, alive = alive.job_id, _taken_from_queue(run, alive.job_id)
@@ -119,30 +128,34 @@ def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:
         return SubmitAnswer(_answer_here(run), None, cancelled)
     run.supervisor_errors.parent.mkdir(exist_ok=True)  # a job without its output's folder fails
     job_id = submitted_job(run_program("sbatch", "--parsable", SCRIPT, folder=run.root))
-    step = verified_step(run)
-    note_job(run, job_id, generation=desired.generation, verified_step=step)
+    _note_submitted(run, desired, job_id)
     job = next((job for job in jobs_by_name(run.host_root, run.root.name) if job.is_alive), None)
     return SubmitAnswer(True, job or JobAnswer(0, job_id, WAITING, "PENDING"))
 
 
-def submitted_job(output: str) -> int:
-    """The number in what `sbatch --parsable` prints (`42`, `42;cluster`), behind what a site's
-    own sbatch says first.
+def _submit_together(run: RunFolder, together: Array) -> bool:
+    """Submit the run's array once all its runs are here; whether this call did."""
+    with array.joined(together, run) as is_whole:
+        if not is_whole or open_array(run) is None:
+            return False
+        desired = {index: _desired(member) for index, member in together.runs.items()}
+        wanted = {
+            index: member
+            for index, member in together.runs.items()
+            if _needs_node(member, desired[index])
+        }
+        number = array.submit_array(together, wanted)
+        for index, member in wanted.items():
+            _note_submitted(member, desired[index], f"{number}_{index}")
+        return bool(wanted)
 
-    Raises:
-        SlurmError: there is none.
-    """
-    for line in reversed(output.splitlines()):
-        if found := _NUMBER.fullmatch(line.strip()):
-            return int(found[1])
-    raise SlurmError(
-        "SLURM_FAILED",
-        f"sbatch printed no job's number: {output.strip()[-200:]!r}.",
-        "Try `sbatch --parsable job.sh` in the run's folder on the login node.",
-    )
+
+def _note_submitted(run: RunFolder, desired: Desired, job_id: JobId) -> None:
+    step = verified_step(run)
+    note_job(run, job_id, generation=desired.generation, verified_step=step)
 
 
-def _taken_from_queue(run: RunFolder, job_id: int) -> JobAnswer | None:
+def _taken_from_queue(run: RunFolder, job_id: JobId) -> JobAnswer | None:
     """Cancel a job, but only while it waits: one that has begun meanwhile answers by itself, and
     saves. The job that is alive then."""
     note_job(run, job_id, cancelled=True)

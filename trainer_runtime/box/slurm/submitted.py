@@ -8,13 +8,17 @@ knows); `cancelled` of one that a command of ours ends, false where it came too 
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.slurm.programs import SlurmError
+from trainer_runtime.core.answers.slurm import JobId
 
 _SUBMITTED = "jobs.jsonl"
+_NUMBER = re.compile(r"([0-9]+)(?:;.*)?")
 Line = dict[str, object]
 
 
@@ -31,13 +35,13 @@ def submitted_lines(folder: Path) -> list[Line]:
     return [line for line in found if isinstance(line, dict)]
 
 
-def note_job(run: RunFolder, job_id: int, **what: object) -> None:
+def note_job(run: RunFolder, job_id: JobId, **what: object) -> None:
     """Append a line."""
     with (run.root / _SUBMITTED).open("a") as file:
         file.write(json.dumps({"t": time.time(), "job_id": job_id, **what}) + "\n")
 
 
-def is_cancelled_here(folder: Path, job_id: int) -> bool:
+def is_cancelled_here(folder: Path, job_id: JobId) -> bool:
     """Whether a command of ours has ended this job."""
     lines = [line for line in submitted_lines(folder) if line.get("job_id") == job_id]
     said = [line["cancelled"] for line in lines if "cancelled" in line]
@@ -47,3 +51,20 @@ def is_cancelled_here(folder: Path, job_id: int) -> bool:
 def session_number(folder: Path) -> int:
     """Which job of the run this is, by those that were submitted."""
     return max(1, len({line.get("job_id") for line in submitted_lines(folder)}))
+
+
+def submitted_job(output: str) -> int:
+    """The number in what `sbatch --parsable` prints (`42`, `42;cluster`), behind what a site's
+    own sbatch says first.
+
+    Raises:
+        SlurmError: there is none.
+    """
+    for line in reversed(output.splitlines()):
+        if found := _NUMBER.fullmatch(line.strip()):
+            return int(found[1])
+    raise SlurmError(
+        "SLURM_FAILED",
+        f"sbatch printed no job's number: {output.strip()[-200:]!r}.",
+        "Try `sbatch --parsable job.sh` in the run's folder on the login node.",
+    )

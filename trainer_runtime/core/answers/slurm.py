@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, field
 from typing import Any
 
@@ -20,6 +21,32 @@ ENDED_WORDS = frozenset(
 )
 # The word for a job that was asked to end: its processes may still save.
 COMPLETING = "COMPLETING"
+# A job's number; of a task of an array, the array's and the task's own, as Slurm has it: `123_4`.
+JobId = int | str
+_TASK = re.compile(r"[0-9]+_[0-9]+")
+
+
+def read_job_id(text: str) -> JobId | None:
+    """As Slurm's programs print it; None for anything else."""
+    return int(text) if text.isdecimal() else text if _TASK.fullmatch(text) else None
+
+
+def job_order(job_id: JobId) -> tuple[int, ...]:
+    """By which later jobs are greater."""
+    return tuple(map(int, str(job_id).split("_")))
+
+
+def find_job_id(fields: Fields, name: str) -> JobId | None:
+    """Raises: DecodingError: something else is there."""
+    value = fields.values.get(name)
+    is_task = isinstance(value, str) and _TASK.fullmatch(value)
+    return str(value) if is_task else fields.find_integer(name)
+
+
+def job_id_of(fields: Fields) -> JobId:
+    """Raises: DecodingError: there is none."""
+    found = find_job_id(fields, "job_id")
+    return fields.integer("job_id") if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +57,7 @@ class JobAnswer:
     `has_begun`: it was given a node."""
 
     place: int
-    job_id: int
+    job_id: JobId
     state: str
     word: str
     reason: str | None = None
@@ -49,7 +76,7 @@ class JobAnswer:
     def of(cls, fields: Fields) -> JobAnswer:
         return cls(
             place=fields.integer("place", 0),
-            job_id=fields.integer("job_id"),
+            job_id=job_id_of(fields),
             state=fields.text("state"),
             word=fields.text("word"),
             reason=fields.find_text("reason"),
@@ -66,7 +93,7 @@ class JobEnd:
     began, or nobody knows. `is_final`: no later question brings more."""
 
     place: int
-    job_id: int
+    job_id: JobId
     word: str | None = None
     by: str | None = None
     begin_t: float | None = None
@@ -80,7 +107,7 @@ class JobEnd:
     def of(cls, fields: Fields) -> JobEnd:
         return cls(
             place=fields.integer("place", 0),
-            job_id=fields.integer("job_id"),
+            job_id=job_id_of(fields),
             word=fields.find_text("word"),
             by=fields.find_text("by"),
             begin_t=fields.find_time("begin_t"),
@@ -97,7 +124,7 @@ class SubmitAnswer:
 
     started: bool
     job: JobAnswer | None = None
-    cancelled: int | None = None
+    cancelled: JobId | None = None
 
     def to_dict(self) -> dict[str, Any]:
         job = {} if self.job is None else {"job": self.job.to_dict()}
@@ -107,7 +134,7 @@ class SubmitAnswer:
     @classmethod
     def of(cls, fields: Fields) -> SubmitAnswer:
         job = fields.part("job", JobAnswer.of)
-        return cls(fields.flag("started", False), job, fields.find_integer("cancelled"))
+        return cls(fields.flag("started", False), job, find_job_id(fields, "cancelled"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Job:
 
     state: JobState
     reason: str | None = None
-    number: int | None = None
+    number: int | str | None = None
     begin_t: float | None = None
     end_t: float | None = None
 

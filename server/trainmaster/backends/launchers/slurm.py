@@ -18,6 +18,7 @@ from trainer_runtime.core.answers.slurm import (
     WAITING,
     JobAnswer,
     JobEnd,
+    JobId,
     SubmitAnswer,
 )
 from trainer_runtime.core.decoding import Fields
@@ -72,7 +73,7 @@ class SlurmLauncher:
         self,
         host: Host,
         folders: Sequence[str],
-        about: Mapping[str, Sequence[int]],
+        about: Mapping[str, Sequence[JobId]],
         *,
         acts: bool = True,
     ) -> KnownJobs:
@@ -98,7 +99,7 @@ class SlurmLauncher:
         self,
         host: Host,
         folders: Sequence[str],
-        about: Mapping[str, Sequence[int]] | None = None,
+        about: Mapping[str, Sequence[JobId]] | None = None,
         options: Sequence[str] = ("--keep",),
         *,
         acts: bool = True,

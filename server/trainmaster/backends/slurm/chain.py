@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from trainer_runtime.core.answers.slurm import TRAINMASTER, JobEnd
+from trainer_runtime.core.answers.slurm import TRAINMASTER, JobEnd, JobId
 from trainmaster.backends.launchers import JobState
 from trainmaster.store.control.slurm import JobLine, JobNote
 
@@ -16,7 +16,7 @@ _SOON_S = 60.0
 _CANCELLED = "CANCELLED"
 
 
-def unsettled(lines: Iterable[JobLine]) -> list[int]:
+def unsettled(lines: Iterable[JobLine]) -> list[JobId]:
     """The jobs that may be alive, or whose end is not known yet."""
     return [line.number for line in lines if not line.settled]
 
@@ -30,7 +30,7 @@ def is_soon_known(lines: Iterable[JobLine], now: float) -> bool:
 
 
 def after_submission(
-    lines: Sequence[JobLine], note: JobNote, cancelled: int | None, now: float
+    lines: Sequence[JobLine], note: JobNote, cancelled: JobId | None, now: float
 ) -> list[JobLine]:
     """With the job that there is now; `cancelled`: one that the submission took from the queue."""
     now_there = _with_job(lines, note)

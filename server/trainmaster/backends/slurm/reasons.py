@@ -55,6 +55,9 @@ _TABLE = {
     ),
     "InvalidAccount": Pending("slurm_invalid_account", "Its account is not valid.", _OPTIONS),
     "InvalidQOS": Pending("slurm_invalid_qos", "Its QOS is not valid.", _OPTIONS),
+    "JobArrayTaskLimit": Pending(
+        "slurm_array_limit", "As many runs of its array train as may at a time.", _WAIT
+    ),
     "JobHeldUser": Pending(
         "slurm_held", "Somebody with your account has held it.", "`scontrol release` lets it go."
     ),

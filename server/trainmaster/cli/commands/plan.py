@@ -10,6 +10,7 @@ import typer
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson, Host, IdempotencyKey, Sets, Spec
 from trainmaster.cli.run_service import ask
+from trainmaster.words.errors import UsageError
 
 
 def plan(spec: Spec, host: Host = None, sets: Sets = None, as_json: AsJson = False) -> None:
@@ -25,13 +26,48 @@ def launch(
     *,
     host: Host = None,
     sets: Sets = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="FIELD=VALUE,...",
+            help="A run for each value, at Slurm as one array of jobs. Repeatable.",
+        ),
+    ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option("--at-once", min=1, help="With --vary: the most that train at a time."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan, as `plan` does.")] = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a training, detached; returns once it is on its way."""
+    if (dry_run and vary) or (at_once and not vary):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "--dry-run plans a single run, and --at-once is about those of --vary.",
+            "Plan one of them: `trainmaster plan SPEC --set FIELD=VALUE`.",
+            field="--vary",
+        )
     if dry_run:
         plan(spec, host, sets, as_json)
+        return
+    if vary:
+        from trainmaster.runs.launch_array import launch_array
+
+        runs = ask(
+            lambda workspace: launch_array(
+                workspace,
+                spec,
+                vary,
+                at_once=at_once,
+                host=host,
+                sets=sets or (),
+                idempotency_key=idempotency_key,
+            )
+        )
+        emit(runs, as_json)
         return
     from trainmaster.runs import launch as service
 

@@ -8,6 +8,7 @@ from trainer_runtime.core.checkpoints.superseded import kept_until
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.blocks import Block, Grid, named, pairs, view
 from trainmaster.words.answers.runs import (
+    ArrayAnswer,
     CheckpointsAnswer,
     CleanAnswer,
     FetchAnswer,
@@ -31,6 +32,17 @@ def _(answer: LaunchAnswer) -> list[Block]:
         *_superseded(answer.superseded or ()),
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *named("Note", answer.note),
+        *named("Next", answer.next_step),
+    ]
+
+
+@view.register
+def _(answer: ArrayAnswer) -> list[Block]:
+    rows = [(run.run_id, run.state, pairs(run.labels)) for run in answer.runs]
+    return [
+        f"{answer.array}: {len(rows)} runs on {answer.host}",
+        Grid(("run", "state", "labels"), rows),
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *named("Next", answer.next_step),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -76,16 +76,27 @@ class RunRecords:
 
         Another process may take the name or the key at the last moment.
         """
+        return self.add_runs([(run, folder)], desired, launcher, key)
+
+    def add_runs(
+        self,
+        runs: Sequence[tuple[Run, str]],
+        desired: Desired,
+        launcher: str,
+        key: IdempotencyKey | None,
+    ) -> Literal["added", "name taken", "key taken"]:
+        """The same of several runs, each with its folder; the key is the first one's."""
         with transaction(self._connection):
-            if self._is_taken(run.name):
+            if any(self._is_taken(run.name) for run, _ in runs):
                 return "name taken"
-            if key is not None and not self._keys.add(key, run.run_id):
+            if key is not None and not self._keys.add(key, runs[0][0].run_id):
                 return "key taken"
-            self._insert_run(run)
-            self._insert_placement(
-                run.run_id, 1, run.host, launcher=launcher, folder=folder, t=run.created_t
-            )
-            self._insert_request(run.run_id, desired, run.created_t)
+            for run, folder in runs:
+                self._insert_run(run)
+                self._insert_placement(
+                    run.run_id, 1, run.host, launcher=launcher, folder=folder, t=run.created_t
+                )
+                self._insert_request(run.run_id, desired, run.created_t)
         return "added"
 
     def forget_unplaced(self, run_id: str) -> bool:
@@ -107,9 +118,9 @@ class RunRecords:
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
         return True
 
-    def free_name(self, wanted: str) -> str:
-        """`wanted`, or `wanted-N` with the first number that makes it unique."""
-        taken = {row[0] for row in self._connection.execute("SELECT name FROM runs")}
+    def free_name(self, wanted: str, others: Iterable[str] = ()) -> str:
+        """`wanted`, or `wanted-N` with the first number that makes it unique, also in `others`."""
+        taken = {row[0] for row in self._connection.execute("SELECT name FROM runs")} | {*others}
         number, name = 2, wanted
         while name in taken:
             name, number = f"{wanted}-{number}", number + 1
@@ -243,6 +254,13 @@ class RunRecords:
 
     def set_placed(self, run: Run, t: float) -> None:
         self._set_placed(run.run_id, run.placement, t)
+
+    def set_unplaced(self, run: Run) -> None:
+        """Record that the run's files were removed before anything was started."""
+        self._connection.execute(
+            "UPDATE placements SET placed_t = NULL WHERE run_id = ? AND number = ?",
+            (run.run_id, run.placement),
+        )
 
     def request(
         self,

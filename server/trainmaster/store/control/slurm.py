@@ -26,7 +26,7 @@ class JobNote:
     state: str
     t: float
     reason: str | None = None
-    number: int | None = None
+    number: int | str | None = None
     begin_t: float | None = None
     end_t: float | None = None
 
@@ -47,7 +47,7 @@ class JobLine:
     `by`: who ended it. `settled`: nothing more will be learnt; `gone_t`: since when it is known not
     to be alive. Times are Unix seconds."""
 
-    number: int
+    number: int | str
     word: str | None = None
     by: str | None = None
     begin_t: float | None = None

@@ -73,6 +73,22 @@ class LaunchAnswer(WholeAnswer):
     next_step: str | None = None
 
 
+class ArrayRun(Answer):
+    run_id: str
+    state: State
+    labels: dict[str, str]
+
+
+class ArrayAnswer(WholeAnswer):
+    """Several runs of one spec, launched as one array; each one's labels say what it varies."""
+
+    array: str
+    host: str
+    runs: list[ArrayRun]
+    warnings: list[str] | None = None
+    next_step: str
+
+
 class LogAnswer(WholeAnswer):
     lines: list[str]
     cursor: str

@@ -36,7 +36,7 @@ class CheckpointState(Answer):
 class SessionRow(Answer):
     """A session of a run at Kaggle, or a job at Slurm; times are UTC, ISO 8601."""
 
-    number: int
+    number: int | str
     ends_at: str | None = Field(default=None, description="its deadline, once it runs")
     outcome: str | None = Field(default=None, description="how it ended")
     untrusted_detail: str | None = Field(
