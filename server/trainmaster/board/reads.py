@@ -9,10 +9,11 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.machines.registry import list_hosts
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.metrics.compare import compare_metrics
-from trainmaster.metrics.plots.curves import Mark, is_telemetry, marks_of
+from trainmaster.metrics.plots.curves import Mark, marks_of
 from trainmaster.metrics.plots.panels import MOST_PANELS, Panel, panels_among
 from trainmaster.metrics.selection import Selection
 from trainmaster.metrics.sources import RunSource
+from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.runs.diagnosis.service import diagnosis_of
 from trainmaster.runs.logs import last_lines
 from trainmaster.runs.overview import overview_on_record

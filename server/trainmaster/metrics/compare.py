@@ -8,10 +8,10 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.last_values import last_values
-from trainmaster.metrics.plots.curves import is_telemetry
 from trainmaster.metrics.selection import Axis, Selection, bad_argument
 from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys
+from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.words.answers.metrics import BestRun, MetricsAnswer, MetricSeries
 
 # A summary is to stay within 250 tokens: each point of a series takes some 20.

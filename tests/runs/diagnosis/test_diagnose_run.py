@@ -175,6 +175,22 @@ def test_a_patch_is_applied_exactly_and_the_attempt_records_who_and_why(runs: Di
     run_async(work)
 
 
+def test_derived_changes_differ_from_what_the_operator_set(runs: Diagnosed) -> None:
+    async def work() -> None:
+        run = await runs.failed(OOM)
+        await resume(runs.workspace, run, sets=["batch.tokens=1024", "limits.max_runtime=2h"])
+        await wait_for_event(runs.workspace, run, until=["end"], timeout_s=60)
+        status = await get_status(runs.workspace, run, detail=True)
+        _, second = status.attempts or []
+        assert sorted(second.changed_by_operator or []) == ["batch.tokens", "limits.max_runtime_s"]
+        text = "\n".join(block for block in view(status) if isinstance(block, str))
+        assert "-> 1024 (by operator)" in text
+        assert "batch.accumulation: 1 -> 4 (derived)" in text
+        assert "derived.sequences_per_step: 8 -> 32 (derived)" in text
+
+    run_async(work)
+
+
 @pytest.mark.slow
 def test_a_patch_stays_when_something_else_is_changed_later(runs: Diagnosed) -> None:
     async def work() -> None:

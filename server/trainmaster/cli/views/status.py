@@ -133,8 +133,8 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
         for path, (old, new) in (row.changed or {}).items():
             change = f"{setting(old)} -> {setting(new)}"
             own = path in (row.changed_by_operator or ())
-            who = "operator" if own else f"{row.by}: {row.why}"
-            yield f"Attempt {row.number}: {path}: {change} (by {who})"
+            who = "by operator" if own else "derived" if row.by == "operator" else None
+            yield f"Attempt {row.number}: {path}: {change} ({who or f'by {row.by}: {row.why}'})"
 
 
 def _job(row: AttemptRow) -> str:

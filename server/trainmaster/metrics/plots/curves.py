@@ -11,25 +11,12 @@ from trainer_runtime.core.protocol.trainer_lines import PhaseEntered, trainer_li
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points
+from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis
 
 MarkKind = Literal["checkpoint", "restart", "phase", "finding"]
-
-# Sampled by the supervisor, and always drawn over minutes.
-TELEMETRY = (
-    "gpu_util",
-    "gpu_mem_gib",
-    "gpu_power_w",
-    "gpu_temp_c",
-    "gpu_clock_mhz",
-    "gpu_throttle",
-    "cpu_util",
-    "host_mem_gib",
-    "disk_free_gib",
-    "net_mib_s",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +41,6 @@ class RunCurves:
     @property
     def points(self) -> int:
         return sum(map(len, self.series.values()))
-
-
-def is_telemetry(key: str) -> bool:
-    """Whether a key (`gpu_util`, `gpu_util/0`) is measured by time instead of steps."""
-    return key.partition("/")[0] in TELEMETRY
 
 
 def marks_of(workspace: Workspace, view: RunView) -> tuple[float, list[Mark]]:

@@ -16,9 +16,10 @@ from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.plots.buckets import Buckets, broken, bucketed
-from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
+from trainmaster.metrics.plots.curves import Mark, RunCurves
 from trainmaster.metrics.plots.palette import LIGHT
 from trainmaster.metrics.plots.panels import Panel
+from trainmaster.metrics.telemetry import is_telemetry
 
 _COLOURS, _MARKS = LIGHT.series, LIGHT.marks
 _MOST_COLUMNS = 400

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
+from trainmaster.metrics.plots.curves import Mark, RunCurves
 from trainmaster.metrics.plots.sketch import Points
+from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.words.answers.plot import Axis
 
 # The first key of each that has points is drawn, `val_loss` in the panel of `loss`.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -34,7 +35,8 @@ class Started:
     or the reason that the attempt before ended for.
 
     `changes`: dotted field to (old, new); an old value is None also where there was none.
-    `by_operator`: those of them that the operator asked for beside the patch.
+    `by_operator`: those of them that the operator asked for, beside a patch; others of the
+    operator's resume follow from these.
     """
 
     by: str
@@ -53,7 +55,7 @@ def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
             config = _with(before, attempt)
         changes = {} if before is None or config is None else dict(_changes(before, config, ""))
         by, why = _who(attempt)
-        own = tuple(path for path in _own(view, attempt) if path in changes)
+        own = tuple(_own(view, attempt, changes))
         found[attempt.number] = Started(by, why, changes, own)
         before = config or before
     return found
@@ -107,10 +109,39 @@ def _changes(
             yield f"{prefix}{key}", (old, new)
 
 
-def _own(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
-    """The operator's own changes beside a patch, where the record holds the patch."""
-    if not attempt.why.startswith(PATCH):
+def _own(view: RunView, attempt: AttemptRecord, changes: Iterable[str]) -> Iterator[str]:
+    """Which of the changes the operator asked for: those that the spec has, beside a patch where
+    the record holds it."""
+    if attempt.by is None and attempt.why in _OPERATORS:
+        named = list(_named(view.run.spec))
+        yield from (path for path in changes if any(_is_of(path, name) for name in named))
+    elif attempt.why.startswith(PATCH):
+        beside = set(_beside_patch(view, attempt))
+        yield from (path for path in changes if path in beside)
+
+
+def _named(spec: str) -> Iterator[str]:
+    """The dotted fields that a spec's text gives."""
+    try:
+        yield from _leaves(json.loads(spec), "")
+    except (ValueError, RecursionError):
+        return  # recorded by an attach
+
+
+def _leaves(value: Any, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield path
         return
+    for key, inner in value.items():
+        yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+
+
+def _is_of(path: str, name: str) -> bool:
+    """Whether a field of the configuration is the spec's, which may lack the unit."""
+    return path == name or name.startswith(f"{path}.") or path == f"{name}_s"
+
+
+def _beside_patch(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
     _, finding, name, *_ = attempt.why.split(":")
     known = view.record.findings.get(finding)
     for patch in known.finding.patches if known is not None else ():

@@ -56,7 +56,7 @@ class AttemptRow(Answer):
     )
     changed: dict[str, list[Any]] | None = None
     changed_by_operator: list[str] | None = Field(
-        default=None, description="of `changed`, what was set beside the patch"
+        default=None, description="of `changed`, what was set; the rest follows"
     )
     started_at_step: int | None = None
     last_step: int | None = None
