@@ -75,7 +75,7 @@ def no_such_file(named: str, where: str, names: Sequence[str]) -> PlanError:
 
 
 def _after_options(words: Sequence[str]) -> str | None:
-    """Python's first word that is no option; None for a module or a command."""
+    """Python's first word that is not an option; None for a module or a command."""
     at = 0
     while at < len(words):
         word = words[at]
