@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import value
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
+_MOST_PIDS = 8
 _STATES = {
     "R": "computing",
     "S": "waiting",
@@ -43,10 +46,12 @@ def _pace(answer: InspectionAnswer) -> list[Block]:
 
 def _ranks(seen: RanksSeen) -> list[Block]:
     who = f"Rank {seen.ranks[0]}" if len(seen.ranks) == 1 else f"Ranks {_spans(seen.ranks)}"
+    who += _in_brackets(seen.pids)
     step = "" if seen.step is None else f", step {seen.step}"
     state = _STATES.get(seen.state, seen.state)
     head = f"{who}{step}: at {seen.at}, {state}, {seen.cpu_share:.0%} of a core"
-    workers = f"; {seen.workers} workers" if seen.workers else ""
+    worker = "worker" if seen.workers == 1 else "workers"
+    workers = f"; {seen.workers} {worker}{_in_brackets(seen.worker_pids)}" if seen.workers else ""
     return [
         head + workers,
         *(f"    {line}" for line in seen.lines),
@@ -64,6 +69,12 @@ def _gpus(answer: InspectionAnswer) -> list[Block]:
         for row in zip(*answer.gpus.values(), strict=True)
     ]
     return [Grid(["GPU" if name == "index" else name for name in columns], rows)]
+
+
+def _in_brackets(pids: Sequence[int] | None) -> str:
+    if not pids:
+        return ""
+    return f" (pid {', '.join(map(str, pids[:_MOST_PIDS]))}{', …' if pids[_MOST_PIDS:] else ''})"
 
 
 def _spans(numbers: list[int]) -> str:

@@ -163,6 +163,7 @@ def _group(group: Sequence[RankReport]) -> RanksSeen:
     stuck = next((worker for worker in first.workers if worker.frames), None)
     return RanksSeen(
         ranks=[one.rank for one in group],
+        pids=[one.process.pid for one in group],
         at=first.at[:20],
         state=first.process.state[:1],
         cpu_share=first.process.cpu_share,
@@ -170,6 +171,7 @@ def _group(group: Sequence[RankReport]) -> RanksSeen:
         lines=_lines(first.process.frames[:_FRAMES]),
         blocked=_lines(first.process.blocked) or None,
         workers=len(first.workers) or None,
+        worker_pids=[worker.pid for worker in first.workers] or None,
         worker_lines=_lines(stuck.frames[:2]) if stuck else None,
     )
 

@@ -17,10 +17,12 @@ class RanksSeen(Answer):
     """Ranks at the same place. `lines` are the innermost frames of the first of them, with names of
     the training: untrusted text.
 
+    `pids` are of `ranks` in their order, `worker_pids` of the first one's workers, on its host.
     `state` is the kernel's letter; `blocked` names calls about files that have not returned.
     """
 
     ranks: list[int]
+    pids: list[int] | None = None
     at: str
     state: str
     cpu_share: float = Field(description="of one core")
@@ -28,6 +30,7 @@ class RanksSeen(Answer):
     lines: list[str]
     blocked: list[str] | None = None
     workers: int | None = None
+    worker_pids: list[int] | None = None
     worker_lines: list[str] | None = None
 
 
