@@ -25,12 +25,14 @@ from trainer_runtime.core.diagnosis.parse.dialects import (
     olmo,
     progress_bars,
     torchtitan,
+    trainmaster,
     verl,
 )
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 
 HEADED: tuple[Dialect, ...] = (
     nanogpt.DIALECT,
+    trainmaster.DIALECT,
     modded_nanogpt.DIALECT,
     nanochat.DIALECT,
     litgpt.DIALECT,
