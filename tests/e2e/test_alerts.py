@@ -1,4 +1,4 @@
-"""Alerts of a real training reach a real receiver, whichever process is killed meanwhile."""
+"""Alerts of a run reach a real receiver, whichever process is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import random
 from pathlib import Path
 
 from support.alerts.webhook_receiver import Receiver, receiving
+from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     kill,
     let_it_run,
-    pace,
     processes_of,
-    small_spec,
     wait_until,
 )
 
@@ -38,9 +37,8 @@ def spec_for(command: CommandLine, folder: Path, receiver: Receiver, sender: str
         f"destinations: {{ops: {{kind: webhook, url: '{receiver.url}', sender: {sender}}}}}\n"
     )
     spec = folder / "spec.yaml"
-    changes = {"steps": str(STEPS), "checkpoint": "{every: 200, keep_latest: 2}"}
-    changes |= {"eval": "{every_steps: 100, batches: 1}", "env": pace(folder)}
-    spec.write_text(small_spec(folder, alerts=_ALERTS, **changes))
+    words = ("--every", "200", "--eval-every", "100", *lasting())
+    spec.write_text(light_spec(folder, *words, steps=str(STEPS), alerts=_ALERTS))
     return str(spec)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 import pytest
 from support.backends.reachability import TRANSPORTS
 from support.backends.ssh_hosts import Network, Sshd
-from support.runs.running_run import LONGEST_S, CommandLine, pace, run_async, small_spec
+from support.runs.light_run import lasting, light_spec
+from support.runs.running_run import LONGEST_S, CommandLine, run_async
 from support.sync.mirrors import assert_mirror_equals_the_host
 
 from trainmaster.runs.launch import launch
@@ -44,10 +44,8 @@ class Hosts:
         return f"{self._box.home}/{name}"
 
     def spec(self, host: str) -> str:
-        environment = f"{{python: {sys.executable}}}"
-        changes = {"environment": environment, "checkpoint": "{every: 500}"}
-        env = pace(self._folder, step_s=0.2)
-        return small_spec(self._folder, host=host, steps="20000", env=env, **changes)
+        words = ("--every", "500", *lasting(0.2))
+        return light_spec(self._folder, *words, host=host, steps="20000")
 
     async def launch(self, host: str) -> str:
         return (await launch(self.workspace, self.spec(host))).run_id

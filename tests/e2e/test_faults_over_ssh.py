@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,20 +19,18 @@ from support.runs.faults import (
     assert_the_same_was_learnt,
     strikes_on,
     train,
-    two_specs,
+    two_light_specs,
 )
+from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     kill,
     let_it_run,
-    pace,
-    small_spec,
     wait_until,
 )
 from support.sync.mirrors import assert_mirror_equals_the_host
 
-ENVIRONMENT = f"{{python: {sys.executable}}}"
 OPERATOR_KILLS = 2 + 2 * KILLS
 PHASES = ("launching", "uploading", "preparing", "training")
 LARGE_LINES = 1_500_000
@@ -67,7 +64,7 @@ def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
     print(f"seed {SEED}, {KILLS} kills")
-    quick, struck = two_specs(tmp_path, host="gpu1", environment=ENVIRONMENT)
+    quick, struck = two_light_specs(tmp_path, "gpu1")
     strikes = {
         **strikes_on(remote, "trainer", "hold", "supervisor"),
         "connections": lambda _run: sshd.drop_connections(),
@@ -85,9 +82,12 @@ def test_an_client_that_is_killed_at_any_time_loses_and_doubles_nothing(
     print(f"seed {SEED}, {OPERATOR_KILLS} kills")
     chosen = random.Random(SEED)
     spec = tmp_path / "spec.yaml"
-    changes = {"host": "gpu1", "environment": ENVIRONMENT, "steps": "200", "env": pace(tmp_path)}
-    spec.write_text(small_spec(tmp_path, **changes))
-    (tmp_path / "corpus" / "large.txt").write_text("A line of text to learn from.\n" * LARGE_LINES)
+    large = tmp_path / "corpus" / "large.txt"
+    large.parent.mkdir()
+    large.write_text("A line of text to learn from.\n" * LARGE_LINES)
+    data = f"{{sources: [{{path: {large.parent}}}]}}"
+    words = ("--data", "{data}", "--every", "50", *lasting())
+    spec.write_text(light_spec(tmp_path, *words, host="gpu1", steps="200", data=data))
     proxy.latency_s = SLOW_S
     seen = []
     for number in range(OPERATOR_KILLS):
@@ -121,9 +121,9 @@ def _phase(remote: CommandLine) -> int:
 def _phase_by_its_files(remote: CommandLine) -> int:
     if list(remote.root.glob("runs/*/attempts/*/events.jsonl")):
         return 3
-    if list(remote.root.glob("cache/sources/*/.complete")):
+    if list(remote.root.glob("cache/**/large.txt")):
         return 2
-    return 1 if list(remote.root.glob("cache/sources/.*.receiving/*.part")) else 0
+    return 1 if list(remote.root.glob("cache/**/.*.receiving/*.part")) else 0
 
 
 def _operators(home: Path) -> list[int]:

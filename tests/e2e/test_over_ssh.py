@@ -16,15 +16,13 @@ from pathlib import Path
 
 import pytest
 from support.backends.ssh_hosts import Network, Sshd
+from support.runs.light_run import lasting, light_spec, standing
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
-    begin_with,
     kill,
     let_it_run,
-    pace,
     small_spec,
-    standing_after,
     wait_until,
 )
 from support.sync.mirrors import assert_mirror_equals_the_host
@@ -100,9 +98,9 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
     print(f"seed {SEED}, {CUTS} cuts")
     chosen = random.Random(SEED)
     steps = 50 * (CUTS + 4)
-    changes = {"steps": str(steps), "checkpoint": "{every: 50}", "env": pace(tmp_path)}
     spec = tmp_path / "spec.yaml"
-    spec.write_text(remote_spec(tmp_path, **changes))
+    words = ("--every", "50", *lasting())
+    spec.write_text(light_spec(tmp_path, *words, steps=str(steps), host="gpu1"))
     run = _launched_by_commands_that_are_killed(remote, spec, chosen)
     follower = remote.start("wait", run, "--timeout", str(LONGEST_S), "--json")
     for number in range(CUTS):
@@ -125,8 +123,8 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
 def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
-    spec = remote_spec(tmp_path, steps="300", env=pace(tmp_path))
-    run = remote("launch", spec)["run_id"]
+    words = ("--every", "50", *lasting())
+    run = remote("launch", light_spec(tmp_path, *words, steps="300", host="gpu1"))["run_id"]
     remote("wait", run, "--until", "step:20", "--timeout", str(LONGEST_S))
     windows = sshd.root / "windows"
     wait_until(lambda: list(windows.glob("*/*")), "a window on the log, on this host alone")
@@ -138,16 +136,15 @@ def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     assert_mirror_equals_the_host(remote, run)
     assert remote("clean", run, "--yes")["freed_bytes"] > 0
     assert not remote.folder(run).root.exists()
-    later = remote("launch", remote_spec(tmp_path, steps="20"))["run_id"]
+    later = remote("launch", light_spec(tmp_path, steps="20", host="gpu1"))["run_id"]
     assert remote("status", later, "--detail")["folder"] == f"{sshd.home}/another/runs/{later}"
 
 
 def test_a_reboot_ends_an_attempt_and_the_next_continues(home: Path, tmp_path: Path) -> None:
     with Sshd(pid_namespace=True) as sshd:
         remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
-        changes = {"steps": "160", "checkpoint": "{every: 25}"}
-        changes["env"] = begin_with(tmp_path / "standing", standing_after(120, 1))
-        run = remote("launch", remote_spec(tmp_path, **changes))["run_id"]
+        words = ("--every", "25", *standing(120))
+        run = remote("launch", light_spec(tmp_path, *words, steps="160", host="gpu1"))["run_id"]
         remote("wait", run, "--until", "step:60", "--timeout", str(LONGEST_S))
         wait_until(lambda: _saved(remote, run) >= 50, "its checkpoint", LONGEST_S)
         sshd.reboot()
@@ -168,8 +165,8 @@ def test_a_partition_changes_nothing_but_how_current_answers_are(
         space = network.add("gpu1")
         with Sshd(netns=space, address=network.address("gpu1"), port=22) as sshd:
             remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
-            changes = {"steps": "4000", "checkpoint": "{every: 200}", "env": pace(tmp_path)}
-            spec = remote_spec(tmp_path, **changes)
+            words = ("--every", "200", *lasting())
+            spec = light_spec(tmp_path, *words, steps="4000", host="gpu1")
             run = remote("launch", spec)["run_id"]
             before = remote("wait", run, "--until", "step:50", "--timeout", str(LONGEST_S))
             follower = remote.start("wait", run, "--timeout", str(LONGEST_S), "--json")

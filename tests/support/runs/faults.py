@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -42,6 +43,16 @@ def two_specs(folder: Path, **changes: str) -> tuple[Path, Path]:
     quick, struck = folder / "quick.yaml", folder / "struck.yaml"
     quick.write_text(small_spec(folder, **wanted))
     struck.write_text(small_spec(folder, **wanted, env=pace(folder)))
+    return quick, struck
+
+
+def two_light_specs(folder: Path, host: str) -> tuple[Path, Path]:
+    """The same of a program without PyTorch, whose every value follows from all steps before."""
+    changes = {"host": host, "steps": str(STEPS), "recovery": "{max_restarts: 50}"}
+    quick, struck = folder / "quick.yaml", folder / "struck.yaml"
+    words = ("--every", "20", "--eval-every", "20")
+    quick.write_text(light_spec(folder, *words, **changes))
+    struck.write_text(light_spec(folder, *words, *lasting(0.025), **changes))
     return quick, struck
 
 

@@ -12,6 +12,8 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.lines import decode
 
 _LEAVING_S = 120.0
+# Read by the program's parent on the host, which writes what it says into the events.
+_OF_THE_PROGRAM = "reported.jsonl"
 
 
 def assert_mirror_equals_the_host(command: CommandLine, run: str) -> None:
@@ -21,7 +23,9 @@ def assert_mirror_equals_the_host(command: CommandLine, run: str) -> None:
     names = [
         path.relative_to(box)
         for path in box.glob("attempts/*/*")
-        if path.suffix != ".json" and not path.name.startswith(".")  # what a kill left half written
+        if path.suffix != ".json"
+        and path.name != _OF_THE_PROGRAM
+        and not path.name.startswith(".")  # what a kill left half written
     ]
     assert names
     names.append(Path("supervisor.jsonl"))
