@@ -37,6 +37,7 @@ from support.session.leftovers import (
     left_by_session,
 )
 from support.session.ordering import FileSeconds, longest_first
+from support.session.search_path import without_shims
 
 from trainmaster.sync.workspace import Workspace, open_workspace
 
@@ -54,6 +55,7 @@ gc.disable()
 def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
+        os.environ["PATH"] = without_shims(os.environ.get("PATH", os.defpath))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

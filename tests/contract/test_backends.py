@@ -1,7 +1,8 @@
-"""One suite for every backend: real trainers here and over SSH, simulated ones on `debug`.
+"""One suite for every backend: real processes here and over SSH, simulated ones on `debug`.
 
 What the host's own program decides alone, it decides alike on this machine and over SSH: that is
-tested on `local` and on `debug`. tests/e2e/test_faults_over_ssh.py kills trainers over SSH.
+tested on `local` and on `debug`. tests/e2e/test_faults_over_ssh.py kills trainers over SSH. Where
+it does not matter what the trainer computes, it is a program without PyTorch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from support.backends.ssh_hosts import Sshd
 from support.box.torch_check_cache import torch_checks
+from support.runs.light_run import lasting, light_spec, standing
 from support.runs.running_run import (
     LONGEST_S,
     begin_with,
@@ -43,14 +45,6 @@ from trainmaster.words.answers.runs import WaitAnswer
 from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.errors import StateError
 
-# A real trainer begins once there is such a file.
-_HELD = """\
-import sys, time
-from pathlib import Path
-while "train.py" in sys.orig_argv and not Path("GO").exists():
-    time.sleep(0.05)
-"""
-
 everywhere = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 decided_by_the_host = pytest.mark.parametrize("host", ["local", "debug"])
 
@@ -68,13 +62,22 @@ class Place:
     ) -> str:
         """`first` is run before a real trainer's own code, and `step_s` what a step lasts on
         `debug`."""
-        if self.host == "gpu1":  # its own Python has no PyTorch
-            changes = {"environment": f"{{python: {sys.executable}}}", **changes}
         variables = f'TRAINMASTER_FAULTS: "{faults}", TRAINMASTER_STEP_S: "{step_s}"'
         if first:
             begin_with(self._folder / "first", first)
             variables += f", PYTHONPATH: {self._folder / 'first'}"
         return small_spec(self._folder, host=self.host, env=f"{{{variables}}}", **changes)
+
+    async def launch_program(
+        self, *words: str, every: int = 20, faults: str = "", step_s: float = 0.005, **changes: str
+    ) -> str:
+        """Launches a training without PyTorch, by its words; on `debug` a simulated one."""
+        if self.host == "debug":
+            every_step = {"checkpoint": f"{{every: {every}}}"}
+            return await self.launch(faults, step_s=step_s, **every_step, **changes)
+        own = ("--every", str(every), "--eval-every", "20", *words)
+        spec = light_spec(self._folder, *own, keep_latest=3, host=self.host, **changes)
+        return (await launch(self.workspace, spec)).run_id
 
     async def launch(self, faults: str = "", **spec: Any) -> str:
         torch_checks.lend(self.workspace.home.local_root)
@@ -120,7 +123,7 @@ def test_a_run_that_is_started_often_completes_once_and_leaves_its_record(
 ) -> None:
     async def work() -> None:
         go = tmp_path / "go"
-        run = await place.launch(first=_HELD.replace("GO", str(go)), step_s=0.05)
+        run = await place.launch_program(*standing(1, until=go), step_s=0.05)
         backend = place.workspace.backend(place.host)
         started = [await backend.start(run) for _ in range(4)]
         assert started == [False] * 4
@@ -194,8 +197,7 @@ def test_sigterm_from_outside_saves_and_continues_from_there(place: Place) -> No
 @everywhere
 def test_stop_saves_and_resume_continues_from_there(place: Place) -> None:
     async def work() -> None:
-        stands = standing_after(200, 1)
-        run = await place.launch(first=stands, steps="2000", checkpoint="{every: 500}")
+        run = await place.launch_program(*standing(200), every=500, steps="2000")
         await place.wait(run, "step:10")
         await stop(place.workspace, run)
         assert (await place.wait(run, "stopped")).state == "stopped"
@@ -217,7 +219,7 @@ def test_stop_saves_and_resume_continues_from_there(place: Place) -> None:
 @everywhere
 def test_a_stop_right_after_the_launch_leaves_nothing_running(place: Place) -> None:
     async def work() -> None:
-        run = await place.launch(steps="2000")
+        run = await place.launch_program(*lasting(), steps="2000")
         await stop(place.workspace, run, grace_s=10)
         assert (await place.wait(run, "end")).state == "stopped"
         await asyncio.sleep(0)
@@ -278,11 +280,11 @@ def test_a_configuration_that_fails_at_once_is_not_tried_again(place: Place) -> 
 @decided_by_the_host
 def test_restarts_without_progress_are_bounded(place: Place) -> None:
     async def work() -> None:
-        run = await place.launch(
+        run = await place.launch_program(
+            *standing(100, 1, 2),
+            every=1000,
             faults="kill@12 kill@11",
-            first=standing_after(100, 1, 2),
             steps="2000",
-            checkpoint="{every: 1000}",
             recovery="{max_restarts: 1}",
         )
         place.strike(run, signal.SIGKILL, '"step":10,')
@@ -298,10 +300,10 @@ def test_restarts_without_progress_are_bounded(place: Place) -> None:
 @decided_by_the_host
 def test_the_time_limit_saves_and_stops(place: Place) -> None:
     async def work() -> None:
-        # A real trainer is prepared within that time, and begins.
-        limit_s = 8 if place.host == "debug" else 30
+        # A real one is prepared within that time, and begins.
+        limit_s = 8 if place.host == "debug" else 20
         limits = f"{{max_runtime: {limit_s}s}}"
-        run = await place.launch(first=standing_after(200, 1), steps="100000", limits=limits)
+        run = await place.launch_program(*standing(200), steps="100000", limits=limits)
         assert (await place.wait(run, "stopped")).event == "stopped"
         status = await place.status(run)
         assert (status.reason or "").startswith("time_limit")

@@ -7,20 +7,18 @@ import random
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.backends.ssh_hosts import Sshd
+from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     bytes_below,
     holding,
     let_it_run,
-    paced,
-    small_spec,
     wait_until,
 )
 
@@ -56,11 +54,6 @@ def remote(home: Path, sshd: Sshd) -> CommandLine:
     return command
 
 
-def spec_of(folder: Path, **changes: str) -> str:
-    environment = f"{{python: {sys.executable}}}"
-    return small_spec(folder, **{"host": "gpu1", "environment": environment, **changes})
-
-
 def wait_for_bytes(process: subprocess.Popen[str], folder: Path) -> None:
     """Until a fetch has brought some, or has ended."""
     before = bytes_below(folder)
@@ -74,9 +67,10 @@ def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(
 ) -> None:
     site = tmp_path / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE + paced())
+    (site / "sitecustomize.py").write_text(SITE)
     changes = {"env": f"{{PYTHONPATH: {site}}}", "secrets": "[HF_TOKEN]", "steps": "4000"}
-    run = remote("launch", spec_of(tmp_path, **changes))["run_id"]
+    spec = light_spec(tmp_path, "--every", "200", *lasting(), host="gpu1", **changes)
+    run = remote("launch", spec)["run_id"]
     remote("wait", run, "--until", "step:20,end", "--timeout", str(LONGEST_S))
     folder = remote.folder(run)
     assert stat.S_IMODE(folder.secrets.stat().st_mode) == 0o600
@@ -95,8 +89,8 @@ def test_checkpoints_come_here_by_themselves_and_a_fetch_survives_cuts_and_kills
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
     chosen = random.Random(seed)
-    checkpoint = "{every: 20, keep_latest: 3, mirror: operator}"
-    run = remote("launch", spec_of(tmp_path, checkpoint=checkpoint))["run_id"]
+    spec = light_spec(tmp_path, host="gpu1", checkpoint="{mirror: operator}")
+    run = remote("launch", spec)["run_id"]
     remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
 
     def mirrored() -> bool:

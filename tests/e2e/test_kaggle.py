@@ -29,7 +29,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
 from trainmaster.store.control import Control
 
-STEPS = 500
+STEPS = 200
 SESSION_S, MARGIN_S = 300.0, 60.0
 
 

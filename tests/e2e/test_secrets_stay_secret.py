@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.runs.running_run import LONGEST_S, CommandLine, holding, paced, small_spec, wait_until
+from support.runs.light_run import lasting, light_spec
+from support.runs.running_run import LONGEST_S, CommandLine, holding, small_spec, wait_until
 
 # In no other test: the command lines of all processes are searched for it.
 TOKEN = "hf_ZyXwVuTsRqPoNmLkJiHgFeDcBa9876543210"
@@ -42,9 +43,10 @@ def launch(command: CommandLine, tmp_path: Path) -> Launch:
     def run(behaviour: str = "pass", **changes: str) -> str:
         site = tmp_path / "site"
         site.mkdir()
-        (site / "sitecustomize.py").write_text(SITE.replace("BEHAVIOUR", behaviour) + paced())
+        (site / "sitecustomize.py").write_text(SITE.replace("BEHAVIOUR", behaviour))
         changes = {"env": f"{{PYTHONPATH: {site}}}", "secrets": "[HF_TOKEN]", **changes}
-        answer = command("launch", small_spec(tmp_path, **changes))
+        spec = light_spec(tmp_path, "--every", "200", *lasting(), **changes)
+        answer = command("launch", spec)
         run_id: str = answer["run_id"]
         return run_id
 

@@ -22,7 +22,6 @@ def main():
     given = _arguments()
     stops = []
     signal.signal(signal.SIGTERM, lambda *_: stops.append(True))
-    # By hand there is no attempt: then the spec's steps are an argument.
     attempt = Path(os.environ["TRAINMASTER_EVENTS"]).parent
     steps = json.loads((attempt / "config.json").read_text())["steps"]
     done, state = _begin(given)

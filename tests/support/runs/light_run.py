@@ -18,9 +18,10 @@ _FILES = (
 )
 
 
-def light_spec(folder: Path, *words: str, **changes: str) -> str:
+def light_spec(folder: Path, *words: str, keep_latest: int | None = None, **changes: str) -> str:
     """A spec's text over the program, which is copied below `folder`; 60 steps with a checkpoint
-    after each 20th. `words`: its arguments; `changes` replace top-level lines."""
+    after each 20th. `words`: its arguments; `keep_latest`: how many checkpoints stay, so many of
+    which are taken although it ends meanwhile; `changes` replace top-level lines."""
     program = folder / "program"
     program.mkdir(parents=True, exist_ok=True)
     for file in _FILES:
@@ -29,7 +30,7 @@ def light_spec(folder: Path, *words: str, **changes: str) -> str:
         "path": str(program),
         "command": ["python3", "light_training.py", *words],
         "resume": ["--resume", "{checkpoint}"],
-        "checkpoints": {"path": "out/step-*.json"},
+        "checkpoints": {"path": "out/step-*.json", "keep_latest": keep_latest},
         "final": "out/final",
     }
     lines = {

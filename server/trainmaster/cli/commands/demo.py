@@ -42,14 +42,14 @@ data: {sources: [{path: ./corpus}], tokenizer: byte, seq_len: 128}
 batch: {tokens: 2048}
 optimizer: {lr: 0.002}
 steps: STEPS
-eval: {every_steps: 50, batches: 8}
-checkpoint: {every: 50, keep_latest: 3}
+eval: {every_steps: EVERY, batches: 8}
+checkpoint: {every: EVERY, keep_latest: 3}
 labels: {experiment: demo}
 """
 
 
 def demo_command(
-    steps: Annotated[int, typer.Option(min=100, help="Optimizer steps to train.")] = 500,
+    steps: Annotated[int, typer.Option(min=20, help="Optimizer steps to train.")] = 500,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Train a small GPT on the Python standard library's source, and kill it half-way."""
@@ -84,7 +84,8 @@ class _Demo:
         launched = await launch(self._workspace, str(spec))
         run = launched.run_id
         self._say(f"\nLaunched {run}, detached: it continues without this command.\n")
-        await self._wait(run, f"step:{self._steps // 2 + 20}")
+        # Beyond a checkpoint: some steps are computed again.
+        await self._wait(run, f"step:{self._steps // 2 + _every(self._steps) // 2}")
         killed_at = await self._kill_trainer(run)
         ended = await self._wait(run, "completed")
         if ended.event != "completed":
@@ -223,8 +224,14 @@ def _write_spec(folder: Path, steps: int) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
     spec = folder / "stdlib-gpt.yaml"
-    spec.write_text(_SPEC.replace("STEPS", str(steps)))
+    text = _SPEC.replace("STEPS", str(steps)).replace("EVERY", str(_every(steps)))
+    spec.write_text(text)
     return spec
+
+
+def _every(steps: int) -> int:
+    """Steps between checkpoints: at least one before the middle, where the trainer is killed."""
+    return min(50, steps // 4)
 
 
 def _indented(text: str) -> str:
