@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -83,11 +84,14 @@ class TwoHosts:
         self.folder, self.network, self.hosts = folder, network, hosts
         home = folder / "home"
         self.command = CommandLine(home, "gpu1", hosts["gpu1"].home / "trainmaster")
-        for name, host in hosts.items():
-            record = host.record(name)
-            address = f"{record.user}@{record.address}:{record.port}"
-            where = ["--key", str(record.key), "--root", record.root]
-            self.command("hosts", "add", name, address, *where)
+        for name in hosts:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        record = self.hosts[name].record(name)
+        address = f"{record.user}@{record.address}:{record.port}"
+        where = ["--key", str(record.key), "--root", record.root]
+        self.command("hosts", "add", name, address, *where)
 
     def spec(self, **changes: str) -> str:
         usual = {
@@ -290,6 +294,55 @@ def test_faults_at_random_leave_the_losses_of_one_host(two: TwoHosts, strategy: 
         wait_until(partial(_next_attempt, two, run, attempt), "the next attempt")
     two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert two.losses(run) == two.losses(reference)
+
+
+@pytest.fixture
+def three(two: TwoHosts) -> Iterator[TwoHosts]:
+    """With a third host."""
+    space, address = two.network.add("gpu3"), two.network.address("gpu3")
+    with Sshd(netns=space, address=address, pid_namespace=True) as third:
+        two.hosts["gpu3"] = third
+        two.add("gpu3")
+        yield two
+        del two.hosts["gpu3"]
+
+
+@pytest.mark.skipif(ROUNDS < 2, reason=_LONG)
+def test_a_run_continues_on_its_other_hosts_when_the_first_is_gone(three: TwoHosts) -> None:
+    changes = {
+        "model": "{n_layer: 1, n_head: 2, d_model: 32}",  # dropout differs by the number of ranks
+        "batch": "{tokens: 768}",
+        "checkpoint": "{every: 20, mirror: operator}",
+        "env": pace(three.folder, 0.3),
+        "steps": "80",
+    }
+    run = three.command("launch", three.spec(host="[gpu1, gpu2, gpu3]", **changes))["run_id"]
+    three.until_step(run, 25)
+    wait_until(lambda: three.status(run)["checkpoint"].get("mirrored_step") == 20, "the mirror")
+    three.network.partition("gpu1")
+    try:
+        wait_until(lambda: three.status(run)["state"] == "lost", "the loss of the first host")
+        (advised,) = re.findall("(resume [^`]*)`", three.status(run)["next_step"])
+        assert advised == f"resume {run} --host gpu2 --abandon"
+        three.command(*advised.split())
+        three.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+        status = three.status(run)
+    finally:
+        three.network.heal("gpu1")
+    assert (status["state"], status["attempt"], status["host"]) == ("completed", 2, "gpu2")
+    assert status["nodes"] == {"gpu2": "connected", "gpu3": "connected"}
+    before, found = _own_losses(three, run, 1), three.losses(run)
+    again = [step for step in before if step > 20]
+    assert again and [before[step] for step in again] == pytest.approx(
+        [found[step] for step in again], abs=1e-4
+    )
+    three.command("tick")
+    wait_until(lambda: not three.members("gpu1"), "the end of what was left on the first host")
+    three.command("resume", run, "--host", "gpu3", "--from", "scratch")
+    three.until_step(run, 5)
+    status = three.status(run)
+    assert (status["host"], status.get("nodes")) == ("gpu3", None)
+    three.command("stop", run)
 
 
 def _next_attempt(two: TwoHosts, run: str, attempt: int) -> bool:

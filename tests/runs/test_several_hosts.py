@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.core.journal_records import attempt_starting, lines, state
 from support.runs.running_run import run_async
 from support.sync.followed_run import FakeRun, end_run
 
+from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import Backend
@@ -20,14 +22,18 @@ from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.runs.clean import clean
+from trainmaster.runs.node_states import members_of
 from trainmaster.runs.nodes import start_members
 from trainmaster.runs.rank_log import read_rank_log
+from trainmaster.runs.remaining_hosts import host_changes, on_remaining_hosts
+from trainmaster.runs.resume import resume
 from trainmaster.runs.secret_delivery import deliver_secrets
 from trainmaster.store import secret_values
 from trainmaster.store.host_record import HostRecord
+from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.errors import HostError, StateError, UsageError
 from trainmaster.words.paths import Home
 
 NAMES = ("gpu1", "gpu2", "gpu3")
@@ -52,9 +58,13 @@ class Hosts(Workspace):
         return super().backend(host) if host in self.away else self._here[host]
 
     def run(self, **compute: Any) -> FakeRun:
-        hosts = [{"name": name, "address": "127.0.0.1", "cache": "/c"} for name in NAMES]
+        hosts = [{"name": name, "address": "127.0.0.1", "cache": f"/{name}"} for name in NAMES]
         shape = {"device": "cpu", "processes": 3, "nodes": 3, "strategy": "ddp", **compute}
-        config = {"compute": shape, "nodes": {"port": 1, "hosts": hosts}}
+        shape = {"min_nodes": None, "taking_part": [0, 1, 2], **shape}
+        batch = {"tokens": 96, "micro_batch": 4, "accumulation": 1}
+        config = {"compute": shape, "nodes": {"port": 1, "hosts": hosts}, "batch": batch}
+        config["derived"] = {"sequences_per_step": 12}
+        config["data"] = {"cache_dir": "/gpu1", "sources": []}
         for name in NAMES:
             self.folder(name).mkdir(parents=True)
         return FakeRun(self, self.folder("gpu1"), "gpu1", **config, secrets=["HF_TOKEN"])
@@ -112,6 +122,61 @@ def test_a_run_is_cleaned_without_a_host_that_is_gone_and_there_once_it_is_back(
     hosts.away = set()
     assert run_async(lambda: clean(hosts, RUN, force=True)).note is None
     assert not hosts.folder("gpu2").exists()
+
+
+def continued(hosts: Hosts, on: str) -> tuple[Run, dict[str, Any]]:
+    """The run on its remaining hosts, and what that changes in its last attempt's configuration."""
+    spec = {"host": "gpu1", "other_hosts": ["gpu2", "gpu3"], "compute": {"min_nodes": 2}}
+    run = replace(hosts.control.run(RUN), spec=json.dumps(spec))
+    there = run_async(lambda: on_remaining_hosts(hosts, run, on, run.document))
+    changed = host_changes(there, run.document)
+    assert apply_sets(run.document, changed) == there.document
+    return there, changed
+
+
+def test_a_run_whose_first_host_is_gone_continues_on_the_others_with_its_batch(
+    hosts: Hosts,
+) -> None:
+    hosts.run(min_nodes=2)
+    there, changed = continued(hosts, "gpu3")
+    assert changed["nodes"]["hosts"] == [
+        {"name": "gpu3", "address": "127.0.0.1", "cache": "/gpu3"},
+        {"name": "gpu2", "address": "127.0.0.1", "cache": "/gpu2"},
+    ]
+    assert (there.host, members_of(there)) == ("gpu3", ["gpu2"])
+    compute, batch = there.config.compute, there.config.batch
+    assert (compute.processes, compute.taking_part, compute.min_nodes) == (2, (0, 1), 2)
+    assert (batch.micro_batch, batch.accumulation) == (3, 2)  # 12 sequences, as on three
+    assert there.config.data.cache_dir == "/gpu3"
+    assert json.loads(there.spec)["other_hosts"] == ["gpu2"]
+    assert [hosts.folder(name).exists() for name in NAMES] == [True, False, False]
+
+
+def test_a_run_of_which_one_host_is_left_continues_there_alone(hosts: Hosts) -> None:
+    hosts.run(min_nodes=1)
+    hosts.away = {"gpu3"}
+    there, changed = continued(hosts, "gpu2")
+    assert changed["nodes"] is None and members_of(there) == []
+    compute, batch = there.config.compute, there.config.batch
+    assert (compute.strategy, compute.nodes, compute.min_nodes) == ("single", 1, None)
+    assert (batch.micro_batch, batch.accumulation) == (4, 3)
+    assert host_changes(there, there.document) == {}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "host", "fix"),
+    [
+        ("zero3", "gpu2", "Resume it where it is, or launch it again."),
+        ("ddp", "gpu4", "Name one of its further hosts, gpu2 or gpu3, or launch it again."),
+    ],
+)
+def test_a_run_of_several_hosts_does_not_continue_anywhere_else(
+    hosts: Hosts, strategy: str, host: str, fix: str
+) -> None:
+    end_run(hosts.run(strategy=strategy))
+    with pytest.raises(StateError, match=f"can't continue on {host}") as refused:
+        run_async(lambda: resume(hosts, RUN, host=host))
+    assert (refused.value.code, refused.value.fix) == ("UNSUPPORTED", fix)
 
 
 def test_a_ranks_log_is_read_where_its_attempt_had_it(hosts: Hosts) -> None:

@@ -207,6 +207,10 @@ class NodeProber(Capability):
         """Give a placed run what it has to know of its nodes, in a file of its owner's alone."""
 
     @abstractmethod
+    async def end_member(self, run_id: str) -> bool:
+        """Kill a run's member with all that it runs here; False where there is none."""
+
+    @abstractmethod
     async def given_nodes(self, run_id: str) -> NodesConfig | None:
         """What a placed run was given by `deliver_nodes`; None before."""
 

@@ -244,6 +244,9 @@ class HostedBackend(
     async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
         await self._put_json(run_id, NODES, given.to_dict(), mode=0o600)
 
+    async def end_member(self, run_id: str) -> bool:
+        return await self._launcher.cancel(self._host, await self.folder(run_id))
+
     async def given_nodes(self, run_id: str) -> NodesConfig | None:
         text = await self._host.read(f"{await self.folder(run_id)}/{NODES}", 0, MAX_RECORD_BYTES)
         return NodesConfig.of(decode_fields(text, NODES)) if text else None

@@ -16,12 +16,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
+from trainmaster.plan.render import Bundle
+from trainmaster.runs.nodes import place_nodes
+from trainmaster.runs.remaining_hosts import on_remaining_hosts
 from trainmaster.runs.rerender import bundle_of
+from trainmaster.store.control.runs import NewConfig, Placed
 from trainmaster.store.failures import Failures
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.sync.follow import follower_lock
@@ -53,11 +58,14 @@ async def migrate(
     from_scratch: bool,
     abandon: bool,
     refresh_instance: RefreshInstance = no_instances,
+    newest: ConfigDocument | None = None,
 ) -> None:
     """Place a run on another host from its mirror, and record the new host. May be repeated;
     nothing has changed until it is recorded.
 
-    `refresh_instance` brings the record of a rented instance up to date with its provider.
+    `newest`: of a run on several hosts, which continues on its further ones, its last attempt's
+    configuration. `refresh_instance` brings the record of a rented instance up to date with its
+    provider.
 
     Raises:
         StateError: `RUN_IS_RUNNING`, it may live where it was, and `abandon` was not given;
@@ -86,10 +94,16 @@ async def migrate(
     new = workspace.mirror.of(run.run_id, run.placement + 1)
     async with follower_lock(workspace.home, [run.host]):
         await asyncio.to_thread(_copy_mirror, old, new)
+    if newest is not None:
+        run = await on_remaining_hosts(workspace, run, host, newest)
     folder = await backend.folder(run.run_id)
-    files = await asyncio.to_thread(_files, view, new)
+    bundle, desired = bundle_of(run), json.dumps(view.desired.to_dict()).encode()
+    files = await asyncio.to_thread(_files, bundle, desired, new)
     await RunReceiver.of(backend).put_run(run.run_id, files)
-    if workspace.control.place_elsewhere(run, host, backend.launcher_name, folder, time.time()):
+    await place_nodes(workspace, run, bundle, {"desired.json": desired})
+    new_config = None if newest is None else NewConfig(run.spec, run.document)
+    where = Placed(host, backend.launcher_name, folder)
+    if workspace.control.place_elsewhere(run, where, time.time(), new_config):
         ingest_placement(workspace.metrics, new, run.run_id, run.placement + 1)
 
 
@@ -202,10 +216,9 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _files(view: RunView, mirror: PlacementMirror) -> list[TreeFile]:
+def _files(bundle: Bundle, desired: bytes, mirror: PlacementMirror) -> list[TreeFile]:
     """The files of the run's folder on the new host."""
-    bundle = bundle_of(view.run)
-    made = {**bundle.files, "desired.json": json.dumps(view.desired.to_dict()).encode()}
+    made = {**bundle.files, "desired.json": desired}
     for number in mirror.attempts():
         if mirror.size(f"attempts/{number}/exit.json") == 0:
             identity = json.dumps({"hold": _ELSEWHERE, "trainer": _ELSEWHERE})

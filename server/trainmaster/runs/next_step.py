@@ -9,6 +9,7 @@ from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import step_is_overdue
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
+from trainmaster.runs.node_states import can_continue_without_first, members_of
 from trainmaster.sync.run_view import RunView
 
 _BY_REASON = {
@@ -243,10 +244,20 @@ def _unheard(view: RunView) -> str:
     if view.sessions is not None or view.run.is_attached:
         status = f"`trainmaster status {run}`"
         return f"The host is silent. `trainmaster tick` tries again; {status}."
+    found = (
+        f"The host is silent: `trainmaster hosts check {host}` finds the cause. If it is gone for"
+    )
+    if view.run.config.compute.nodes == 1:
+        return (
+            f"{found} good, `trainmaster resume {run} --host HOST --abandon` continues elsewhere, "
+            "from what is mirrored here."
+        )
+    if not can_continue_without_first(view.run):
+        return f"{found} good, launch the run again: it can't continue without its first host."
+    other = members_of(view.run)[0]
     return (
-        f"The host is silent: `trainmaster hosts check {host}` finds the cause. If it is gone for "
-        f"good, `trainmaster resume {run} --host HOST --abandon` continues elsewhere, from what is "
-        "mirrored here."
+        f"{found} good, `trainmaster resume {run} --host {other} --abandon` continues on its other "
+        "hosts, from what is mirrored here."
     )
 
 

@@ -9,6 +9,7 @@ from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 
 CONNECTED, _LOST = "connected", "lost"
+_WHOLE_STATE = ("single", "ddp")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -20,6 +21,13 @@ def hosts_of(run: Run) -> list[Mapping[str, object]]:
 def members_of(run: Run) -> Sequence[str]:
     """The further hosts of a run; none of most."""
     return [str(host["name"]) for host in hosts_of(run)[1:]]
+
+
+def can_continue_without_first(run: Run) -> bool:
+    """Whether its further hosts can take up the run from a checkpoint that its first one wrote."""
+    config = run.config
+    is_whole = config.script is None and config.compute.strategy in _WHOLE_STATE
+    return is_whole and bool(members_of(run))
 
 
 def states_of_nodes(view: RunView) -> dict[str, str]:

@@ -20,7 +20,7 @@ from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, StateError
+from trainmaster.words.errors import HostError
 
 # Within the time that a round has for a run: else its own host would be taken for unreachable.
 _THOROUGH_S, _IN_PASSING_S = 8.0, 2.0
@@ -110,18 +110,6 @@ async def remove_from_members(workspace: Workspace, run: Run) -> tuple[int, list
                 raise
             left.append(host)
     return freed, left
-
-
-def refuse_several_hosts(run: Run, what: str) -> None:
-    """Raises:
-    StateError: `UNSUPPORTED`, the run has several hosts.
-    """
-    if run.config.compute.nodes > 1:
-        raise StateError(
-            "UNSUPPORTED",
-            f"Run {run.run_id} trains on several machines, and can't be {what}.",
-            "Resume it where it is, or launch it again.",
-        )
 
 
 async def _deliver_late_secrets(workspace: Workspace, view: RunView, host: str) -> None:

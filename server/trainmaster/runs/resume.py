@@ -23,11 +23,11 @@ from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_pat
 from trainmaster.runs.launch import launched
 from trainmaster.runs.maintain import deliver
 from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
-from trainmaster.runs.nodes import refuse_several_hosts
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.planning.spec_policy import Beyond
 from trainmaster.runs.positions import cursor_of
+from trainmaster.runs.remaining_hosts import host_changes, refuse_unless_remaining
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
@@ -153,7 +153,7 @@ async def _resume(
         view.desired.generation + 1,
         mode=mode,
         step=step,
-        set=changed,
+        set={**_of_hosts(workspace, view), **changed},
         skip=None if chosen is None else chosen.patch.skip,
         why="resume" if chosen is None else chosen.why,
     )
@@ -191,7 +191,7 @@ async def _on_target_host(
         if not view.record.awaits_choice(view.now):
             refuse_unless_ended(view)
         return view, await allow_resume(workspace, view, target, asked)
-    refuse_several_hosts(view.run, "migrated")
+    refuse_unless_remaining(view.run, place.host)
     allowed = await allow_resume(workspace, view, target, asked)
     await migrate(
         workspace,
@@ -200,8 +200,16 @@ async def _on_target_host(
         from_scratch=asked.start == "scratch",
         abandon=place.abandon,
         refresh_instance=place.refresh_instance,
+        newest=newest_config(workspace, view) if view.run.config.compute.nodes > 1 else None,
     )
     return load_view(workspace, run), allowed
+
+
+def _of_hosts(workspace: Workspace, view: RunView) -> dict[str, Any]:
+    """The changes for other hosts than those of the last attempt, of a run on several."""
+    if "nodes" not in view.run.document:
+        return {}
+    return host_changes(view.run, newest_config(workspace, view))
 
 
 def _refuse_cleaned(view: RunView) -> None:

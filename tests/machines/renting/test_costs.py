@@ -17,6 +17,7 @@ from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import RentState
+from trainmaster.store.control.runs import Placed
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.answers.rentals import CostsAnswer
 from trainmaster.words.errors import SpendError
@@ -107,7 +108,7 @@ def test_an_attempt_counts_once_although_the_next_placement_copies_it(
     run = workspace.control.run(run_id)
     (first,) = spans_of(workspace, run)
     elsewhere = workspace.control.place_elsewhere(
-        run, "instance", "process", "/runs/x", time.time()
+        run, Placed("instance", "process", "/runs/x"), time.time()
     )
     assert elsewhere
     ((_, fold),) = [one for one in workspace.metrics.folds(run_id, 1) if one[0] == 0]

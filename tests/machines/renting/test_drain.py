@@ -23,6 +23,7 @@ from trainmaster.runs.fetch import fetch
 from trainmaster.runs.migrate import migrate, stop_old_placements
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
+from trainmaster.store.control.runs import Placed
 from trainmaster.store.failures import Failures
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
@@ -42,7 +43,7 @@ def move(workspace: Workspace, run_id: str, *, known: bool = True) -> RentedInst
     old, new = (workspace.mirror.of(run_id, run.placement + n) for n in (0, 1))
     shutil.copytree(old.root, new.root)
     folder = workspace.control.folder(run)
-    assert workspace.control.place_elsewhere(run, GONE, "process", folder, time.time())
+    assert workspace.control.place_elsewhere(run, Placed(GONE, "process", folder), time.time())
     ingest_placement(workspace.metrics, new, run_id, run.placement + 1)
     if known:
         port = free_port("127.0.0.1")

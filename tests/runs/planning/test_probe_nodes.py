@@ -72,6 +72,9 @@ class Prober(NodeProber):
     async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
         raise NotImplementedError
 
+    async def end_member(self, run_id: str) -> bool:
+        raise NotImplementedError
+
     async def given_nodes(self, run_id: str) -> NodesConfig | None:
         raise NotImplementedError
 

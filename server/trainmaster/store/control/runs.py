@@ -61,6 +61,15 @@ class NewConfig:
     config: ConfigDocument
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a run is placed: a folder of a host, and what launches it there."""
+
+    host: str
+    launcher: str
+    folder: str
+
+
 class RunRecords:
     """Each method is one transaction."""
 
@@ -222,7 +231,9 @@ class RunRecords:
             "SELECT number, host FROM placements WHERE run_id = ? ORDER BY number", (run_id,)
         ).fetchall()
 
-    def place_elsewhere(self, run: Run, host: str, launcher: str, folder: str, t: float) -> bool:
+    def place_elsewhere(
+        self, run: Run, where: Placed, t: float, new_config: NewConfig | None = None
+    ) -> bool:
         """Record that a run was migrated to a folder of another host.
 
         False, and nothing recorded, where another process has placed it meanwhile.
@@ -232,12 +243,21 @@ class RunRecords:
             moved = connection.execute(
                 "UPDATE runs SET host = ?, placement = ?, closed = 0, ended_state = NULL"
                 " WHERE run_id = ? AND placement = ?",
-                (host, number, run.run_id, run.placement),
+                (where.host, number, run.run_id, run.placement),
             )
             if moved.rowcount == 0:
                 return False
-            self._insert_placement(run.run_id, number, host, launcher=launcher, folder=folder, t=t)
+            self._insert_placement(
+                run.run_id,
+                number,
+                where.host,
+                launcher=where.launcher,
+                folder=where.folder,
+                t=t,
+            )
             self._set_placed(run.run_id, number, t)
+            if new_config is not None:
+                self._set_config(run.run_id, new_config)
         return True
 
     def leave_behind(self, run_id: str, host: str, t: float) -> None:
@@ -285,11 +305,7 @@ class RunRecords:
                 "UPDATE runs SET closed = 0, ended_state = NULL WHERE run_id = ?", (run_id,)
             )
             if new_config is not None:
-                config = new_config.config
-                connection.execute(
-                    "UPDATE runs SET spec = ?, config = ?, labels = ? WHERE run_id = ?",
-                    (new_config.spec, json.dumps(config), json.dumps(config["labels"]), run_id),
-                )
+                self._set_config(run_id, new_config)
         return True
 
     def desired(self, run_id: str) -> tuple[Desired, bool]:
@@ -324,6 +340,12 @@ class RunRecords:
         self._connection.execute(
             "INSERT INTO placements VALUES (?, ?, ?, ?, ?, ?, NULL)",
             (run_id, number, host, launcher, folder, t),
+        )
+
+    def _set_config(self, run_id: str, new: NewConfig) -> None:
+        self._connection.execute(
+            "UPDATE runs SET spec = ?, config = ?, labels = ? WHERE run_id = ?",
+            (new.spec, json.dumps(new.config), json.dumps(new.config["labels"]), run_id),
         )
 
     def _set_placed(self, run_id: str, number: int, t: float) -> None:
