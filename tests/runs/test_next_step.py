@@ -167,3 +167,12 @@ def test_what_is_only_worth_knowing_changes_nothing(code: str) -> None:
     assert next_step_of(*_RUNNING, finding("1a", code=code, severity="info")) == next_step_of(
         *_RUNNING
     )
+
+
+def test_a_silent_rehearsal_is_continued_by_a_command_that_follows_it() -> None:
+    heard = view_of(*_RUNNING)
+    for silent_for_s in (60.0, 3600.0):
+        view = replace(heard, run=replace(heard.run, host="debug"), now=heard.now + silent_for_s)
+        assert "`trainmaster wait r-abcdef --until end` continues it" in next_step(view, [])
+    elsewhere = replace(heard, now=heard.now + 3600.0)
+    assert "trainmaster tick" in next_step(elsewhere, [])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import step_is_overdue
+from trainmaster.backends import DEBUG
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
 from trainmaster.runs.node_states import can_continue_without_first, members_of
@@ -39,6 +41,10 @@ _NOT_DELIVERED = "The request is not delivered yet: `trainmaster tick` tries aga
 # The host has stopped for a decision that the policy leaves to the operator.
 _FOR_THE_OPERATOR = frozenset({"needs_operator"})
 _STALL = "stall"
+_REHEARSAL_PAUSED = (
+    "A simulated training runs only inside a command that follows it: "
+    "`trainmaster wait {run} --until end` continues it."
+)
 _OVERDUE = "No step comes any more: `trainmaster inspect {run}` shows where every rank waits."
 
 
@@ -92,6 +98,8 @@ def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
 
 def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     run, state = view.run.run_id, view.state
+    if view.run.host == DEBUG and view.delivered and view.silent_for_s > UNCONFIRMED_AFTER_S:
+        return _REHEARSAL_PAUSED.format(run=run)
     if state is RunState.LOST or _is_removed(view):
         return _unheard(view)
     if not view.delivered:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
-from trainmaster.backends import KAGGLE, SLURM
+from trainmaster.backends import DEBUG, KAGGLE, SLURM
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.backends.slurm.run_status import SlurmSessions
 from trainmaster.sync.keeper_state import keeper_problem
@@ -81,7 +81,7 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
 
 
 def _is_silent(view: RunView) -> bool:
-    if view.sessions is not None or view.link_error is not None:
+    if view.sessions is not None or view.link_error is not None or view.run.host == DEBUG:
         return False
     return view.delivered and view.silent_for_s > UNCONFIRMED_AFTER_S
 

@@ -72,7 +72,10 @@ def test_causes_come_before_symptoms_and_what_is_over_only_with_all(runs: Diagno
             ("finding_closed", {"attempt": 1, "id": "0d0d0d0d"}),
         )
         assert await runs.codes(run) == ["cuda_oom", "nccl_peer_lost", "plateau"]
-        assert (await diagnose(runs.workspace, run)).past == "1 over: stall at 41"
+        diagnosed = await diagnose(runs.workspace, run)
+        assert diagnosed.past == "1 over: stall at 41"
+        alone = diagnosed.model_copy(update={"findings": []})
+        assert view(alone)[0] == "No finding is open."
         everything = await diagnose(runs.workspace, run, everything=True)
         assert [(one.code, one.over) for one in everything.findings][-1] == ("stall", True)
         status = await get_status(runs.workspace, run)

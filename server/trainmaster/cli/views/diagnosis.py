@@ -70,6 +70,8 @@ def _read(answer: DiagnosisAnswer, read_bytes: int) -> Iterable[Block]:
 def _nothing_found(answer: DiagnosisAnswer) -> str:
     if answer.read_share == 0:
         return "No error is in it; of its numbers nothing was understood, so they were not judged."
+    if answer.past is not None:
+        return "No finding is open."
     return "Nothing is wrong as far as can be seen."
 
 
