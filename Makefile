@@ -31,6 +31,8 @@ setup: ## .venv with everything for development
 
 install: ## .venv/bin/trainmaster, with PyTorch, for those who use it
 	@scripts/setup.sh train git=git ssh=openssh-client
+	@echo 'Installed. Next: . .venv/bin/activate && trainmaster doctor'
+	@echo 'Then the first training: docs/first-training.md, or make demo.'
 
 demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -175,3 +177,9 @@ def test_the_demo_ends_well_and_shows_what_it_promises(
     assert reported["sample"].startswith("def ")
     advised = next(line for line in errors.splitlines() if line.startswith("Next: "))
     assert Path(advised.split()[1]).is_absolute(), advised
+    own = next(line for line in errors.splitlines() if "FOLDER/OF/TEXTS" in line)
+    words = shlex.split(own.replace("/FOLDER/OF/TEXTS", str(tmp_path)))
+    words[words.index("launch")] = "plan"
+    (tmp_path / "text.txt").write_text("Some text of one's own. " * 4000)
+    planned = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert "Plan for mine" in planned.stdout, (planned.stdout, planned.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -94,7 +95,7 @@ class _Demo:
         await self._show(run, killed_at)
         sample = await self._sample(run)
         self._say(f"\nSample after the prompt {_PROMPT!r}:\n\n{_indented(sample)}")
-        await self._say_where(run)
+        await self._say_where(run, spec)
         seconds = round(time.monotonic() - started, 1)
         self._say(f"\nDone in {spoken_duration(seconds)}.")
         return {
@@ -191,7 +192,7 @@ class _Demo:
             raise _failed(f"no text came from the model: {done.stderr.strip()[-300:]}")
         return done.stdout.rstrip()
 
-    async def _say_where(self, run: str) -> None:
+    async def _say_where(self, run: str, spec: Path) -> None:
         folder = (await self._status(run)).folder
         self._say(f"\nThe run's files: {folder}")
         for name, text in (
@@ -204,6 +205,9 @@ class _Demo:
             self._say(f"  {name:<24} {text}")
         self._say(f"\nNext: {for_face(f'trainmaster status {run}')}")
         self._say(f"      {for_face(f'trainmaster metrics {run} --key loss')}")
+        own = shlex.join(["--set", "name=mine", "--set", "data.sources=[{path: /FOLDER/OF/TEXTS}]"])
+        self._say("\nThe same on texts of your own (`plan` in place of `launch` starts nothing):")
+        self._say(f"      {for_face(f'trainmaster launch {shlex.quote(str(spec))} {own}')}")
 
     async def _status(self, run: str) -> StatusAnswer:
         from trainmaster.runs.status import get_status
