@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import RunFiles
 from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import CheckpointRow, CheckpointsAnswer, SkippedCheckpoint
 
@@ -26,23 +27,9 @@ async def list_checkpoints(
         HostError: the host can't be reached, or could not read them.
     """
     view = await refresh(workspace, run)
-    index = view.index.to_dict()
+    answer = _listed(view)
     if view.run.is_attached:
-        return CheckpointsAnswer(
-            checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
-            skipped=[],
-            resume_from=None,
-            not_ours=True,
-            unreachable=view.unreachable,
-        )
-    answer = CheckpointsAnswer(
-        checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
-        skipped=[_skipped(item["step"], item["reason"]) for item in index["skipped"]],
-        resume_from=index["resume_from"],
-        superseded=[_checkpoint_row(entry) for entry in index["superseded"]] or None,
-        unreachable=view.unreachable,
-        incomplete=view.incomplete,
-    )
+        return answer
     if view.run.cleaned:
         there = await workspace.backend(view.run.host).contents(view.run.run_id)
         kept = [row for row in answer.checkpoints if row.path in there]
@@ -53,7 +40,40 @@ async def list_checkpoints(
     problems = {
         check.step: check.problems for check in await files.verify_checkpoints(view.run.run_id)
     }
+    if not _steps(answer) <= problems.keys():  # a run that trains may have pruned one meanwhile
+        now = _listed(await refresh(workspace, run))
+        answer = _only(answer, {*problems, *_steps(now)})
     return _verified(answer, problems)
+
+
+def _listed(view: RunView) -> CheckpointsAnswer:
+    index = view.index.to_dict()
+    if view.run.is_attached:
+        return CheckpointsAnswer(
+            checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+            skipped=[],
+            resume_from=None,
+            not_ours=True,
+            unreachable=view.unreachable,
+        )
+    return CheckpointsAnswer(
+        checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+        skipped=[_skipped(item["step"], item["reason"]) for item in index["skipped"]],
+        resume_from=index["resume_from"],
+        superseded=[_checkpoint_row(entry) for entry in index["superseded"]] or None,
+        unreachable=view.unreachable,
+        incomplete=view.incomplete,
+    )
+
+
+def _steps(answer: CheckpointsAnswer) -> set[int]:
+    return {row.step for row in (*answer.checkpoints, *(answer.superseded or ()))}
+
+
+def _only(answer: CheckpointsAnswer, steps: Collection[int]) -> CheckpointsAnswer:
+    kept = [row for row in answer.checkpoints if row.step in steps]
+    left = [row for row in answer.superseded or () if row.step in steps]
+    return answer.model_copy(update={"checkpoints": kept, "superseded": left or None})
 
 
 def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:

@@ -323,3 +323,32 @@ def save_forever(folder: Path) -> None:
 if __name__ == "__main__":
     actions: dict[str, Any] = {"full-disk": fill_the_disk, "save-forever": save_forever}
     actions[sys.argv[1]](Path(sys.argv[2]))
+
+
+class ReadByOthers(EventLog):
+    """Events that others read while the trainer continues."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        super().__init__(path)
+        self.folder = folder
+        self.standing: dict[int, bool] = {}
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        super().emit(kind, **fields)
+        if fields.get("action") == "pruned":
+            step = fields["step"]
+            self.standing[step] = (self.folder / checkpoint_name(step)).exists()
+
+
+def test_no_checkpoint_is_gone_while_it_is_listed(tmp_path: Path) -> None:
+    """A trainer that is killed while it prunes leaves none that the index has and the disk not."""
+    folder = tmp_path / "checkpoints"
+    events = ReadByOthers(tmp_path / "events.jsonl", folder)
+    retention = Retention(1, 0, None, "val_loss")
+    store = CheckpointStore(folder, Origin(1, "0" * 64, 0), retention, events)
+    checkpoints = Checkpoints(store, events)
+    for step in (1, 2, 3):
+        checkpoints.save(of_step(step))
+        checkpoints.wait()
+    assert events.standing == {1: True, 2: True}
+    assert stored_steps(folder) == [3]

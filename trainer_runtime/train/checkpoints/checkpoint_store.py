@@ -179,11 +179,12 @@ class CheckpointStore:
             self._stored(), verified_step, self._superseded, held, self._is_whole
         ):
             path = self.folder / checkpoint_name(step)
-            remove_folder(path)
-            self._superseded.discard(step)
+            # First: after a kill in between, it stands and is not listed, and goes the next time.
             self._events.emit(
                 "checkpoint", action="pruned", step=step, path=f"{self.folder.name}/{path.name}"
             )
+            remove_folder(path)
+            self._superseded.discard(step)
 
     def _is_whole(self, step: int) -> bool:
         """Whether a superseded checkpoint verifies, which is read once."""
