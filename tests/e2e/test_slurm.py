@@ -143,7 +143,7 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
         assert here("launch", text, "--host", "cluster", code=1)["error"]["code"] == code
     several = ("launch", spec_file(tmp_path), "--host", "cluster", "--vary", "seed=1,2,3")
     assert here(*several, code=1)["error"]["code"] == "JOB_REFUSED"
-    assert list((login.home / "trainmaster" / "runs").iterdir()) == []
+    assert not any((login.home / "trainmaster").glob("runs/*"))
     here("hosts", "remove", "cluster")
     assert add(here, login, "--qos", "a b", code=2)["error"]["code"] == "BAD_ARGUMENT"
     assert here("runs")["runs"] == []
@@ -292,7 +292,7 @@ def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
 ) -> None:
     print(f"seed {SEED}, {ROUNDS} faults")
     here("hosts", "remove", "cluster")
-    add(here, login, "--module", "tests/1.0")
+    add(here, login, "--module", "tests/1.0", "--time", "30m")
     over = tmp_path / "over"
     attempts = range(1, ROUNDS + 2)
     env = begin_with(tmp_path / "standing", standing_after(_STEPS_BETWEEN, *attempts, until=over))
@@ -306,6 +306,7 @@ def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
             fault(here, cluster, run)
             assert len(cluster.jobs(run, "RUNNING")) <= 1
         attempt = _standing_attempt(here, run)
+        assert cluster.run("squeue", "-h", f"--name={run}", "-o", "%l").strip() == "30:00"
         assert _variable(run, attempt, "LOADED") == {"tests-1.0"}
         _agrees_with_accounting(here, cluster, run)
         over.touch()

@@ -30,6 +30,12 @@ def test_a_word_that_is_no_option_is_refused(text: str) -> None:
         ({"launcher": "slurm", "modules": "a;b"}, "--module"),
         ({"launcher": "slurm", "qos": "a\nb"}, "--qos"),
         ({"modules": "cuda"}, "--module"),
+        ({"launcher": "slurm", "gres": "gpu:a100:4"}, "--gres"),
+        ({"launcher": "slurm", "gres": "nvme:1,gpu:2"}, "--gres"),
+        ({"launcher": "slurm", "gres": "gpu:"}, "--gres"),
+        ({"launcher": "slurm", "time": "1-00:00:00"}, "--time"),
+        ({"launcher": "slurm", "time": "1m"}, "--time"),
+        ({"time": "12h"}, "--time"),
     ],
 )
 def test_an_option_that_is_shell_text_or_of_no_cluster_is_refused(

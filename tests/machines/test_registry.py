@@ -60,7 +60,7 @@ def test_adding_a_host_pins_its_key_and_returns_the_fingerprint(
     [record] = workspace.control.hosts()
     assert (record.address, record.user, record.port) == (sshd.address, sshd.user, sshd.port)
     left = {path.name for path in workspace.home.pins("gpu1").parent.iterdir()}
-    assert left == {"known_hosts"}
+    assert left == {"known_hosts", "reached"}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,11 @@ def test_the_list_shows_this_machine_and_what_the_last_check_found(
 ) -> None:
     add(workspace, sshd)
     local, row = run_async(lambda: list_hosts(workspace)).hosts
-    assert (local.name, row.name, row.state) == ("local", "gpu1", "unchecked")
+    assert (local.name, local.state, row.name, row.state) == ("local", "ok", "gpu1", "ok")
+    run_async(lambda: add_host(workspace, "far", "me@far", HostOptions(offline=True)))
+    rows_of = {one.name: one for one in run_async(lambda: list_hosts(workspace)).hosts}
+    assert rows_of["far"].state == "unchecked"
+    run_async(lambda: remove_host(workspace, "far"))
     assert row.address == f"root@{sshd.address}:{sshd.port}"
     open_run(workspace, "gpu1")
     check(workspace)

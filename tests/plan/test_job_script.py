@@ -107,6 +107,18 @@ def test_nodes_have_to_be_as_many_as_the_hosts_that_are_listed() -> None:
         assert refused.value.field == "compute.nodes"
 
 
+def test_a_job_asks_for_the_type_of_gpu_and_the_time_that_it_is_planned_for(
+    gpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    slurm = SlurmFacts(partition="mixed", gpus=1, gpu_type="a100", time="90m", limit_s=86400.0)
+    planned = plan(load_spec(SPEC), gpu_host.model_copy(update={"slurm": slurm}), text_corpus)
+    assert planned.config["slurm"]["gres"] == "gpu:a100:1"
+    assert planned.config["slurm"]["limit_minutes"] <= 90
+    said = {decision.field: decision.reason for decision in planned.decisions}
+    assert "GPUs of several types" in said["slurm.gpu"]
+    assert "the host one of 1 h 30 min" in said["slurm.limit_minutes"]
+
+
 @pytest.mark.parametrize("value", ["a b", "a\n#SBATCH --wrap=x", "$(id)", "a;b", "", "x" * 201])
 def test_no_second_directive_and_no_shell_text_comes_into_a_script(value: str) -> None:
     section = {"partition": "cpu", "limit_minutes": value, "cpus": 1}

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer, QuotaAnswer
+from trainer_runtime.core.answers.slurm import (
+    ClusterAnswer,
+    NodeKind,
+    PartitionAnswer,
+    QuotaAnswer,
+)
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
@@ -16,6 +22,7 @@ from trainmaster.words.errors import HostError
 # What is true of the login node and says nothing of the nodes that jobs get.
 _OF_LOGIN = ("gpu", "logging out", "tmux or screen", "/dev/shm", "cores and memory")
 _MOST_SHOWN = 20
+_MOST_KINDS = 4
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay"})
 _SHARED = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "wekafs", "pvfs2", "fuse.", "9p")
 _GIB = 1 << 20  # KiB
@@ -45,10 +52,10 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
     except HostError as error:
         yield failed_by("partition of jobs", error)
     else:
-        yield passed("partition of jobs", _described(chosen), _plain(chosen.name))
+        yield passed("partition of jobs", _described(chosen), _names(chosen))
     others = [one for one in cluster.partitions if one != chosen]
     for one in others[:_MOST_SHOWN]:
-        yield passed("other partition", _described(one), _plain(one.name))
+        yield passed("other partition", _described(one), _names(one))
     yield from _disk(cluster)
     yield from _modules(cluster)
     if cluster.accounts:
@@ -115,12 +122,31 @@ def _modules(cluster: ClusterAnswer) -> Iterator[CheckRow]:
 
 def _described(one: PartitionAnswer) -> str:
     limit = "no time limit" if one.limit_s is None else f"jobs up to {spoken_duration(one.limit_s)}"
-    gpus = f", {one.gpus} GPUs" if one.gpus else ""
-    memory = f", {one.memory_mib / 1024:.0f} GiB" if one.memory_mib > 1 else ""
-    nodes = "1 node" if one.nodes == 1 else f"{one.nodes} nodes"
     state = "" if one.is_up else ", takes no jobs now"
     accounts = ", for some accounts only" if one.accounts else ""
-    return f"{limit}; {nodes} of {one.cpus} cores{memory}{gpus}{accounts}{state}"
+    alike = Counter[str]()
+    for kind in one.kinds:
+        alike[_hardware(kind)] += kind.nodes
+    shown_kinds = [
+        f"{'1 node' if count == 1 else f'{count} nodes'} of {what}"
+        for what, count in alike.most_common(_MOST_KINDS)
+    ]
+    rest = len(alike) - len(shown_kinds)
+    also = [f"{rest} other kinds of nodes"] if rest else []
+    nodes = " and ".join([*shown_kinds, *also]) or "0 nodes"
+    return f"{limit}; {nodes}{accounts}{state}"
+
+
+def _hardware(kind: NodeKind) -> str:
+    memory = f", {kind.memory_mib / 1024:.0f} GiB" if kind.memory_mib > 1 else ""
+    gpus = sum(kind.gpus.values())
+    return f"{kind.cpus} cores{memory}{f', {gpus} GPUs' if gpus else ''}"
+
+
+def _names(one: PartitionAnswer) -> str:
+    """What the cluster calls a partition and its GPUs."""
+    types = {name for kind in one.kinds for name in kind.gpus if name}
+    return _plain(", ".join([one.name, *sorted(types)[:_MOST_SHOWN]]))
 
 
 def _plain(text: str) -> str:

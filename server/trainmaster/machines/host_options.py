@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
 from trainmaster.plan.job_script import checked_directive, checked_module
@@ -19,6 +20,7 @@ from trainmaster.store.host_record import (
 )
 from trainmaster.words.errors import UsageError
 
+_LEAST_JOB_S = 600.0
 # Names with another meaning wherever a host's name is accepted.
 RESERVED = frozenset({"local", "debug", "kaggle", "operator", "none", "auto", "s3"})
 _FOLDER = re.compile(r"~?/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]")
@@ -41,6 +43,7 @@ class HostOptions:
     qos: str | None = None
     constraint: str | None = None
     gres: str | None = None
+    time: str | None = None
     modules: str | None = None
 
 
@@ -103,8 +106,12 @@ def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
     if name == "modules":
         for module in value.split(","):
             checked_module(module)
+    elif name == "time":
+        _refuse_time(value)
     else:
         checked_directive(name, value)
+    if name == "gres":
+        _refuse_counted(value)
     if launcher != "slurm":
         raise UsageError(
             "BAD_ARGUMENT",
@@ -112,6 +119,32 @@ def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
             "Add `--launcher slurm`, or leave it out.",
             field=f"--{name.removesuffix('s')}",
         )
+
+
+def _refuse_time(value: str) -> None:
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        raise UsageError("BAD_ARGUMENT", f"{error}.", "Use 12h or 2d.", field="--time") from None
+    if seconds < _LEAST_JOB_S:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"Jobs of {value} end before they train.",
+            f"Use {_LEAST_JOB_S / 60:.0f}m or more.",
+            field="--time",
+        )
+
+
+def _refuse_counted(gres: str) -> None:
+    """A number of GPUs: each plan asks for its own."""
+    for one in gres.split(","):
+        name, *rest = one.split(":")
+        if name == "gpu" and (len(rest) > 1 or any(word.isdigit() or not word for word in rest)):
+            kinds = [word for word in rest if word and not word.isdigit()]
+            given = ":".join(["gpu", *kinds[:1]])
+            fix = f"Use `--gres {given}`." if kinds else "Leave it out, or use `--gres gpu:TYPE`."
+            message = f"{one!r} says how many GPUs; each run's plan does (`compute.gpus`)."
+            raise UsageError("BAD_ARGUMENT", message, fix, field="--gres")
 
 
 def refuse_unusable_name(name: str) -> None:

@@ -17,7 +17,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
-from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.backends.hosts.ssh import SshHost, note_reached
 from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
 from trainmaster.machines.host_options import RESERVED, HostOptions, host_record
 from trainmaster.store.host_record import (
@@ -76,6 +76,8 @@ async def add_host(
         _remove_state(workspace.home, name)
         if pins.exists():
             os.replace(pins, workspace.home.pins(name))
+        if not options.offline and found.error is None:
+            note_reached(workspace.home.reached(name))
     finally:
         _clear(pins)
     return HostAddedAnswer(
@@ -240,6 +242,8 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         name=record.name,
         address=_shown(record),
         transport=None if is_local else record.transport,
+        launcher=None if record.launcher == "process" else record.launcher,
+        partition=record.partition,
         root=record.root,
         cache=record.cache,
         state=seen.state,
@@ -264,8 +268,11 @@ class _Seen:
 
 
 def _last_seen(home: Home, name: str, *, followed: bool) -> _Seen:
-    """From the newest of its checks, follower passes and commands."""
+    """From the newest of its checks, follower passes and commands; unchecked is only a host that
+    was never reached."""
     seen, reached_t = _from_check_or_pass(home, name, followed=followed), _reached_t(home, name)
+    if seen.state == "unchecked" and (reached_t or name == LOCAL):
+        return replace(seen, state="ok", t=reached_t or None)
     if seen.state != "unreachable" or reached_t <= (seen.t or 0.0):
         return seen
     state: HostState = "failing" if _checked(home, name).state == "failing" else "ok"

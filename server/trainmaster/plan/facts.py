@@ -71,10 +71,12 @@ class SessionFacts(Facts):
 
 
 class SlurmFacts(Facts):
-    """The partition of a cluster that jobs go to, its options, and the largest of its nodes.
+    """The partition of a cluster that jobs go to, the options of jobs, and one of its nodes.
 
-    `limit_s`: of a job, None for none. `gres`: what the host was added with. `nodes`: how many the
-    partition has, of which a job gets at most `max_nodes`, None for all.
+    `limit_s`: of a job, None for none. `gres`, `time`: what the host was added with; `time`: the
+    most that a job asks for, such as `12h`. `nodes`: how many there are like it, of which a job
+    gets at most `max_nodes`, None for all. `gpu_type`: of its GPUs, where other nodes of the
+    partition have others.
     """
 
     partition: str
@@ -83,10 +85,12 @@ class SlurmFacts(Facts):
     constraint: str | None = None
     gres: str | None = None
     modules: str | None = None
+    time: str | None = None
     limit_s: float | None = None
     cpus: int = 1
     memory_mib: int = 0
     gpus: int = 0
+    gpu_type: str | None = None
     nodes: int = 1
     max_nodes: int | None = None
 

@@ -49,7 +49,7 @@ def plan_job(
         "account": slurm.account,
         "qos": slurm.qos,
         "constraint": slurm.constraint,
-        "gres": _gres(slurm, target),
+        "gres": _gres(slurm, target, ledger),
         "limit_minutes": limit_minutes,
         "memory_mib": _memory_mib(slurm, decided, ledger),
         "cpus": _cpus(slurm, decided),
@@ -60,11 +60,13 @@ def plan_job(
 
 
 def _limit_minutes(slurm: SlurmFacts, hours: float | None, ledger: Ledger) -> int:
-    allowed_s = slurm.limit_s or _LONGEST_S
+    asked_s = None if slurm.time is None else parse_duration(slurm.time)
+    allowed_s = min(slurm.limit_s or _LONGEST_S, asked_s or _LONGEST_S)
     wanted_s = _UNKNOWN_S if hours is None else _FACTOR * hours * _HOUR_S + _PREPARATION_S
     minutes = max(1, math.floor(min(allowed_s, max(_LEAST_S, wanted_s)) / _MINUTE_S))
     length = "a training of unknown length" if hours is None else f"about {hours:.2g} h of training"
     limit = "no limit" if slurm.limit_s is None else f"a limit of {spoken_duration(slurm.limit_s)}"
+    limit += "" if asked_s is None else f", the host one of {spoken_duration(asked_s)}"
     ledger.decide(
         "slurm.limit_minutes",
         minutes,
@@ -87,8 +89,9 @@ def _refuse_too_short(
         "PARTITION_TOO_SHORT",
         f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
         f"checkpoint is due every {spoken_duration(interval_s)}.",
-        f"Name a partition with a longer limit (`trainmaster hosts check {host}` lists them), or "
-        f"set checkpoint.every to less than {spoken_duration(usable_s)}.",
+        f"Add the host again with {'a longer --time' if slurm.time else 'another --partition'} "
+        f"(`trainmaster hosts check {host}` lists them), or set checkpoint.every to less than "
+        f"{spoken_duration(usable_s)}.",
         field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
     )
 
@@ -116,7 +119,7 @@ def _memory_mib(slurm: SlurmFacts, decided: Decided, ledger: Ledger) -> int | No
     return memory_mib
 
 
-def _gres(slurm: SlurmFacts, target: Target) -> str | None:
+def _gres(slurm: SlurmFacts, target: Target, ledger: Ledger) -> str | None:
     """The host's own resources, and as many GPUs as the plan takes."""
     given = slurm.gres.split(",") if slurm.gres else []
     others = [one for one in given if one.split(":")[0] != "gpu"]
@@ -124,4 +127,12 @@ def _gres(slurm: SlurmFacts, target: Target) -> str | None:
         return ",".join(others) or None
     kind = next((one.split(":")[1:] for one in given if one.split(":")[0] == "gpu"), [])
     named = [word for word in kind if not word.isdigit()][:1]
+    if not named and slurm.gpu_type is not None:
+        named = [slurm.gpu_type]
+        ledger.decide(
+            "slurm.gpu",
+            slurm.gpu_type,
+            f"Nodes of partition {slurm.partition} have GPUs of several types; this plan is for "
+            "the one of which a node has the most. Another: `hosts add --gres gpu:TYPE`.",
+        )
     return ",".join([*others, ":".join(["gpu", *named, str(target.gpus)])])

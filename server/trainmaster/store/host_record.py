@@ -9,7 +9,7 @@ from trainer_runtime.core.records import dataclass
 
 TransportName = Literal["asyncssh", "openssh", "paramiko"]
 LauncherName = Literal["process", "slurm"]
-SLURM_OPTIONS = ("partition", "account", "qos", "constraint", "gres", "modules")
+SLURM_OPTIONS = ("partition", "account", "qos", "constraint", "gres", "time", "modules")
 DEFAULT_ROOT = "~/.trainmaster"
 
 
@@ -23,7 +23,7 @@ class HostRecord:
     host, where `~` is its user's home; a `cache` of None is `cache` in the root. `by_agent`: an
     agent added it. `launcher`: what holds supervisors there; with `slurm`, the address is a login
     node's, and the options after it are of all jobs there, None for what the cluster chooses;
-    `modules`: names with commas between them.
+    `modules`: names with commas between them; `time`: a duration.
     """
 
     name: str
@@ -42,6 +42,7 @@ class HostRecord:
     qos: str | None = None
     constraint: str | None = None
     gres: str | None = None
+    time: str | None = None
     modules: str | None = None
 
     def to_dict(self) -> dict[str, Any]:

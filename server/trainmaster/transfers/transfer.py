@@ -116,7 +116,8 @@ async def transfer(
         done = await transfers.run_all()
     finally:
         os.close(lock)
-    if advance is not None and load_view(workspace, run_id).sessions is not None:
+    sessions = load_view(workspace, run_id).sessions
+    if advance is not None and sessions is not None and sessions.files_travel:
         with suppress(HostError):  # the next acting call tries again
             await advance(workspace, run_id)
     return TransferAnswer(run_id=run_id, done=done)

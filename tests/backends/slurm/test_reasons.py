@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainmaster.backends.slurm.reasons import all_reasons, pending
+from trainmaster.backends.slurm.run_status import SlurmSessions
+from trainmaster.store.control.slurm import JobNote
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "slurm.md"
 
@@ -24,8 +26,21 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "slurm.md"
             "partitions",
             "slurm_node_unavailable",
         ),
-        ("AssocGrpGRES", "slurm_account_limit"),
-        ("QOSMaxJobsPerUserLimit", "slurm_qos_limit"),
+        ("AssocGrpGRES", "slurm_group_limit"),
+        ("AssocGrpCPURunMinutesLimit", "slurm_group_limit"),
+        ("QOSGrpNodeLimit", "slurm_group_limit"),
+        ("MaxGRESPerAccount", "slurm_group_limit"),
+        ("QOSMaxJobsPerUserLimit", "slurm_own_limit"),
+        ("QOSMaxGRESPerUser", "slurm_own_limit"),
+        ("QOSMaxCpuPerUserLimit", "slurm_own_limit"),
+        ("AssocMaxJobsLimit", "slurm_own_limit"),
+        ("AssocGrpGRESMinutes", "slurm_no_hours"),
+        ("QOSGrpWallLimit", "slurm_no_hours"),
+        ("QOSMaxWallDurationPerJobLimit", "slurm_too_long"),
+        ("AssocMaxCpuMinutesPerJobLimit", "slurm_too_long"),
+        ("QOSMaxGRESPerJob", "slurm_too_large"),
+        ("AssocMaxMemPerNode", "slurm_too_large"),
+        ("QOSMinCpuNotSatisfied", "slurm_too_small"),
         ("launch failed requeued held", "slurm_launch_failure"),
         ("JobArrayTaskLimit", "slurm_array_limit"),
         ("BurstBufferStageIn", "slurm_other"),
@@ -40,3 +55,13 @@ def test_each_reason_has_sentences_and_is_documented() -> None:
     for why in all_reasons():
         assert why.meaning.endswith(".") and why.remedy.endswith(".")
         assert f"| `{why.code}` |" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "never"),
+    [("QOSMaxGRESPerJob", True), ("QOSMaxGRESPerUser", False), ("AssocGrpGRES", False)],
+)
+def test_only_a_job_that_never_begins_is_to_be_stopped(word: str, never: bool) -> None:
+    assert pending(word).never_begins is never
+    job = JobNote("waiting", 1.0, word, 7)
+    assert ("`trainmaster stop {run}`" in SlurmSessions(job, None, None, 2.0).waits) is never

@@ -8,7 +8,8 @@ import pytest
 
 from trainer_runtime.box.slurm.cluster import read_limit, read_partitions
 from trainer_runtime.box.slurm.shared_disk import SharedDisk, read_disk
-from trainer_runtime.core.answers.slurm import PartitionAnswer
+from trainer_runtime.core.answers.slurm import NodeKind, PartitionAnswer
+from trainer_runtime.core.decoding import Fields
 
 # Of Slurm 22.05, shortened to what is read and some of what is not.
 PARTITIONS = """\
@@ -26,20 +27,19 @@ a line of something else
 """
 
 
-def test_partitions_have_their_limits_and_their_largest_node() -> None:
+def test_partitions_have_their_limits_and_the_kinds_of_their_nodes() -> None:
     cpu, gpu, closed = read_partitions(PARTITIONS, NODES)
     assert cpu == PartitionAnswer(
         name="cpu",
-        nodes=2,
+        kinds=(
+            NodeKind(1, 4, 4000),
+            NodeKind(1, 8, 16000, {"a100": 3}, ("big", "fast")),
+        ),
         is_default=True,
         limit_s=3600.0,
-        cpus=8,
-        memory_mib=16000,
-        gpus=3,
-        gpu="a100",
-        features=("big", "fast"),
     )
-    assert (gpu.gpus, gpu.gpu, gpu.limit_s) == (4, None, None)
+    assert PartitionAnswer.of(Fields(cpu.to_dict())) == cpu
+    assert (gpu.kinds[0].gpus, gpu.limit_s) == ({"": 4}, None)
     assert gpu.accounts == ("physics", "biology")
     assert (cpu.max_nodes, gpu.max_nodes) == (None, 12)
     assert (closed.nodes, closed.is_up, closed.limit_s) == (0, False, 60 * 3600.0)

@@ -1,9 +1,10 @@
-"""The partitions of a cluster, with the limits of their jobs and the largest of their nodes."""
+"""The partitions of a cluster, with the limits of their jobs and the kinds of their nodes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from trainer_runtime.box.slurm.surroundings import (
     own_accounts,
     own_quota,
 )
-from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
+from trainer_runtime.core.answers.slurm import ClusterAnswer, NodeKind, PartitionAnswer
 
 _NODE = "%N|%P|%c|%m|%G|%f"
 _COLUMNS = 6
+_MOST_KINDS = 200
 _GPU = re.compile(r"gpu(?::([A-Za-z0-9_.-]+))?:(\d+)")
 _LIMIT = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _NAMED = frozenset({"(null)", "N/A", ""})
@@ -68,24 +70,24 @@ def read_partitions(partitions: str, nodes: str) -> Iterable[PartitionAnswer]:
 
 
 def _partition(name: str, values: dict[str, str], nodes: list[list[str]]) -> PartitionAnswer:
-    gpus = [_gpus(row[4]) for row in nodes]
-    count, kind = max(gpus, key=lambda found: found[0], default=(0, None))
     accounts = values.get("AllowAccounts", "ALL")
-    features = {word for row in nodes for word in row[5].split(",")} - _NAMED
     return PartitionAnswer(
         name=name,
-        nodes=len(nodes),
+        kinds=tuple(_kinds(nodes)),
         is_default=values.get("Default") == "YES",
         is_up=values.get("State", "UP") == "UP",
         limit_s=read_limit(values.get("MaxTime", "")),
-        cpus=max((_number(row[2]) for row in nodes), default=1),
-        memory_mib=max((_number(row[3]) for row in nodes), default=0),
-        gpus=count,
-        gpu=kind,
         accounts=() if accounts == "ALL" else tuple(accounts.split(",")),
-        features=tuple(sorted(features)),
         max_nodes=_number(values.get("MaxNodes", "")) or None,
     )
+
+
+def _kinds(nodes: list[list[str]]) -> Iterator[NodeKind]:
+    """The most frequent first."""
+    alike = Counter(tuple(row[2:]) for row in nodes)
+    for (cpus, memory, gres, features), count in alike.most_common(_MOST_KINDS):
+        named = sorted(set(features.split(",")) - _NAMED)
+        yield NodeKind(count, _number(cpus), _number(memory), _gpus(gres), tuple(named))
 
 
 def read_limit(text: str) -> float | None:
@@ -105,10 +107,12 @@ def read_limit(text: str) -> float | None:
     return 86400.0 * int(days or 0) + 3600.0 * hours + 60.0 * minutes + seconds
 
 
-def _gpus(text: str) -> tuple[int, str | None]:
-    """How many GPUs a node has, and their type."""
-    found = [(int(count), kind or None) for kind, count in _GPU.findall(text)]
-    return sum(count for count, _ in found), found[0][1] if found else None
+def _gpus(text: str) -> dict[str, int]:
+    """How many GPUs a node has of each type."""
+    found: Counter[str] = Counter()
+    for kind, count in _GPU.findall(text):
+        found[kind] += int(count)
+    return dict(found)
 
 
 def _number(text: str) -> int:

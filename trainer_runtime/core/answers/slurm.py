@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any
 
@@ -138,41 +139,62 @@ class SubmitAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeKind:
+    """Nodes of a partition that are alike, `nodes` in number. `gpus`: how many each has, by their
+    type, which is empty where Slurm names none."""
+
+    nodes: int
+    cpus: int = 1
+    memory_mib: int = 0
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fields: Fields) -> NodeKind:
+        gpus = {row.text("type"): row.integer("count") for row in fields.sections("gpus")}
+        return cls(
+            nodes=fields.integer("nodes"),
+            cpus=fields.integer("cpus", 1),
+            memory_mib=fields.integer("memory_mib", 0),
+            gpus=gpus,
+            features=fields.texts("features"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        gpus = [{"type": name, "count": count} for name, count in self.gpus.items()]
+        return {**asdict(self), "gpus": gpus}
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """A partition: the limits of its jobs, and the largest of its nodes. `limit_s`, `max_nodes`:
-    of a job, None for no limit. `gpus`: the most that a node has, `gpu` their type where Slurm
-    names one. `accounts`: those that may use it, empty for all."""
+    """A partition: its nodes, and the limits of its jobs. `limit_s`, `max_nodes`: of a job, None
+    for no limit. `accounts`: those that may use it, empty for all."""
 
     name: str
-    nodes: int
+    kinds: tuple[NodeKind, ...] = ()
     is_default: bool = False
     is_up: bool = True
     limit_s: float | None = None
-    cpus: int = 1
-    memory_mib: int = 0
-    gpus: int = 0
-    gpu: str | None = None
     accounts: tuple[str, ...] = field(default_factory=tuple)
-    features: tuple[str, ...] = field(default_factory=tuple)
     max_nodes: int | None = None
 
+    @property
+    def nodes(self) -> int:
+        return sum(kind.nodes for kind in self.kinds)
+
     def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        values = {**asdict(self), "kinds": [kind.to_dict() for kind in self.kinds]}
+        return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def of(cls, fields: Fields) -> PartitionAnswer:
         return cls(
             name=fields.text("name"),
-            nodes=fields.integer("nodes"),
+            kinds=tuple(NodeKind.of(row) for row in fields.sections("kinds")),
             is_default=fields.flag("is_default", False),
             is_up=fields.flag("is_up", True),
             limit_s=fields.find_number("limit_s"),
-            cpus=fields.integer("cpus", 1),
-            memory_mib=fields.integer("memory_mib", 0),
-            gpus=fields.integer("gpus", 0),
-            gpu=fields.find_text("gpu"),
             accounts=fields.texts("accounts"),
-            features=fields.texts("features"),
             max_nodes=fields.find_integer("max_nodes"),
         )
 

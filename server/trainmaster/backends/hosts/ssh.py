@@ -12,6 +12,7 @@ import posixpath
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainmaster.backends.hosts.carried import CARRIED, Sent, carry, runtime_files
@@ -29,6 +30,13 @@ _REMOVE_S = 600.0
 _NOTED_EVERY_S = 1.0
 _NO_FOLDER, _NOT_FOUND = 126, 127
 _PROOF = "trainer_runtime/__init__.py"
+
+
+def note_reached(path: Path) -> None:
+    """Record at `Home.reached` of a host that it gives answers now."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
 
 
 class SshHost:
@@ -188,9 +196,7 @@ class SshHost:
         if now_s - self._noted_s < _NOTED_EVERY_S:
             return
         self._noted_s = now_s
-        with suppress(OSError):
-            self._reached.parent.mkdir(parents=True, exist_ok=True)
-            self._reached.touch()
+        note_reached(self._reached)
 
     def _found(self) -> dict[str, str]:
         try:

@@ -9,6 +9,7 @@ from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.backends.slurm.job_node import JobNode, add_again, node_for
 from trainmaster.store.host_record import SLURM_OPTIONS, HostRecord
 from trainmaster.words.errors import HostError
 
@@ -45,7 +46,7 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
     """The partition that the host was added with, else the cluster's default.
 
     Raises:
-        HostError: `PARTITION_UNKNOWN`, `ACCOUNT_REFUSED`.
+        HostError: `PARTITION_UNKNOWN`, `ACCOUNT_REFUSED`, `JOB_REFUSED`.
     """
     named = options.partition
     found = [
@@ -64,34 +65,32 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
         )
     partition = usable[0]
     _refuse_account(options, partition)
-    _refuse_features(options, partition)
+    node_for(options, partition)  # or none has what the host was added with
     return partition
 
 
-def add_again(options: HostRecord) -> str:
-    """How the options of a host are changed."""
-    return (
-        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again "
-        f"(`trainmaster hosts add {options.name} ADDRESS --launcher slurm`)"
-    )
-
-
 def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer) -> HostFacts:
-    """The machine that a job gets: the login node's, with the largest node's hardware."""
+    """The machine that a job gets: the login node's, with the hardware of one of the nodes.
+
+    Raises:
+        HostError: `JOB_REFUSED`, no node has what the host was added with.
+    """
     from trainmaster.plan.facts import SlurmFacts, TorchFacts  # imports all of planning
 
+    node = node_for(options, partition)
     given = {name: getattr(options, name) for name in SLURM_OPTIONS}
     slurm = SlurmFacts(
         **{**given, "partition": partition.name},
         limit_s=partition.limit_s,
-        cpus=partition.cpus,
-        memory_mib=partition.memory_mib,
-        gpus=partition.gpus,
-        nodes=partition.nodes,
+        cpus=node.cpus,
+        memory_mib=node.memory_mib,
+        gpus=node.gpus,
+        gpu_type=node.gpu if node.is_one_of_several else None,
+        nodes=node.alike,
         max_nodes=partition.max_nodes,
     )
-    memory_gib = partition.memory_mib / 1024 if partition.memory_mib > 1 else None
-    gpus, torch = _gpus(partition), login.torch
+    memory_gib = node.memory_mib / 1024 if node.memory_mib > 1 else None
+    gpus, torch = _gpus(node), login.torch
     if torch is not None and gpus:  # a login node has no GPU to say so by
         bf16 = (gpus[0].capability or 0.0) >= _FIRST_BF16
         torch = TorchFacts(
@@ -100,7 +99,7 @@ def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer
     return login.model_copy(
         update={
             "slurm": slurm,
-            "cores": float(partition.cpus),
+            "cores": float(node.cpus),
             "memory_total_gib": memory_gib or login.memory_total_gib,
             "memory_available_gib": memory_gib or login.memory_available_gib,
             "gpus": gpus,
@@ -109,10 +108,10 @@ def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer
     )
 
 
-def _gpus(partition: PartitionAnswer) -> tuple[GpuFacts, ...]:
+def _gpus(node: JobNode) -> tuple[GpuFacts, ...]:
     from trainmaster.plan.facts import GpuFacts
 
-    name = partition.gpu or "gpu"
+    name = node.gpu or "gpu"
     known = find_gpu(name)
     memory_gib = _UNKNOWN_GIB if known is None else known.memory_gib
     has_bf16 = known is None or known.bf16
@@ -124,7 +123,7 @@ def _gpus(partition: PartitionAnswer) -> tuple[GpuFacts, ...]:
             memory_free_gib=memory_gib,
             capability=_FIRST_BF16 if has_bf16 else _BEFORE_BF16,
         )
-        for index in range(partition.gpus)
+        for index in range(node.gpus)
     )
 
 
@@ -137,19 +136,5 @@ def _refuse_account(options: HostRecord, partition: PartitionAnswer) -> None:
         f"Partition {partition.name} of {options.name} is for the accounts "
         f"{', '.join(partition.accounts)}; jobs would use {account}.",
         f"{add_again(options)} with `--account NAME` or another `--partition`.",
-        field="host",
-    )
-
-
-def _refuse_features(options: HostRecord, partition: PartitionAnswer) -> None:
-    """Of a constraint that is a single word; others are for Slurm to read."""
-    wanted = options.constraint
-    if wanted is None or not wanted.isalnum() or wanted in partition.features:
-        return
-    known = ", ".join(partition.features) or "none"
-    raise HostError(
-        "JOB_REFUSED",
-        f"No node of partition {partition.name} has the feature {wanted!r}; its features: {known}.",
-        f"{add_again(options)} with another `--constraint`.",
         field="host",
     )

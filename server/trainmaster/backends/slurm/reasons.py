@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from trainer_runtime.core.records import dataclass
 
 
@@ -13,11 +15,25 @@ class Pending:
     meaning: str
     remedy: str
 
+    @property
+    def never_begins(self) -> bool:
+        """Whether the job has to be replaced by another one."""
+        return self.remedy.startswith(_STOP)
 
+
+_STOP = "Stop the run, "
 _WAIT = "It starts by itself."
 _ASK = "Ask those who run the cluster."
-_SHORTER = "A shorter time limit or fewer GPUs start sooner."
-_OPTIONS = "Stop the run, add the host again with other options, and launch it there."
+_SHORTER = "Fewer GPUs (`compute.gpus`), or a host with a shorter `hosts add --time`, start sooner."
+_OPTIONS = f"{_STOP}add the host again with other options, and launch it there."
+_OTHER_QOS = "launch it at a host that was added with another `--qos` or `--account`"
+_SMALLER = (
+    f"{_STOP}and launch it with fewer GPUs (`--set compute.gpus=1`) or nodes; or {_OTHER_QOS}."
+)
+_BRIEFER = (
+    f"{_STOP}add the host again with a shorter `--time`, such as 12h, and launch it there: "
+    "what does not fit into one job continues in the next."
+)
 _UNKNOWN = Pending("slurm_other", "Slurm gives a reason that is not in our table.", _ASK)
 _TABLE = {
     "None": Pending("slurm_queued", "Slurm has not considered the job yet.", _WAIT),
@@ -67,17 +83,41 @@ _TABLE = {
         "slurm_launch_failure", "Slurm could not launch it, and holds it.", _ASK
     ),
 }
-# By what a longer reason begins with: Slurm has dozens, for each limit of each level.
+# By what a longer reason begins with.
 _BEGINNINGS = (
-    ("AssocGrp", Pending("slurm_account_limit", "A limit of your account is reached.", _ASK)),
-    ("AssocMax", Pending("slurm_account_limit", "A limit of your account is reached.", _ASK)),
-    ("MaxJobs", Pending("slurm_account_limit", "As many jobs of yours run as may.", _WAIT)),
-    ("QOSGrp", Pending("slurm_qos_limit", "A limit of the QOS is reached.", _WAIT)),
-    ("QOSMax", Pending("slurm_qos_limit", "The job is beyond a limit of the QOS.", _OPTIONS)),
     ("ReqNodeNotAvail", _TABLE["ReqNodeNotAvail"]),
     ("Nodes required for job are DOWN", _TABLE["ReqNodeNotAvail"]),
     ("Job's account", _TABLE["AccountNotAllowed"]),
     ("Job's QOS", _TABLE["QOSNotAllowed"]),
+)
+_TOO_LONG = Pending(
+    "slurm_too_long", "It asks for more time than its account or QOS gives a job.", _BRIEFER
+)
+_TOO_LARGE = Pending(
+    "slurm_too_large", "It asks for more than its account or QOS gives a job.", _SMALLER
+)
+_TOO_SMALL = Pending(
+    "slurm_too_small", "It asks for less than its QOS is for.", f"{_STOP}and {_OTHER_QOS}."
+)
+_NO_HOURS = Pending(
+    "slurm_no_hours",
+    "The hours of its account or QOS are used up.",
+    f"Ask those who run the cluster for more; or stop the run, and {_OTHER_QOS}.",
+)
+_OWN = Pending("slurm_own_limit", "Your other jobs use as much as may be used at a time.", _WAIT)
+_GROUP = Pending(
+    "slurm_group_limit", "Jobs of its account or QOS use as much as may be used at a time.", _WAIT
+)
+# Slurm has over a hundred words for limits, of each resource at each level: `AssocGrpGRESMinutes`,
+# `QOSMaxCpuPerUserLimit`. The first of these that is found in one decides.
+_LIMITS = (
+    (r"(Assoc|QOS)Max\w*(WallDuration|Minutes)PerJob|(Association|QOS)TimeLimit", _TOO_LONG),
+    (r"(Assoc|QOS)Max\w*(PerJob|PerNode)", _TOO_LARGE),
+    (r"QOSMin", _TOO_SMALL),
+    (r"(Assoc|QOS)Grp\w*RunMinutes", _GROUP),
+    (r"(Assoc|QOS)Grp\w*Minutes|(Assoc|QOS)GrpWall|QOSUsageThreshold", _NO_HOURS),
+    (r"(Assoc|QOS)Grp|Max\w+PerAccount|QOSMax\w+PerAccount|(Association|QOS)Resource", _GROUP),
+    (r"AssocMax(Submit)?Job|QOSMax\w+PerUser|AssociationJobLimit|QOSJobLimit|MaxJobs", _OWN),
 )
 
 
@@ -87,10 +127,11 @@ def pending(word: str | None) -> Pending:
     found = _TABLE.get(text)
     if found is not None:
         return found
-    return next((why for begin, why in _BEGINNINGS if text.startswith(begin)), _UNKNOWN)
+    found = next((why for begin, why in _BEGINNINGS if text.startswith(begin)), None)
+    return found or next((why for limit, why in _LIMITS if re.match(limit, text)), _UNKNOWN)
 
 
 def all_reasons() -> list[Pending]:
     """Each once, for the docs."""
-    known = [*_TABLE.values(), *(why for _, why in _BEGINNINGS), _UNKNOWN]
+    known = [*_TABLE.values(), *(why for _, why in (*_BEGINNINGS, *_LIMITS)), _UNKNOWN]
     return list({why.code: why for why in known}.values())

@@ -134,6 +134,11 @@ class SlurmSessions:
                 "`trainmaster tick` submits the next job; `trainmaster wait {run} --until end` too."
             )
         why, begins = pending(self.job.reason), in_utc(self.resumes_at)
+        if why.never_begins:
+            return (
+                f"Job {self.job.number} never begins like this: {why.meaning} {why.remedy} "
+                "`trainmaster stop {run}`."
+            )
         expected = f" Slurm expects it to start at {begins}." if begins else ""
         return (
             f"Job {self.job.number} waits: {why.meaning}{expected} {why.remedy} "

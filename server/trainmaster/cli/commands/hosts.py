@@ -89,6 +89,10 @@ def add(
         str | None,
         typer.Option("--gres", metavar="TYPE", help="Of GPUs, such as gpu:a100; the plan counts."),
     ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="12h", help="The most that jobs ask for."),
+    ] = None,
     module: Annotated[
         list[str] | None,
         typer.Option("--module", metavar="NAME", help="That jobs load; may be repeated."),
@@ -115,6 +119,7 @@ def add(
         qos=qos,
         constraint=constraint,
         gres=gres,
+        time=time,
         modules=",".join(module) if module else None,
     )
     _show(ask(lambda workspace: service.add_host(workspace, name, address, options)), as_json)

@@ -13,6 +13,7 @@ from trainmaster.words.answers.hosts import (
     HostAddedAnswer,
     HostCheckAnswer,
     HostRemovedAnswer,
+    HostRow,
     HostsAnswer,
     HostTrustAnswer,
 )
@@ -20,6 +21,7 @@ from trainmaster.words.answers.hosts import (
 
 @view.register
 def _(answer: HostsAnswer) -> list[Block]:
+    has_clusters = any(row.launcher for row in answer.hosts)
     rows = [
         (
             row.name,
@@ -27,13 +29,16 @@ def _(answer: HostsAnswer) -> list[Block]:
             "" if row.as_of is None else time.strftime("%m-%d %H:%M", time.localtime(row.as_of)),
             row.address,
             row.transport or "",
+            *([_launcher(row)] if has_clusters else []),
             row.root if row.cache is None else f"{row.root}, cache {row.cache}",
             ", ".join(row.gpus or ()),
             value(row.open_runs),
         )
         for row in answer.hosts
     ]
-    columns = ("host", "state", "as of", "address", "transport", "root", "GPUs", "open runs")
+    launcher = ["launcher"] if has_clusters else []
+    columns = ("host", "state", "as of", "address", "transport", *launcher, "root", "GPUs")
+    columns = (*columns, "open runs")
     reasons = (
         f"{row.name}: {row.untrusted_reason}" for row in answer.hosts if row.untrusted_reason
     )
@@ -43,6 +48,11 @@ def _(answer: HostsAnswer) -> list[Block]:
         if row.usd_per_h is not None
     )
     return [Grid(columns, rows), *reasons, *rented, *(view(answer.check) if answer.check else ())]
+
+
+def _launcher(row: HostRow) -> str:
+    partition = "" if row.partition is None else f", partition {row.partition}"
+    return f"{row.launcher or 'process'}{partition}"
 
 
 @view.register

@@ -62,7 +62,7 @@ def _count(spec: TrainingSpec, facts: HostFacts) -> int:
 
 
 def _refuse_too_many(wanted: int, slurm: SlurmFacts) -> None:
-    most, why = slurm.nodes, f"has {slurm.nodes}"
+    most, why = slurm.nodes, f"has {slurm.nodes} nodes for it"
     if slurm.max_nodes is not None and slurm.max_nodes < most:
         most, why = slurm.max_nodes, f"gives a job at most {slurm.max_nodes}"
     if wanted > most:

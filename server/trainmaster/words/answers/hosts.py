@@ -32,6 +32,8 @@ class HostRow(Answer):
     name: str
     address: str
     transport: str | None = None
+    launcher: str | None = Field(default=None, description="slurm for a cluster")
+    partition: str | None = None
     root: str
     cache: str | None = None
     state: HostState

@@ -1,0 +1,118 @@
+"""The node that a job gets: one that a partition really has, by the options of the host. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trainer_runtime.core.answers.slurm import NodeKind, PartitionAnswer
+from trainer_runtime.core.environment.gpus import find_gpu
+from trainer_runtime.core.records import dataclass
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.errors import HostError
+
+# A constraint of features that a node must all have; others are for Slurm to read.
+_ALL_OF = re.compile(r"[A-Za-z0-9_.,&-]+")
+_AND = re.compile("[,&]")
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobNode:
+    """`gpus` of the type `gpu`, None where Slurm names none. `is_one_of_several`: other nodes that
+    the job may get have another type. `alike`: how many have the type."""
+
+    cpus: int
+    memory_mib: int
+    gpus: int
+    gpu: str | None
+    is_one_of_several: bool
+    alike: int
+
+
+def node_for(options: HostRecord, partition: PartitionAnswer) -> JobNode:
+    """Of the nodes that have the host's features and its type of GPU, one of those with the most
+    GPUs; of these, one of the most frequent kind.
+
+    Raises:
+        HostError: `JOB_REFUSED`, there is none.
+    """
+    wanted = _features(options.constraint)
+    kinds = [kind for kind in partition.kinds if wanted <= set(kind.features)]
+    if not kinds:
+        raise _refused(
+            options,
+            f"No node of partition {partition.name} has the features "
+            f"{' and '.join(map(repr, sorted(wanted)))}; features there: "
+            f"{_listed({word for kind in partition.kinds for word in kind.features})}.",
+            "--constraint",
+        )
+    kind_of_gpu = gpu_type(options.gres)
+    if kind_of_gpu is not None and not any(kind_of_gpu in kind.gpus for kind in kinds):
+        also = f" with {options.constraint}" if options.constraint else ""
+        raise _refused(
+            options,
+            f"No node of partition {partition.name}{also} has GPUs of the type {kind_of_gpu!r}; "
+            f"types there: {_listed({name for kind in kinds for name in kind.gpus})}.",
+            "--gres",
+        )
+    return _chosen(kinds, kind_of_gpu)
+
+
+def gpu_type(gres: str | None) -> str | None:
+    """The type of GPU that a host was added with, as in `gpu:a100`."""
+    for one in (gres or "").split(","):
+        name, _, kind = one.partition(":")
+        if name == "gpu" and kind:
+            return kind
+    return None
+
+
+def add_again(options: HostRecord) -> str:
+    """How the options of a host are changed."""
+    return (
+        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again "
+        f"(`trainmaster hosts add {options.name} ADDRESS --launcher slurm`)"
+    )
+
+
+def _chosen(kinds: Sequence[NodeKind], kind_of_gpu: str | None) -> JobNode:
+    offers = [
+        (count, _memory_gib(name), kind.nodes, name, kind)
+        for kind in kinds
+        for name, count in kind.gpus.items()
+        if kind_of_gpu in (None, name)
+    ]
+    if not offers:
+        largest = max(kinds, key=lambda kind: (kind.memory_mib, kind.cpus))
+        nodes = sum(kind.nodes for kind in kinds)
+        return JobNode(largest.cpus, largest.memory_mib, 0, None, False, nodes)
+    count, _, _, name, kind = max(offers, key=lambda offer: offer[:4])
+    return JobNode(
+        cpus=kind.cpus,
+        memory_mib=kind.memory_mib,
+        gpus=count,
+        gpu=name or None,
+        is_one_of_several=len({offer[3] for offer in offers} - {""}) > 1,
+        alike=sum(one.nodes for one in kinds if name in one.gpus),
+    )
+
+
+def _memory_gib(name: str) -> float:
+    known = find_gpu(name)
+    return 0.0 if known is None else known.memory_gib
+
+
+def _features(constraint: str | None) -> set[str]:
+    if constraint is None or not _ALL_OF.fullmatch(constraint):
+        return set()
+    return {word for word in _AND.split(constraint) if word}
+
+
+def _listed(words: set[str]) -> str:
+    return ", ".join(sorted(words - {""})[:_MOST_NAMED]) or "none"
+
+
+def _refused(options: HostRecord, message: str, option: str) -> HostError:
+    fix = f"{add_again(options)} with another `{option}`."
+    return HostError("JOB_REFUSED", message, fix, field="host")
