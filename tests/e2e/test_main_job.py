@@ -17,6 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 from support.box.torch_check_cache import torch_checks
+from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -84,7 +85,7 @@ def read_by_cursor(command: CommandLine, run: str) -> list[str]:
 def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(
     command: CommandLine, tmp_path: Path
 ) -> None:
-    run = command("launch", small_spec(tmp_path, steps="600"))["run_id"]
+    run = command("launch", light_spec(tmp_path, *lasting(), steps="200"))["run_id"]
     folder = command.folder(run)
     whole = {"trainer", "hold", "supervisor"}
     found = wait_until(lambda: whole <= set(of := processes_of(folder)) and of, "all of them")

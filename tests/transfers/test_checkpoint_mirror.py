@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -39,7 +40,6 @@ pytestmark = pytest.mark.slow
 VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
 # Not mirrored by itself, so that the tests say when.
 KEPT = "{every: 10, keep_latest: 2, keep_best: 1}"
-MIRRORED = "{every: 50, keep_latest: 2, keep_best: 1, mirror: operator}"
 
 
 class Mirrored:
@@ -212,8 +212,8 @@ def test_checkpoints_have_a_second_copy_on_another_disk_of_the_box(
 ) -> None:
     disk = tmp_path / "other disk"
     disk.mkdir()
-    checkpoint = f'{{every: 20, mirror: "host:{disk}"}}'
-    run = command("launch", small_spec(tmp_path, checkpoint=checkpoint))["run_id"]
+    checkpoint = f'{{mirror: "host:{disk}"}}'
+    run = command("launch", light_spec(tmp_path, checkpoint=checkpoint))["run_id"]
     command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
 
     def newest() -> int | None:
@@ -272,7 +272,9 @@ def test_checkpoints_are_copied_whichever_process_is_killed_meanwhile(
     seed = int.from_bytes(os.urandom(4))
     print(f"seed {seed}")
     chosen = random.Random(seed)
-    run = command("launch", small_spec(tmp_path, steps="1000", checkpoint=MIRRORED))["run_id"]
+    words = ("--every", "50", *lasting(0.01))
+    changes = {"steps": "1000", "checkpoint": "{mirror: operator}"}
+    run = command("launch", light_spec(tmp_path, *words, keep_latest=2, **changes))["run_id"]
     killed = 0
     while command("status", run)["state"] not in ("completed", "failed"):
         for pid in transfer_processes(command.home):
