@@ -8,6 +8,13 @@ from contextlib import suppress
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm.accounting import Accounted, ended_jobs
+from trainer_runtime.box.slurm.faulty_nodes import (
+    faulty_jobs,
+    in_words,
+    is_hopeless,
+    node_of,
+    note_faulty,
+)
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.submitted import Line, note_job, submitted_lines
 from trainer_runtime.core.answers.slurm import JobAnswer, JobId
@@ -36,19 +43,29 @@ def why_given_up(
     newest = _newest(run, desired, jobs)
     if newest is None:
         return None
+    lacks = _lacks(run, newest)
+    if lacks is not None:
+        note_faulty(run, newest.job_id, newest.node)
+        submitted = _of_request(submitted_lines(run.root), desired)
+        reason, what = lacks
+        return (
+            (reason, f"{in_words(run, submitted)} {what}") if is_hopeless(run, submitted) else None
+        )
+    _note_not_begun(run, jobs, newest)
+    return _without_progress(run, desired, newest)
+
+
+def _lacks(run: RunFolder, newest: _Newest) -> tuple[str, str] | None:
+    """What the newest job's node lacks, as a reason and in words."""
     if newest.exit_code in _NO_FOLDER:
         return (
             "folder_missing",
-            f"the node of job {newest.job_id} has no {run.root}: the host's root has to lie in a "
-            "folder that login and compute nodes share",
+            f"has no {run.root}: the host's root has to lie in a folder that login and compute "
+            "nodes share",
         )
     if newest.exit_code == _NO_MODULE:
-        message = (
-            f"job {newest.job_id} could not load a module of its host: logs/job.out says which"
-        )
-        return "module_missing", message
-    _note_not_begun(run, jobs, newest)
-    return _without_progress(run, desired, newest)
+        return "module_missing", "could not load a module of the host: logs/job.out says which"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,7 @@ class _Newest:
     word: str | None = None
     exit_code: str | None = None
     begun: bool | None = None
+    node: str | None = None
 
 
 def _newest(run: RunFolder, desired: Desired, jobs: Sequence[JobAnswer]) -> _Newest | None:
@@ -68,10 +86,13 @@ def _newest(run: RunFolder, desired: Desired, jobs: Sequence[JobAnswer]) -> _New
         return None
     listed = next((job for job in jobs if job.job_id == job_id), None)
     if listed is not None:
-        return _Newest(job_id, listed.word, _exit_code(job_id), listed.has_begun)
+        shown = _shown(job_id)
+        code = _exit_code(shown)
+        return _Newest(job_id, listed.word, code, listed.has_begun, _node(job_id, code, shown))
     known = _accounted(run, job_id)
     if known is not None:
-        return _Newest(job_id, known.word, known.exit_code, known.begin_t is not None)
+        begun, code = known.begin_t is not None, known.exit_code
+        return _Newest(job_id, known.word, code, begun, _node(job_id, code, None))
     has_session = (read_json(run.session) or {}).get("job_id") == job_id
     return _Newest(job_id, begun=True if has_session else None)
 
@@ -83,12 +104,19 @@ def _accounted(run: RunFolder, job_id: JobId) -> Accounted | None:
     return None
 
 
-def _exit_code(job_id: JobId) -> str | None:
+def _node(job_id: JobId, code: str | None, shown: str | None) -> str | None:
+    return node_of(job_id, shown) if code in (*_NO_FOLDER, _NO_MODULE) else None
+
+
+def _shown(job_id: JobId) -> str | None:
     try:
-        text = run_program("scontrol", "show", "job", "--oneliner", str(job_id))
+        return run_program("scontrol", "show", "job", "--oneliner", str(job_id))
     except SlurmError:
         return None  # it was purged since
-    for word in text.split():
+
+
+def _exit_code(shown: str | None) -> str | None:
+    for word in (shown or "").split():
         if word.startswith("ExitCode="):
             return word[len("ExitCode=") :]
     return None
@@ -113,6 +141,7 @@ def _without_progress(run: RunFolder, desired: Desired, newest: _Newest) -> tupl
     lines = submitted_lines(run.root)
     unseen = {line.get("job_id") for line in lines if line.get("unseen")}
     idle = {line.get("job_id") for line in lines if line.get("begun") is False} - unseen
+    idle |= faulty_jobs(run)
     submitted = _of_request(lines, desired)
     now = verified_step(run)
     same = [line.get("job_id") for line in submitted if line.get("verified_step") == now]

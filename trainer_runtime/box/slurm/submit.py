@@ -17,6 +17,7 @@ from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm import array
 from trainer_runtime.box.slurm.array import Array, open_array
+from trainer_runtime.box.slurm.faulty_nodes import avoided_nodes
 from trainer_runtime.box.slurm.give_up import verified_step, why_given_up
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.queue import jobs_by_name, kept_job
@@ -127,10 +128,22 @@ def _submit_locked(run: RunFolder, desired: Desired) -> SubmitAnswer:
     if why is not None or not _needs_node(run, desired):
         return SubmitAnswer(_answer_here(run), None, cancelled)
     run.supervisor_errors.parent.mkdir(exist_ok=True)  # a job without its output's folder fails
-    job_id = submitted_job(run_program("sbatch", "--parsable", SCRIPT, folder=run.root))
+    job_id, avoided = _sbatch(run)
     _note_submitted(run, desired, job_id)
     job = next((job for job in jobs_by_name(run.host_root, run.root.name) if job.is_alive), None)
-    return SubmitAnswer(True, job or JobAnswer(0, job_id, WAITING, "PENDING"))
+    return SubmitAnswer(True, job or JobAnswer(0, job_id, WAITING, "PENDING"), avoided=avoided)
+
+
+def _sbatch(run: RunFolder) -> tuple[int, tuple[str, ...]]:
+    """The number of a new job, and the nodes that it avoids: none where it could have no others."""
+    if avoided := avoided_nodes(run):
+        words = ("--parsable", f"--exclude={','.join(avoided)}", SCRIPT)
+        try:
+            return submitted_job(run_program("sbatch", *words, folder=run.root)), tuple(avoided)
+        except SlurmError as error:
+            if error.refusal["code"] != "JOB_REFUSED":
+                raise
+    return submitted_job(run_program("sbatch", "--parsable", SCRIPT, folder=run.root)), ()
 
 
 def _submit_together(run: RunFolder, together: Array) -> bool:

@@ -121,21 +121,25 @@ class JobEnd:
 class SubmitAnswer:
     """`started`: by this very call. `job`: the one that there is now; None where the run needs no
     allocation, and a supervisor on the login node answers its request. `cancelled`: a job that
-    waited, and was taken from the queue by this call."""
+    waited, and was taken from the queue by this call. `avoided`: the nodes that a started job is
+    kept from, where earlier ones could not begin."""
 
     started: bool
     job: JobAnswer | None = None
     cancelled: JobId | None = None
+    avoided: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         job = {} if self.job is None else {"job": self.job.to_dict()}
         cancelled = {} if self.cancelled is None else {"cancelled": self.cancelled}
-        return {"started": self.started, **job, **cancelled}
+        avoided = {"avoided": list(self.avoided)} if self.avoided else {}
+        return {"started": self.started, **job, **cancelled, **avoided}
 
     @classmethod
     def of(cls, fields: Fields) -> SubmitAnswer:
         job = fields.part("job", JobAnswer.of)
-        return cls(fields.flag("started", False), job, find_job_id(fields, "cancelled"))
+        cancelled = find_job_id(fields, "cancelled")
+        return cls(fields.flag("started", False), job, cancelled, fields.texts("avoided"))
 
 
 @dataclass(frozen=True, slots=True)

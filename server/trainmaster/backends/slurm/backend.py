@@ -103,7 +103,7 @@ class SlurmBackend(HostedBackend):
             note = JobNote(JobState.ABSENT.value, now, number=number)
         self._records.put(run_id, note)
         lines = self._records.jobs(run_id)
-        changed = after_submission(lines, note, answer.cancelled, now)
+        changed = after_submission(lines, note, answer, now)
         if changed != lines:
             self._records.put_jobs({run_id: changed})
         return answer.started

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from trainer_runtime.core.answers.slurm import TRAINMASTER, JobEnd, JobId
+from trainer_runtime.core.answers.slurm import TRAINMASTER, JobEnd, JobId, SubmitAnswer
 from trainmaster.backends.launchers import JobState
 from trainmaster.store.control.slurm import JobLine, JobNote
 
@@ -30,10 +30,14 @@ def is_soon_known(lines: Iterable[JobLine], now: float) -> bool:
 
 
 def after_submission(
-    lines: Sequence[JobLine], note: JobNote, cancelled: JobId | None, now: float
+    lines: Sequence[JobLine], note: JobNote, answer: SubmitAnswer, now: float
 ) -> list[JobLine]:
-    """With the job that there is now; `cancelled`: one that the submission took from the queue."""
+    """With the job that there is now, and with what the answer says of it and of another one that
+    the submission took from the queue."""
+    cancelled, avoided = answer.cancelled, ", ".join(answer.avoided)
     now_there = _with_job(lines, note)
+    if avoided:
+        now_there[-1] = replace(now_there[-1], avoided=avoided)
     if cancelled is None:
         return now_there
     line = JobLine(cancelled, _CANCELLED, TRAINMASTER, end_t=now, settled=True)

@@ -170,7 +170,9 @@ class SlurmSessions:
             if known is not None and known.word is not None:
                 return _summary(known)
             return SessionSummary(job.number, outcome=_OUTCOMES.get(job.reason or "", "over"))
-        return SessionSummary(job.number, job.end_t if self.runs else None)
+        avoided = next((one.avoided for one in self.chain() if one.number == job.number), None)
+        said = None if avoided is None else f"kept from {shown(avoided.encode(errors='replace'))}"
+        return SessionSummary(job.number, job.end_t if self.runs else None, detail=said)
 
     def ended_with(self, begin_t: float, next_t: float | None) -> SessionSummary | None:
         """By when jobs ran: clocks of a cluster are in step, or its nodes would not be trusted."""

@@ -45,7 +45,7 @@ class Asked:
 class JobLine:
     """A job of a run, and how it ended. `word`: Slurm's state at its end, None where nobody knows;
     `by`: who ended it. `settled`: nothing more will be learnt; `gone_t`: since when it is known not
-    to be alive. Times are Unix seconds."""
+    to be alive; `avoided`: the nodes that it is kept from. Times are Unix seconds."""
 
     number: int | str
     word: str | None = None
@@ -54,6 +54,7 @@ class JobLine:
     end_t: float | None = None
     settled: bool = False
     gone_t: float | None = None
+    avoided: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
