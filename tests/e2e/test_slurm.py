@@ -287,18 +287,17 @@ def test_three_jobs_without_a_newer_checkpoint_end_the_run(
     assert len(jobs_submitted(here, run)) == 3
 
 
-def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
+def test_a_move_and_faults_at_random_leave_the_losses_of_an_undisturbed_run(
     here: CommandLine, cluster: SlurmCluster, login: Sshd, tmp_path: Path
 ) -> None:
     print(f"seed {SEED}, {ROUNDS} faults")
-    here("hosts", "remove", "cluster")
-    add(here, login, "--module", "tests/1.0", "--time", "30m")
     over = tmp_path / "over"
-    attempts = range(1, ROUNDS + 2)
+    attempts = range(1, ROUNDS + 3)
     env = begin_with(tmp_path / "standing", standing_after(_STEPS_BETWEEN, *attempts, until=over))
-    steps = {"steps": str(_STEPS_BETWEEN * ROUNDS + 35)}
-    given = {**steps, "recovery": f"{{max_restarts: {4 * ROUNDS}}}"}
-    run = here("launch", spec_file(tmp_path, env=env, **given), "--host", "cluster")["run_id"]
+    steps = {"steps": str(_STEPS_BETWEEN * (ROUNDS + 1) + 35)}
+    kept = {"checkpoint": "{every: 20, keep_latest: 3, mirror: operator}"}
+    given = {**steps, **kept, "recovery": f"{{max_restarts: {4 * ROUNDS}}}"}
+    run = _moved(here, login, spec_file(tmp_path, env=env, **given))
     with waiting_for(here, run) as waiting:
         for number, fault in enumerate(_faults_in_turn()):
             attempt = _standing_attempt(here, run)
@@ -317,6 +316,22 @@ def test_faults_at_random_leave_the_losses_of_an_undisturbed_run(
     there = whole("launch", spec_file(tmp_path, "whole", **given), "--host", "local")["run_id"]
     whole("wait", there, "--until", "completed", "--timeout", str(LONGEST_S))
     assert losses(here, run) == losses(whole, there)
+
+
+def _moved(here: CommandLine, login: Sshd, spec: str) -> str:
+    """A run that began on this machine and is on the cluster now, where a job was refused first."""
+    begun = CommandLine(here.home, "local")
+    run = str(begun("launch", spec, "--host", "local")["run_id"])
+    _standing_attempt(begun, run)
+    begun("stop", run)
+    begun("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    for options, code in ((["--constraint", "a&b"], 1), (["--module", "tests/1.0", "--time", "30m"], 0)):
+        here("hosts", "remove", "cluster")
+        add(here, login, *options)
+        answer = here("resume", run, "--host", "cluster", code=code)
+        assert here("status", run)["host"] == ("local" if code else "cluster"), answer
+    _until_the_next(here, run, 1)
+    return run
 
 
 @contextmanager
@@ -377,7 +392,7 @@ def _never_two_at_a_time(here: CommandLine, cluster: SlurmCluster, run: str) -> 
 
 
 def _agrees_with_accounting(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    """The attempts lie within the jobs, and each that ended with its job says how."""
+    """The attempts from the second on lie within the jobs, and say how these ended."""
     begun_t = _begun_t(here, run)
 
     def holding() -> list[dict[str, str]]:
@@ -388,10 +403,10 @@ def _agrees_with_accounting(here: CommandLine, cluster: SlurmCluster, run: str) 
 
     held = wait_until(holding, "a job of each attempt in accounting")
     jobs = cluster.accounted(run)
-    last = {row["JobIDRaw"]: number for number, row in enumerate(held, 1)}
+    last = {row["JobIDRaw"]: number for number, row in enumerate(held, 2)}
     assert list(last) == [row["JobIDRaw"] for row in jobs]
     expected = {
-        number: _said_of(row) for number, row in enumerate(held, 1)
+        number: _said_of(row) for number, row in enumerate(held, 2)
         if last[row["JobIDRaw"]] == number and row["State"] != "RUNNING"
     }  # fmt: skip
 
@@ -408,7 +423,8 @@ def _agrees_with_accounting(here: CommandLine, cluster: SlurmCluster, run: str) 
 
 def _begun_t(here: CommandLine, run: str) -> list[float]:
     lines = map(json.loads, here.folder(run).journal.read_text().splitlines())
-    return [line["t"] for line in lines if line["kind"] == "attempt_starting"]
+    begun_t = [line["t"] for line in lines if line["kind"] == "attempt_starting"]
+    return begun_t[1:]  # the first was on this machine
 
 
 def _end_of(row: dict[str, str]) -> float:

@@ -25,6 +25,7 @@ from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, lis
 from trainmaster.plan.render import Bundle
 from trainmaster.runs.nodes import place_nodes
 from trainmaster.runs.remaining_hosts import on_remaining_hosts
+from trainmaster.runs.replan import replanned
 from trainmaster.runs.rerender import bundle_of
 from trainmaster.store.control.runs import NewConfig, Placed
 from trainmaster.store.failures import Failures
@@ -34,6 +35,7 @@ from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
+from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError, StateError, UsageError
 
 # Of a rented instance, by its tag: `machines.renting.instances.advance_instance`.
@@ -59,13 +61,14 @@ async def migrate(
     abandon: bool,
     refresh_instance: RefreshInstance = no_instances,
     newest: ConfigDocument | None = None,
+    confirm: Confirm | None = None,
 ) -> None:
     """Place a run on another host from its mirror, and record the new host. May be repeated;
     nothing has changed until it is recorded.
 
     `newest`: of a run on several hosts, which continues on its further ones, its last attempt's
     configuration. `refresh_instance` brings the record of a rented instance up to date with its
-    provider.
+    provider. `confirm`: who allows what is beyond the caller's policy.
 
     Raises:
         StateError: `RUN_IS_RUNNING`, it may live where it was, and `abandon` was not given;
@@ -73,7 +76,7 @@ async def migrate(
         UsageError: `BAD_ARGUMENT`, it can't be placed there.
         HostError: the new host refuses or can't be reached.
     """
-    run = view.run
+    run = known = view.run
     for name in (host, run.host):
         if name in NAMES and name != LOCAL:
             raise UsageError(
@@ -83,6 +86,8 @@ async def migrate(
                 field="host",
             )
     backend = workspace.backend(host)
+    if newest is None:
+        run = await replanned(workspace, run, host, confirm)
     if not abandon:
         view = await _refreshed(workspace, view, refresh_instance)
         _refuse_unless_over(view)
@@ -101,7 +106,7 @@ async def migrate(
     files = await asyncio.to_thread(_files, bundle, desired, new)
     await RunReceiver.of(backend).put_run(run.run_id, files)
     await place_nodes(workspace, run, bundle, {"desired.json": desired})
-    new_config = None if newest is None else NewConfig(run.spec, run.document)
+    new_config = None if run is known else NewConfig(run.spec, run.document, run.plan)
     where = Placed(host, backend.launcher_name, folder)
     if workspace.control.place_elsewhere(run, where, time.time(), new_config):
         ingest_placement(workspace.metrics, new, run.run_id, run.placement + 1)

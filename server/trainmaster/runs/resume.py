@@ -201,6 +201,7 @@ async def _on_target_host(
         abandon=place.abandon,
         refresh_instance=place.refresh_instance,
         newest=newest_config(workspace, view) if view.run.config.compute.nodes > 1 else None,
+        confirm=asked.confirm,
     )
     return load_view(workspace, run), allowed
 

@@ -16,6 +16,7 @@ from trainer_runtime.box.watch.watcher import Ended
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.config.rehost import PLACEMENT, rehosted
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.files.durable import write_atomic
@@ -277,15 +278,18 @@ def _parsed(document: ConfigDocument) -> RunConfig:
 
 
 def _base_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> dict[str, Any]:
+    planned = read_json(run.config)
     for earlier in reversed(record.attempts):
         if earlier.number < attempt.number:
             config = read_json(run.attempt(earlier.number).config)
-            if config is not None:
+            if config is None:
+                continue
+            if planned is None or planned.get(PLACEMENT) == config.get(PLACEMENT):
                 return config
-    config = read_json(run.config)
-    if config is None:
+            return rehosted(config, planned)
+    if planned is None:
         raise FileNotFoundError(f"{run.config} can't be read")
-    return config
+    return planned
 
 
 def _manifests(run: RunFolder) -> dict[int, int]:

@@ -79,19 +79,20 @@ class SlurmBackend(HostedBackend):
     ) -> None:
         """Not where Slurm would refuse the job: accounts and their limits it alone knows."""
         await super().place(run_id, files, executable)
+        await self._refuse_job(run_id)
+
+    async def put_run(self, run_id: str, files: Sequence[TreeFile]) -> None:
+        """As `place`."""
+        await super().put_run(run_id, files)
+        await self._refuse_job(run_id)
+
+    async def _refuse_job(self, run_id: str) -> None:
         try:
             await self._slurm.check(self._host, await self.folder(run_id))
         except HostError as error:
             if not error.unanswered:
                 await self.remove(run_id, ["."])
             raise
-
-    async def put_run(self, run_id: str, files: Sequence[TreeFile]) -> None:
-        raise HostError(
-            "UNSUPPORTED",
-            f"{self.name} is a cluster, which can't take over a run from another host yet.",
-            f"Launch it again there: `trainmaster launch SPEC --host {self.name}`.",
-        )
 
     async def start(self, run_id: str) -> bool:
         answer = await self._submit(run_id)

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.config.rehost import PLACEMENT
 from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.policy.intervention import RULES
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
@@ -21,8 +22,8 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
 _CONFIG = REPLACED_IN_ATTEMPT[0]
-# Different in each attempt, or written by the host for itself.
-_NOT_COMPARED = frozenset({"attempt", "run_id"})
+# Different in each attempt, or of the place where it is.
+_NOT_COMPARED = frozenset({"attempt", "run_id", PLACEMENT, "slurm"})
 _OPERATORS = frozenset({"launch", "resume", "adopt"})
 _NONE = object()
 # The field of `recovery` that answers an end of this kind, where the journal doesn't say.
@@ -113,7 +114,8 @@ def _own(view: RunView, attempt: AttemptRecord, changes: Iterable[str]) -> Itera
     """Which of the changes the operator asked for: those that the spec has, beside a patch where
     the record holds it."""
     if attempt.by is None and attempt.why in _OPERATORS:
-        named = list(_named(view.run.spec))
+        # Of the data, only a move to another host changes something: where it is.
+        named = [name for name in _named(view.run.spec) if not name.startswith("data.")]
         yield from (path for path in changes if any(_is_of(path, name) for name in named))
     elif attempt.why.startswith(PATCH):
         beside = set(_beside_patch(view, attempt))

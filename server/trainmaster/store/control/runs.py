@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -55,10 +55,12 @@ _RUN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class NewConfig:
-    """The spec and the resolved configuration that a run has after a resume changed them."""
+    """The spec and the resolved configuration that a run has after a resume changed them; `plan`
+    where it was planned again."""
 
     spec: str
     config: ConfigDocument
+    plan: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +349,9 @@ class RunRecords:
             "UPDATE runs SET spec = ?, config = ?, labels = ? WHERE run_id = ?",
             (new.spec, json.dumps(new.config), json.dumps(new.config["labels"]), run_id),
         )
+        if new.plan is not None:
+            planned = (json.dumps(new.plan), run_id)
+            self._connection.execute("UPDATE runs SET plan = ? WHERE run_id = ?", planned)
 
     def _set_placed(self, run_id: str, number: int, t: float) -> None:
         self._connection.execute(
