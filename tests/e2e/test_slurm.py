@@ -325,7 +325,10 @@ def _moved(here: CommandLine, login: Sshd, spec: str) -> str:
     _standing_attempt(begun, run)
     begun("stop", run)
     begun("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    for options, code in ((["--constraint", "a&b"], 1), (["--module", "tests/1.0", "--time", "30m"], 0)):
+    for options, code in (
+        (["--constraint", "a&b"], 1),
+        (["--module", "tests/1.0", "--time", "30m"], 0),
+    ):
         here("hosts", "remove", "cluster")
         add(here, login, *options)
         answer = here("resume", run, "--host", "cluster", code=code)
