@@ -205,9 +205,10 @@ class _Demo:
             self._say(f"  {name:<24} {text}")
         self._say(f"\nNext: {for_face(f'trainmaster status {run}')}")
         self._say(f"      {for_face(f'trainmaster metrics {run} --key loss')}")
-        own = shlex.join(["--set", "name=mine", "--set", "data.sources=[{path: /FOLDER/OF/TEXTS}]"])
+        named, sources = shlex.quote(str(spec)), "'data.sources=[{path: /FOLDER/OF/TEXTS}]'"
         self._say("\nThe same on texts of your own (`plan` in place of `launch` starts nothing):")
-        self._say(f"      {for_face(f'trainmaster launch {shlex.quote(str(spec))} {own}')}")
+        own = for_face(f"trainmaster launch {named} --set name=mine --set {sources}")
+        self._say(f"      {own}")
 
     async def _status(self, run: str) -> StatusAnswer:
         from trainmaster.runs.status import get_status

@@ -118,7 +118,8 @@ def _start(engine: str, needs: Needs) -> str:
     if engine != "skypilot":
         return start
     command, _, file = start.rpartition(" ")
-    return " ".join([command, *(f"--secret {name}" for name in needs.secrets), file])
+    passed = [word for name in needs.secrets for word in ("--secret", name)]
+    return " ".join([command, *passed, file])
 
 
 def _head(engine: str, name: str, needs: Needs, start: str) -> str:
