@@ -9,6 +9,7 @@ from functools import cached_property
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
+from trainer_runtime.core.policy.intervention import SESSION_OVER
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
@@ -344,4 +345,5 @@ def _sessions(
         chain=lambda: known.jobs(run.run_id),
         refused=lambda: known.refusal(run.run_id),
         skew_s=skew_s,
+        over_t=record.state_t if record.reason == SESSION_OVER else None,
     )

@@ -22,3 +22,14 @@ def test_a_controller_that_was_just_silent_is_not_given_a_job() -> None:
     silent = Asked(1000.0, 900.0, "SLURM_UNREACHABLE")
     assert not SlurmSessions(None, silent, None, 1010.0).wants_start
     assert SlurmSessions(None, silent, None, 1030.0).wants_start
+
+
+def test_the_next_job_is_asked_for_once_the_supervisor_of_this_one_has_ended() -> None:
+    def wants(over_t: float, now: float) -> bool:
+        job = JobNote("running", t=1000.0, number=7, begin_t=900.0)
+        return SlurmSessions(job, None, over_t, now, over_t=over_t).wants_start
+
+    assert wants(1002.0, 1005.0)
+    assert not wants(1002.0, 1003.0)  # that it runs was just listed
+    assert not wants(890.0, 1005.0)  # the job before it
+    assert not wants(1002.0, 1040.0)  # it hangs: the usual questions have to do

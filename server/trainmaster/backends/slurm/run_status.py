@@ -19,6 +19,9 @@ _REFUSED = "slurm_refused"
 _UNREACHABLE = "slurm_unreachable"
 # A controller that was just silent is asked again by what reads, not by submissions.
 _QUIET_S = 20.0
+# A job whose supervisor has ended is listed as ended soon after: for so long, and so often, that is
+# asked for.
+_ENDS_WITHIN_S, _ENDING_EVERY_S = 30.0, 4.0
 # Clocks are compared through a network.
 _CLOCKS_APART_S = 2.0
 # Slurm's words for how a job ended, of which only these say more than that it did.
@@ -39,7 +42,8 @@ _OUTCOMES = {
 class SlurmSessions:
     """`job`: None before the first was submitted. `asked`: when the cluster was. `heartbeat_t`: the
     supervisor's last sign of life, `now` by the same clock, which is `skew_s` ahead of this
-    machine's. `chain`: all jobs, the oldest first. `refused`: the submission that Slurm refused."""
+    machine's. `over_t`: when a supervisor last noted, by that clock, that its job is nearly over.
+    `chain`: all jobs, the oldest first. `refused`: the submission that Slurm refused."""
 
     job: JobNote | None
     asked: Asked | None
@@ -48,6 +52,7 @@ class SlurmSessions:
     chain: Callable[[], Sequence[JobLine]] = tuple
     refused: Callable[[], Refusal | None] = lambda: None
     skew_s: float = 0.0
+    over_t: float | None = None
 
     files_travel = False
     lacks_data = False
@@ -70,9 +75,21 @@ class SlurmSessions:
 
     @property
     def wants_start(self) -> bool:
-        if self.alive or (self._silent_since is not None and self._is_quiet):
+        if self.alive and not self._ends_now:
+            return False
+        if self._silent_since is not None and self._is_quiet:
             return False
         return not self.is_paused
+
+    @property
+    def _ends_now(self) -> bool:
+        """Whether the supervisor of the running job has ended moments ago, which Slurm lists before
+        long; not while that was just asked for."""
+        if self.job is None or self.over_t is None or self.job.state != JobState.RUNNING.value:
+            return False
+        is_of_this = self.over_t > (self.job.begin_t or self.over_t)
+        is_recent = self.now - self.over_t < _ENDS_WITHIN_S
+        return is_of_this and is_recent and self._here_t - self.job.t >= _ENDING_EVERY_S
 
     @property
     def is_paused(self) -> bool:
