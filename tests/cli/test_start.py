@@ -69,7 +69,7 @@ def test_status_imports_no_other_command_and_nothing_that_acts_or_plans(
 ) -> None:
     modules = imported(workspace.home.root, "status", completed, "--json")
     assert modules & _HEAVY == {"pydantic", "sqlite3"}
-    assert "importlib.metadata" not in modules  # nothing looks for Pydantic's plugins
+    assert "importlib.metadata" not in modules  # nothing searches for Pydantic's plugins
     commands = {name for name in modules if name.startswith("trainmaster.cli.commands.")}
     assert commands == {"trainmaster.cli.commands.status"}
     rooms = {name.split(".")[1] for name in modules if name.startswith("trainmaster.")}

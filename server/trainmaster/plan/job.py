@@ -89,7 +89,7 @@ def _refuse_too_short(
         "PARTITION_TOO_SHORT",
         f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
         f"checkpoint is due every {spoken_duration(interval_s)}.",
-        f"Add the host again with {'a longer --time' if slurm.time else 'another --partition'} "
+        f"Add the host again with {'a longer `--time`' if slurm.time else 'another `--partition`'} "
         f"(`trainmaster hosts check {host}` lists them), or set checkpoint.every to less than "
         f"{spoken_duration(usable_s)}.",
         field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
