@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from support.runs.running_run import CommandLine
+from support.runs.running_run import CommandLine, wait_until
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.lines import decode
@@ -45,4 +45,12 @@ def _await_the_last_line(command: CommandLine, run: str) -> None:
         assert time.monotonic() < deadline, "the supervisor does not end"
         time.sleep(0.05)
     os.close(lock)
-    command("status", run)  # one read takes in everything
+    journal = Path("supervisor.jsonl")
+    here = command.home / "mirror" / run / "p1" / journal
+    there = command.folder(run).root / journal
+
+    def is_here() -> bool:
+        command("status", run)  # one read takes in everything, unless its bound passes before
+        return here.exists() and here.stat().st_size >= there.stat().st_size
+
+    wait_until(is_here, "the last line is here", _LEAVING_S)
