@@ -17,7 +17,7 @@ from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.slurm.backend import SlurmBackend
 from trainmaster.backends.slurm.follower import JobsFollower
 from trainmaster.backends.slurm.run_status import SlurmSessions
-from trainmaster.store.control.slurm import SlurmRecords
+from trainmaster.store.control.slurm import JobNote, SlurmRecords
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
@@ -56,6 +56,7 @@ def test_a_refused_submission_is_kept_with_a_growing_pause(
     backend: SlurmBackend, records: SlurmRecords
 ) -> None:
     again = []
+    records.put(RUN, JobNote("running", t=1.0, number=7))  # before it ended
     for _ in range(2):
         with pytest.raises(HostError, match="QOSMaxSubmitJobPerUserLimit") as refused:
             run_async(lambda: backend.start(RUN))
@@ -64,6 +65,7 @@ def test_a_refused_submission_is_kept_with_a_growing_pause(
         assert kept is not None
         again.append(kept.again_t)
     assert kept.count == 2
+    assert (note := records.job(RUN)) and (note.state, note.number) == ("absent", 7)
     assert again[1] - again[0] > 29.0
 
     def standing(now: float) -> SlurmSessions:

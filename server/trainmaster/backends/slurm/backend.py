@@ -132,6 +132,10 @@ class SlurmBackend(HostedBackend):
         now, before = time.time(), self._records.refusal(run_id)
         count = 1 if before is None else before.count + 1
         pause_s = min(_PAUSE_S * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE_S)
+        if error.code == "JOB_REFUSED":  # only a run without a job is given one
+            known = self._records.job(run_id)
+            number = None if known is None else known.number
+            self._records.put(run_id, JobNote(JobState.ABSENT.value, now, number=number))
         words = error.message.partition(HOST_ADVISES)[0]
         self._records.put_refusal(run_id, Refusal(words, count, now + pause_s))
 

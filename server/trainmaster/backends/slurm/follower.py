@@ -13,7 +13,7 @@ from trainmaster.words.errors import HostError
 
 # How long a command that reads once waits for a controller: one that is down, `squeue` gives up
 # after ten seconds. One that gave no answer before is waited for less.
-_ANSWERS_WITHIN_S, _ANSWERS_AGAIN_WITHIN_S = 8.0, 2.0
+_ANSWERS_WITHIN_S, _ANSWERS_AGAIN_WITHIN_S = 8.0, 3.0
 
 
 class Asker(Protocol):
