@@ -157,7 +157,8 @@ def test_a_signal_reaches_the_supervisor_where_jobs_take_signals(job: Submitted)
     run_async(work)
 
 
-def test_sbatch_takes_an_exported_script(cluster: SlurmCluster) -> None:
-    script = Path(__file__).parents[1] / "golden" / "export" / "job.sbatch"
-    smaller = ("--cpus-per-task=1", "--mem=10M", "--gres=gpu:1", "--time=1")
-    cluster.run("sbatch", "--test-only", *smaller, str(script))
+def test_sbatch_takes_exported_scripts(cluster: SlurmCluster) -> None:
+    folder = Path(__file__).parents[1] / "golden" / "export"
+    smaller = ("--cpus-per-task=1", "--mem=10M", "--time=1")
+    for name, gpus in (("job.sbatch", "gpu:1"), ("two-nodes.sbatch", "none")):
+        cluster.run("sbatch", "--test-only", *smaller, f"--gres={gpus}", str(folder / name))

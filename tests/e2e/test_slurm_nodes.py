@@ -243,3 +243,38 @@ def test_two_nodes_of_a_job_have_the_losses_of_one_machine_though_a_rank_is_kill
 def losses(command: CommandLine, run: str) -> tuple[list[int], list[float]]:
     found = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
     return found["steps"], found["values"]
+
+
+@pytest.mark.skipif(ROUNDS < 1, reason=_LONG)
+def test_an_exported_folder_trains_on_two_nodes_saves_when_asked_and_continues(
+    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    folder = tmp_path / "job"
+    here("export", spec_file(tmp_path, env=pace(tmp_path, 0.1)), str(folder), "--to", "slurm")
+    first = cluster.address("node1")  # the cluster's names are in no table of names
+    given = {"PYTHON": sys.executable, "MASTER_ADDR": first, "GLOO_SOCKET_IFNAME": "eth0"}
+    environment = {**os.environ, **cluster.environment, **given}
+
+    def submit() -> str:
+        smaller = ("--mem=2G", "--time=30")
+        command = ["sbatch", "--parsable", *smaller, "job.sbatch"]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    job, events = submit(), folder / "events.jsonl"
+    wait_until(lambda: events.exists() and b'"step":12,' in events.read_bytes(), "twelve steps")
+    cluster.run("scancel", "--signal=TERM", job)
+    wait_until(lambda: not cluster.jobs("small"), "a saved end", LONGEST_S)
+    assert json.loads((folder / "state.json").read_text())["state"] == "stopped"
+    submit()
+    wait_until(lambda: not cluster.jobs("small"), "the end", LONGEST_S)
+    assert json.loads((folder / "state.json").read_text())["state"] == "completed"
+    whole = CommandLine(here.home, "local")
+    alone = spec_file(tmp_path, "alone", compute="{gpus: 0, threads: 1, processes: 2}")
+    there = whole("launch", alone, "--host", "local")["run_id"]
+    whole("wait", there, "--until", "completed", "--timeout", str(LONGEST_S))
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    points = [line for line in lines if line["kind"] == "metric"]
+    found = {line["step"]: line["values"]["loss"] for line in points if "loss" in line["values"]}
+    loss = whole("metrics", there, "--key", "loss", "--all")["runs"][there]["loss"]
+    assert found == dict(zip(loss["steps"], loss["values"], strict=True))

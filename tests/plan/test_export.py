@@ -52,6 +52,18 @@ def test_the_files_for_engines_are_the_golden_ones(on_gpus: Plan, engine: str) -
     assert text == golden.read_text()
 
 
+def test_the_script_for_two_nodes_is_the_golden_one(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    spec = make_spec("framework=hf", "compute={processes: 2, threads: 3, nodes: 2}")
+    planned = plan(spec, cpu_host.model_copy(update={"alike": 2}), text_corpus)
+    golden, text = _GOLDEN / "two-nodes.sbatch", _text(planned, "slurm")
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+    assert "#SBATCH --cpus-per-task=6\n" in text  # of two ranks, with three threads each
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_head_says_what_is_lost_and_how_it_is_submitted(on_gpus: Plan, engine: str) -> None:
     head = "".join(

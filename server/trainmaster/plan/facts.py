@@ -106,6 +106,7 @@ class HostFacts(Facts):
     version of pip, `uv` the path of uv. `engines`: the container engines on the search path, None
     if not probed. `packages` are the versions of the frameworks' packages,
     None if not probed. `wheels`: the folder of the spec's wheels once they were sent.
+    `alike`: how many machines like this one the training may have, where another engine gives them.
     `usd_per_hour` and `lease_end_t` (Unix time of the lease's end) are set for rented instances.
     """
 
@@ -137,6 +138,7 @@ class HostFacts(Facts):
     measured_at: float | None = None
     sessions: SessionFacts | None = None
     slurm: SlurmFacts | None = None
+    alike: int = 1
 
     @property
     def python_label(self) -> str:

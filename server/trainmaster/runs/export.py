@@ -11,8 +11,9 @@ from shlex import quote
 from trainmaster.plan.export import ENGINES, Engine, engine_file, for_another_machine
 from trainmaster.plan.spec import SHM_SIZE, TrainingSpec
 from trainmaster.runs.planning import plan_run
+from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
-from trainmaster.runs.render import refuse_full, write_bundle
+from trainmaster.runs.render import refuse_full, refuse_several_machines, write_bundle
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
 from trainmaster.words.assets import find_assets
@@ -54,10 +55,16 @@ async def export_spec(
     given = load_allowed_spec(workspace, spec, sets).compute
     own_image = given.image if given.launcher == "docker" else None
     engine = _checked_engine(to, image or own_image, is_given=image is not None)
+    if given.nodes > 1 and engine.one_machine is not None:
+        raise _refused(
+            "compute.nodes",
+            f"The file for {to} is for one machine: {engine.one_machine}.",
+            "Set compute.nodes to 1, or export to slurm.",
+        )
     refuse_full(folder)
     if own_image is not None:
         sets = [*sets, *_WITHOUT_CONTAINER]  # the other engine starts it
-    planned = await plan_run.plan_spec(workspace, spec, host, sets)
+    planned = await _planned(workspace, spec, host, sets, given.nodes)
     planned = replace(planned, plan=for_another_machine(planned.plan))
     file = engine_file(planned.plan, planned.spec.name, to, image or own_image, find_assets())
     bundle, found = write_bundle(planned, folder, {file.name: file.text})
@@ -70,6 +77,20 @@ async def export_spec(
         next_step=f"Read the head of {file.name}: what {to} needs first, and what is lost without "
         f"supervision. Then `cd {quote(str(folder))} && {file.start}`.",
     )
+
+
+async def _planned(
+    workspace: Workspace, spec: str, host: str | None, sets: Sequence[str], nodes: int
+) -> Planned:
+    """For as many machines like the host, where the spec asks for several."""
+    if nodes < 2:
+        planned = await plan_run.plan_spec(workspace, spec, host, sets)
+        refuse_several_machines(planned.config)
+        return planned
+    one = await plan_run.plan_spec(workspace, spec, host, [*sets, "compute.nodes=1"])
+    facts = one.facts.model_copy(update={"alike": nodes})
+    made = replace(one, facts=facts).to_dict()
+    return plan_run.plan_again(one.spec_text, [f"compute.nodes={nodes}"], made)
 
 
 def _left_out(spec: TrainingSpec, engine: Engine, to: str, image: str | None) -> list[str]:

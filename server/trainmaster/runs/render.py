@@ -42,6 +42,7 @@ async def render_spec(
     refuse_full(folder)
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
     plan_run.refuse_unlaunchable(planned)
+    refuse_several_machines(planned.config)
     bundle, found = write_bundle(planned, folder)
     return RenderAnswer(
         name=planned.spec.name,
@@ -89,9 +90,7 @@ def write_bundle(
 
     Raises:
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
-        UsageError: `UNSUPPORTED`, the spec asks for several machines.
     """
-    _refuse_several_machines(planned.config)
     try:
         found = portable(planned)
         attached = {**planned.attached, **(more or {})}
@@ -108,7 +107,8 @@ def write_bundle(
     return bundle, found
 
 
-def _refuse_several_machines(config: Mapping[str, Any]) -> None:
+def refuse_several_machines(config: Mapping[str, Any]) -> None:
+    """Raises: UsageError: `UNSUPPORTED`, the spec asks for several."""
     if int(config["compute"].get("nodes") or 1) > 1:
         raise UsageError(
             "UNSUPPORTED",

@@ -121,6 +121,9 @@ class SlurmCluster:
         self._started["control"].wait(60)
         self._stop("control")
 
+    def address(self, machine: str) -> str:
+        return self._network.address(machine)
+
     def save_job(self, job: str) -> None:
         """Wait until the controller has written down the job as it is now: it does so within
         seconds of most changes, but not of a start by its backfill scheduler."""

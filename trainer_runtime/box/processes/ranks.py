@@ -56,10 +56,13 @@ def run_ranks(config_path: Path) -> int:
     Does not return where the attempt died by a signal: this process then dies by the same.
     """
     config = RunConfig.parse(config_path.read_bytes(), str(config_path))
-    folder = config_path.parent / RANKS
+    given = _rendezvous(config_path.parent / RENDEZVOUS)
+    rendezvous = given or Rendezvous.of_variables(config.compute.nodes, os.environ)
+    shared = rendezvous.node if rendezvous is not None and given is None else 0
+    # Without a supervisor, all nodes are in one folder.
+    folder = config_path.parent / (f"{RANKS}-{shared}" if shared else RANKS)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    rendezvous = _rendezvous(config_path.parent / RENDEZVOUS)
     launch = launching.launch_command(config, sys.executable, str(config_path), rendezvous)
     environment = {
         **launching.variables(config, rendezvous),

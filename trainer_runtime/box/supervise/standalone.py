@@ -24,6 +24,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.frameworks import command
 from trainer_runtime.core.policy.recovery import EndReason, Exit, classify
+from trainer_runtime.core.processes.nodes import Rendezvous
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lines import ExitCode, ProtocolError, decode
 from trainer_runtime.core.protocol.progress import Progress
@@ -54,10 +55,11 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
         SystemExit: the trainer has ended, or another one of this run lives.
     """
     run = RunFolder(Path())
-    lock = try_lock(run.trainer_lock)
-    if lock is None:
-        sys.exit("A trainer of this run is running already.")
     config = RunConfig.parse(config_path.read_bytes())
+    is_first = _is_first_node(config)
+    lock = try_lock(run.trainer_lock) if is_first else None
+    if lock is None and is_first:
+        sys.exit("A trainer of this run is running already.")
     if config.compute.is_contained and not this_python:
         sys.exit(_IN_AN_IMAGE)
     threads = config.compute.threads
@@ -69,10 +71,19 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
     trainer = _started(
         command(config, python, str(config_path)),
         env={**environment, **config.env},
-        pass_fds=(lock,),
+        pass_fds=() if lock is None else (lock,),
     )
-    code = _Watch(run, config).until_end(trainer)
+    code = _Watch(run, config).until_end(trainer) if is_first else trainer.wait()
     sys.exit(code if code >= 0 else _SIGNALLED - code)
+
+
+def _is_first_node(config: RunConfig) -> bool:
+    """Whether this is the node that writes for all of a training."""
+    try:
+        rendezvous = Rendezvous.of_variables(config.compute.nodes, os.environ)
+    except ValueError as error:
+        sys.exit(f"{error}: job.sbatch sets it.")
+    return rendezvous is None or rendezvous.node == 0
 
 
 class _Watch:

@@ -48,7 +48,7 @@ def _count(spec: TrainingSpec, facts: HostFacts) -> int:
         if slurm is not None:
             raise in_a_list(facts.hostname)
         return 1 + len(spec.other_hosts)
-    if wanted > 1 and slurm is None:
+    if wanted > facts.alike and slurm is None:
         raise PlanError(
             "INVALID_VALUE",
             f"`{_FIELD}` is {wanted}, but {facts.hostname} is a single machine.",

@@ -25,12 +25,13 @@ _LOST = """\
 @dataclass(frozen=True, slots=True)
 class Engine:
     """`start`: the command that hands the file over. `takes_image`: it runs a container.
-    `has_limit`: of time."""
+    `has_limit`: of time. `one_machine`: why it takes no specs for several, None where it does."""
 
     file: str
     start: str
     takes_image: bool = False
     has_limit: bool = False
+    one_machine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,24 @@ class EngineFile:
 
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine("job.sbatch", "sbatch job.sbatch", has_limit=True),
-    "skypilot": Engine("task.yaml", "sky jobs launch task.yaml"),
-    "kubernetes": Engine(
-        "jobset.yaml", "kubectl apply -f jobset.yaml", takes_image=True, has_limit=True
+    "skypilot": Engine(
+        "task.yaml",
+        "sky jobs launch task.yaml",
+        one_machine="machines that SkyPilot rents share no disk for checkpoints",
     ),
-    "docker-compose": Engine("compose.yaml", "docker compose up", takes_image=True),
+    "kubernetes": Engine(
+        "jobset.yaml",
+        "kubectl apply -f jobset.yaml",
+        takes_image=True,
+        has_limit=True,
+        one_machine="the JobSet has one pod",
+    ),
+    "docker-compose": Engine(
+        "compose.yaml",
+        "docker compose up",
+        takes_image=True,
+        one_machine="Compose starts services on the machine where it is called",
+    ),
 }
 _HEADS = {
     "slurm": """\
@@ -88,6 +102,11 @@ _SECRETS = {
 # Set {names} where this command is called: Compose passes on its value.
 """,
 }
+_NODES = """\
+# It trains on {nodes} nodes, which all have to see this folder under the same path. They meet at
+# the first one's name and a port from 20000 on, unless MASTER_ADDR and MASTER_PORT are set, over
+# the interfaces that gloo and NCCL choose or GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name.
+"""
 _ANY_GPU = """\
 # It takes any GPU{planned}. For a type, as `sinfo --format=%G` names it:
 #   sbatch --gres=gpu:TYPE:{gpus} job.sbatch
@@ -133,6 +152,8 @@ def _head(engine: str, name: str, needs: Needs, start: str) -> str:
             "values": " ".join(f'"${one}"' for one in needs.secrets),
         }
         parts.append(_SECRETS[engine].format(**given))
+    if needs.nodes > 1:
+        parts.append(_NODES.format(nodes=needs.nodes))
     if engine == "slurm" and needs.gpus:
         planned = "" if needs.gpu is None else f", and is planned for {needs.gpu}"
         parts.append(_ANY_GPU.format(planned=planned, gpus=needs.gpus))

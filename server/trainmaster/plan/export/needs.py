@@ -24,8 +24,9 @@ _THREADS = "compute.threads"
 class Needs:
     """`gpu`: the name in our table, None for any. `memory_gib` and `limit_s` are None where
     nothing is known: engines then take their own default. `shared`: the size of `/dev/shm`, as in
-    `16g`."""
+    `16g`. Of each of `nodes` machines."""
 
+    nodes: int
     gpus: int
     gpu: str | None
     cpus: int
@@ -52,11 +53,12 @@ def for_another_machine(plan: Plan) -> Plan:
 
 
 def needs(plan: Plan) -> Needs:
-    """Of one machine; `plan` is for one."""
+    """Of each machine that `plan` is for."""
     compute = plan.config["compute"]
-    gpus = int(compute["gpus"])
-    ranks = int(compute.get("processes") or max(1, gpus))
+    gpus, nodes = int(compute["gpus"]), int(compute.get("nodes") or 1)
+    ranks = int(compute.get("processes") or max(1, gpus) * nodes) // nodes
     return Needs(
+        nodes=nodes,
         gpus=gpus,
         gpu=compute.get("gpu"),
         cpus=max(gpus * CPUS_PER_GPU, ranks * (compute.get("threads") or CPUS_PER_GPU)),

@@ -24,21 +24,22 @@ def slurm_script(name: str, needs: Needs, head: str, assets: Assets) -> str:
     """
     asked = {
         "job-name": name,
-        "nodes": "1",
-        "ntasks": "1",
+        "nodes": str(needs.nodes),
+        "ntasks-per-node" if needs.nodes > 1 else "ntasks": "1",
         "cpus-per-task": str(needs.cpus),
         "mem": "" if needs.memory_gib is None else f"{needs.memory_gib}G",
         "gres": f"gpu:{needs.gpus}" if needs.gpus else "",
         "time": "" if needs.limit_s is None else _time(needs.limit_s),
         "output": "train-%j.log",
         "open-mode": "append",
-        # Only the batch shell gets it, which train.sh has become.
-        "signal": f"B:TERM@{_signal_s(needs.limit_s)}",
+        # To the batch shell alone, which train.sh has become; on several nodes, to all of a step.
+        "signal": f"{'' if needs.nodes > 1 else 'B:'}TERM@{_signal_s(needs.limit_s)}",
     }
     directives = "\n".join(
         f"#SBATCH --{option}={value}" for option, value in asked.items() if value
     )
-    return rendered(assets, _TEMPLATE, {"directives": directives, "head": head})
+    values = {"directives": directives, "head": head, "nodes": needs.nodes}
+    return rendered(assets, _TEMPLATE, values)
 
 
 def _signal_s(limit_s: float | None) -> int:
