@@ -11,6 +11,7 @@ import pytest
 from support.box.foreign_program import (
     TRAINER,
     committed,
+    events,
     kill_program,
     program_spec,
     saved_at,
@@ -21,6 +22,8 @@ from support.box.foreign_program import (
     write_program,
 )
 from support.runs.running_run import LONGEST_S, CommandLine
+
+from trainer_runtime.box.script.seal import PRUNED
 
 pytestmark = pytest.mark.slow
 
@@ -62,9 +65,12 @@ def test_a_program_is_resumed_from_its_own_checkpoint_however_it_ends(
     whole = saved.read_bytes()
     saved.write_bytes(whole[:500])
     (folder / "code" / "go").touch()  # it stands no longer
+    (folder / "checkpoints" / PRUNED).write_text('{"steps": [10, 20]}')  # of one that was killed
     here("resume", run)
     begun = started(here, folder, 3)
     assert begun["resumed_from"] == 20
+    pruned = [one["step"] for one in events(folder, 3, "checkpoint") if one["action"] == "pruned"]
+    assert pruned[:1] == [10]
     torn = "ckpt.pt is torn: its list of records is not whole"
     assert [one["reason"] for one in begun["skipped"]] == [torn]
     assert (folder / "refused" / "ckpt.pt").read_bytes() == whole[:500]

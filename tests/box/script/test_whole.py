@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.script.beginning import unreported_prunings
 from trainer_runtime.box.script.seal import Request, seal, step_in_name
 from trainer_runtime.box.script.whole import TornError, judge
 from trainer_runtime.core.files.manifest import verify
@@ -128,6 +130,7 @@ def test_with_keep_latest_the_programs_own_older_files_go_too(tmp_path: Path) ->
         request = asked(path, tmp_path, keep_latest=2)
         answer = seal(tmp_path / "checkpoints", request)
     assert answer["pruned"] == [10]
+    assert unreported_prunings(RunFolder(tmp_path)) == [10]
     left = sorted(path.name for path in (tmp_path / "code/out").iterdir())
     assert left == ["ckpt_20.pt", "ckpt_30.pt"]
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.files import read_fields, read_json
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.script.seal import SAVED_AT
+from trainer_runtime.box.script.seal import PRUNED, SAVED_AT
 from trainer_runtime.box.script.whole import files_of
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import ScriptConfig
@@ -67,6 +67,13 @@ def sealed_steps(run: RunFolder) -> list[int]:
         with suppress(ManifestError):
             found.append(read(folder).step)
     return sorted(found, reverse=True)
+
+
+def unreported_prunings(run: RunFolder) -> list[int]:
+    """The steps whose checkpoints an earlier attempt had removed before it was killed."""
+    fields = read_fields(run.checkpoints / PRUNED)
+    steps = () if fields is None else fields.integers("steps")
+    return [step for step in steps if not run.checkpoint(step).exists()]
 
 
 def _without_place(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from trainer_runtime.box.script.beginning import (
     NoCheckpointError,
     begin,
     sealed_steps,
+    unreported_prunings,
 )
 from trainer_runtime.box.script.command import (
     command_of,
@@ -40,6 +41,7 @@ from trainer_runtime.box.script.command import (
 )
 from trainer_runtime.box.script.reported import Report, Reports
 from trainer_runtime.box.script.saves import Outcome, Saves
+from trainer_runtime.box.script.seal import PRUNED
 from trainer_runtime.box.script.step_times import StepTimes
 from trainer_runtime.box.script.unmatched import Unmatched
 from trainer_runtime.core.config import RunConfig
@@ -152,7 +154,7 @@ class _Relay:
     def _begin(self) -> Beginning:
         """Seal what the attempt before has left, verify what to resume from, report the start."""
         resume = self._config.attempt.resume
-        known = sealed_steps(self._run)
+        known, gone = sealed_steps(self._run), unreported_prunings(self._run)
         # Of several nodes, all resume from what the first one's supervisor has named.
         seals = resume.mode == "latest" and self._meeting.nodes == 1
         left = self._seal_left() if seals else []
@@ -176,6 +178,7 @@ class _Relay:
             ],
         }
         self._events.report("started", fields)
+        self._report_pruned(gone)
         for item in left:
             if item.problem is None:
                 self._take_outcome(item)
@@ -277,9 +280,13 @@ class _Relay:
         saved["metrics"] = answer.get("metrics", {})
         self._events.report("checkpoint", {"action": "saved", **saved})
         self._events.report("checkpoint", {"action": "verified", "step": answer["step"]})
-        for step in answer.get("pruned", ()):
-            self._events.report("checkpoint", {"action": "pruned", "step": step})
+        self._report_pruned(answer.get("pruned", ()))
         self._saved_since_asked = self._saved_since_asked or self._asked_s is not None
+
+    def _report_pruned(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            self._events.report("checkpoint", {"action": "pruned", "step": step})
+        (self._run.checkpoints / PRUNED).unlink(missing_ok=True)
 
     def _ended(self, code: int, signals: Signals) -> int:
         """Take in all that is left, and say by which code the attempt ends."""

@@ -22,7 +22,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.script.whole import TornError, files_of, judge
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import sync_folder, write_synced
@@ -39,6 +39,8 @@ from trainer_runtime.core.files.manifest import (
 from trainer_runtime.core.records import dataclass
 
 SAVED_AT = "saved_at.json"
+# What is being removed, until the relay has reported it; one that is killed leaves it to the next.
+PRUNED = ".pruned.json"
 _WRITING, _OLD = ".writing-script", ".old-"
 _PIECE_BYTES = 4 << 20
 _FICLONE = 0x40049409  # of Linux: shares the blocks of a file, where the file system can
@@ -244,16 +246,17 @@ def _prune(checkpoints: Path, verified: int, request: Request) -> list[int]:
     stored = {one.step: folder for folder, one in _stored(checkpoints) if one.step <= verified}
     keep = request.keep_latest or 2
     kept = {*sorted(stored)[-keep:], *request.held}
-    gone = []
-    for step in sorted(set(stored) - kept):
-        if request.keep_latest is None and _is_shared(stored[step]):
-            continue
+    gone = sorted(set(stored) - kept)
+    if request.keep_latest is None:
+        gone = [step for step in gone if not _is_shared(stored[step])]
+    if gone:
+        write_json(checkpoints / PRUNED, {"steps": gone})
+    for step in gone:
         if request.keep_latest is not None and not request.is_one_file:
             _remove_own(stored[step], Path(request.base))
         old = stored[step].with_name(f"{_OLD}{stored[step].name}")
         stored[step].rename(old)
         shutil.rmtree(old, ignore_errors=True)
-        gone.append(step)
     return gone
 
 
