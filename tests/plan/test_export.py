@@ -52,7 +52,7 @@ def test_the_files_for_engines_are_the_golden_ones(on_gpus: Plan, engine: str) -
     assert text == golden.read_text()
 
 
-def test_the_script_for_two_nodes_is_the_golden_one(
+def test_the_files_for_two_nodes_start_a_part_of_the_training_on_each(
     make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:
     spec = make_spec("framework=hf", "compute={processes: 2, threads: 3, nodes: 2}")
@@ -62,6 +62,12 @@ def test_the_script_for_two_nodes_is_the_golden_one(
         golden.write_text(text)
     assert text == golden.read_text()
     assert "#SBATCH --cpus-per-task=6\n" in text  # of two ranks, with three threads each
+    job = _jobset(planned, "demo-gpt")["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert (job["completions"], job["completionMode"]) == (2, "Indexed")
+    container = job["template"]["spec"]["containers"][0]
+    assert container["command"][-1] == "NODE_RANK=$JOB_COMPLETION_INDEX exec sh train.sh"
+    env = {one["name"]: one["value"] for one in container["env"]}
+    assert env == {"MASTER_ADDR": "demo-gpt-trainer-0-0.demo-gpt", "MASTER_PORT": "29500"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

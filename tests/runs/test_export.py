@@ -42,6 +42,20 @@ def test_the_folder_holds_the_run_and_the_engines_file(
     assert workspace.control.runs() == []
 
 
+@pytest.mark.parametrize(("to", "image"), [("skypilot", None), ("docker-compose", _IMAGE)])
+def test_a_spec_for_several_nodes_is_refused_for_engines_of_one_machine(
+    workspace: Workspace, corpus: Path, tmp_path: Path, to: str, image: str | None
+) -> None:
+    async def export() -> None:
+        spec, sets = _SPEC.format(corpus=corpus), ["framework=hf", "compute.nodes=2"]
+        with pytest.raises(UsageError, match="is for one machine") as refused:
+            await export_spec(workspace, spec, tmp_path / "job", to=to, image=image, sets=sets)
+        assert refused.value.field == "compute.nodes"
+
+    anyio.run(export)
+    assert not (tmp_path / "job").exists()
+
+
 @pytest.mark.parametrize(
     ("to", "image", "what"),
     [

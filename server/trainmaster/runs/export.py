@@ -59,7 +59,7 @@ async def export_spec(
         raise _refused(
             "compute.nodes",
             f"The file for {to} is for one machine: {engine.one_machine}.",
-            "Set compute.nodes to 1, or export to slurm.",
+            "Set compute.nodes to 1, or export to slurm or kubernetes.",
         )
     refuse_full(folder)
     if own_image is not None:

@@ -55,7 +55,6 @@ ENGINES: Mapping[str, Engine] = {
         "kubectl apply -f jobset.yaml",
         takes_image=True,
         has_limit=True,
-        one_machine="the JobSet has one pod",
     ),
     "docker-compose": Engine(
         "compose.yaml",
@@ -102,11 +101,17 @@ _SECRETS = {
 # Set {names} where this command is called: Compose passes on its value.
 """,
 }
-_NODES = """\
+_NODES = {
+    "slurm": """\
 # It trains on {nodes} nodes, which all have to see this folder under the same path. They meet at
 # the first one's name and a port from 20000 on, unless MASTER_ADDR and MASTER_PORT are set, over
 # the interfaces that gloo and NCCL choose or GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name.
-"""
+""",
+    "kubernetes": """\
+# It trains in {nodes} pods, for which the claim has to be `ReadWriteMany`, on a disk whose file
+# locks hold between nodes. They meet at the first one's name, by the JobSet's service.
+""",
+}
 _ANY_GPU = """\
 # It takes any GPU{planned}. For a type, as `sinfo --format=%G` names it:
 #   sbatch --gres=gpu:TYPE:{gpus} job.sbatch
@@ -153,7 +158,7 @@ def _head(engine: str, name: str, needs: Needs, start: str) -> str:
         }
         parts.append(_SECRETS[engine].format(**given))
     if needs.nodes > 1:
-        parts.append(_NODES.format(nodes=needs.nodes))
+        parts.append(_NODES[engine].format(nodes=needs.nodes))
     if engine == "slurm" and needs.gpus:
         planned = "" if needs.gpu is None else f", and is planned for {needs.gpu}"
         parts.append(_ANY_GPU.format(planned=planned, gpus=needs.gpus))

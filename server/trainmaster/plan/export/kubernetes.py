@@ -1,4 +1,4 @@
-"""Kubernetes: a JobSet with one pod (jobset.sigs.k8s.io, v1alpha2)."""
+"""Kubernetes: a JobSet with a pod for each machine (jobset.sigs.k8s.io, v1alpha2)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from trainmaster.plan.export.compose import GRACE_S, RESTARTS
 from trainmaster.plan.export.needs import Needs
 
 _CLAIM, _MOUNT = "trainmaster", "/runs"
+_JOB, _PORT = "trainer", "29500"
+_BY_INDEX = "NODE_RANK=$JOB_COMPLETION_INDEX exec sh train.sh"
 # A pod's name is the JobSet's with 20 letters of indices, and has at most 63.
 _LONGEST_NAME = 40
 
@@ -30,8 +32,9 @@ def jobset(name: str, needs: Needs, image: str) -> dict[str, Any]:
         "onExitCodes": {"operator": "In", "values": [int(ExitCode.UNUSABLE)]},
     }
     job: dict[str, Any] = {
-        "parallelism": 1,
-        "completions": 1,
+        "parallelism": needs.nodes,
+        "completions": needs.nodes,
+        **({"completionMode": "Indexed"} if needs.nodes > 1 else {}),
         "backoffLimit": 0,
         "podFailurePolicy": {"rules": [unusable]},
         "template": {"spec": pod},
@@ -49,7 +52,7 @@ def jobset(name: str, needs: Needs, image: str) -> dict[str, Any]:
         "metadata": {"name": _dns_label(name), "labels": {"trainmaster/run": name.rstrip("._-")}},
         "spec": {
             "failurePolicy": {"maxRestarts": RESTARTS, "rules": [never]},
-            "replicatedJobs": [{"name": "trainer", "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [{"name": _JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
 
@@ -69,7 +72,7 @@ def _container(name: str, needs: Needs, image: str) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": "trainer",
         "image": image,
-        "command": ["sh", "train.sh"],
+        "command": ["sh", "train.sh"] if needs.nodes == 1 else ["sh", "-c", _BY_INDEX],
         "workingDir": f"{_MOUNT}/{name}",
         "resources": resources,
         "volumeMounts": [
@@ -77,13 +80,18 @@ def _container(name: str, needs: Needs, image: str) -> dict[str, Any]:
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }
+    env: list[dict[str, Any]] = []
+    if needs.nodes > 1:  # the first pod has this name at the JobSet's own service
+        label = _dns_label(name)
+        first = {"MASTER_ADDR": f"{label}-{_JOB}-0-0.{label}", "MASTER_PORT": _PORT}
+        env += [{"name": key, "value": value} for key, value in first.items()]
     if needs.secrets:
         source = secret_name(name)
-        container["env"] = [
+        env += [
             {"name": secret, "valueFrom": {"secretKeyRef": {"name": source, "key": secret}}}
             for secret in needs.secrets
         ]
-    return container
+    return {**container, "env": env} if env else container
 
 
 def _dns_label(name: str) -> str:
