@@ -75,6 +75,12 @@ def test_the_script_of_several_nodes_asks_for_what_each_of_them_needs(
     assert "#SBATCH --ntasks=1" not in lines and "#SBATCH --cpus-per-task=6" in lines
 
 
+def test_nodes_without_gpus_count_for_a_training_without(
+    cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    assert on_nodes(cpu_host, text_corpus, 3, gpus=8, gpu_nodes=1).config["compute"]["nodes"] == 3
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [({"nodes": 2}, "long has 2"), ({"max_nodes": 2}, "long gives a job at most 2")],

@@ -74,9 +74,9 @@ class SlurmFacts(Facts):
     """The partition of a cluster that jobs go to, the options of jobs, and one of its nodes.
 
     `limit_s`: of a job, None for none. `gres`, `time`: what the host was added with; `time`: the
-    most that a job asks for, such as `12h`. `nodes`: how many there are like it, of which a job
-    gets at most `max_nodes`, None for all. `gpu_type`: of its GPUs, where other nodes of the
-    partition have others.
+    most that a job asks for, such as `12h`. `nodes`: how many there are, `gpu_nodes` of them
+    with its type of GPU, None for all; a job gets at most `max_nodes`, None for all. `gpu_type`:
+    of its GPUs, where other nodes of the partition have others.
     """
 
     partition: str
@@ -92,6 +92,7 @@ class SlurmFacts(Facts):
     gpus: int = 0
     gpu_type: str | None = None
     nodes: int = 1
+    gpu_nodes: int | None = None
     max_nodes: int | None = None
 
 

@@ -25,23 +25,28 @@ def record(**options: str) -> HostRecord:
 
 
 @pytest.mark.parametrize(
-    ("options", "gpus", "gpu", "cpus", "alike", "several"),
+    ("options", "gpus", "gpu", "cpus", "nodes", "several"),
     [
-        ({}, 8, "v100", 40, 1, True),
-        ({"gres": "gpu:a100"}, 4, "a100", 32, 3, False),
-        ({"gres": "nvme:1,gpu:a100"}, 4, "a100", 32, 3, False),
-        ({"constraint": "a100"}, 4, "a100", 32, 3, False),
-        ({"constraint": "a100&ib"}, 4, "a100", 32, 1, False),
-        ({"constraint": "a100|v100"}, 8, "v100", 40, 1, True),
-        ({"constraint": "cpu"}, 0, None, 128, 1, False),
+        ({}, 8, "v100", 40, (5, 1), True),
+        ({"gres": "gpu:a100"}, 4, "a100", 32, (5, 3), False),
+        ({"gres": "nvme:1,gpu:a100"}, 4, "a100", 32, (5, 3), False),
+        ({"constraint": "a100"}, 4, "a100", 32, (3, 3), False),
+        ({"constraint": "a100&ib"}, 4, "a100", 32, (1, 1), False),
+        ({"constraint": "a100|v100"}, 8, "v100", 40, (5, 1), True),
+        ({"constraint": "cpu"}, 0, None, 128, (1, 0), False),
     ],
 )
 def test_a_job_is_planned_for_a_node_that_is_there(
-    options: dict[str, str], gpus: int, gpu: str | None, cpus: int, alike: int, several: bool
+    options: dict[str, str],
+    gpus: int,
+    gpu: str | None,
+    cpus: int,
+    nodes: tuple[int, int],
+    several: bool,
 ) -> None:
     node = node_for(record(**options), MIXED)
     assert (node.gpus, node.gpu, node.cpus) == (gpus, gpu, cpus)
-    assert (node.alike, node.is_one_of_several) == (alike, several)
+    assert ((node.nodes, node.gpu_nodes), node.is_one_of_several) == (nodes, several)
     assert node.memory_mib == {128: 1000000, 32: 250000, 40: 380000}[cpus]
 
 

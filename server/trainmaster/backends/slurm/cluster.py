@@ -86,7 +86,8 @@ def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer
         memory_mib=node.memory_mib,
         gpus=node.gpus,
         gpu_type=node.gpu if node.is_one_of_several else None,
-        nodes=node.alike,
+        nodes=node.nodes,
+        gpu_nodes=node.gpu_nodes if node.gpus else None,
         max_nodes=partition.max_nodes,
     )
     memory_gib = node.memory_mib / 1024 if node.memory_mib > 1 else None

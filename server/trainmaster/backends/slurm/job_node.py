@@ -20,14 +20,16 @@ _MOST_NAMED = 20
 @dataclass(frozen=True, slots=True)
 class JobNode:
     """`gpus` of the type `gpu`, None where Slurm names none. `is_one_of_several`: other nodes that
-    the job may get have another type. `alike`: how many have the type."""
+    the job may get have another type. `nodes`: how many it may get, `gpu_nodes` of them with the
+    type."""
 
     cpus: int
     memory_mib: int
     gpus: int
     gpu: str | None
     is_one_of_several: bool
-    alike: int
+    nodes: int
+    gpu_nodes: int = 0
 
 
 def node_for(options: HostRecord, partition: PartitionAnswer) -> JobNode:
@@ -83,9 +85,9 @@ def _chosen(kinds: Sequence[NodeKind], kind_of_gpu: str | None) -> JobNode:
         for name, count in kind.gpus.items()
         if kind_of_gpu in (None, name)
     ]
+    nodes = sum(kind.nodes for kind in kinds)
     if not offers:
         largest = max(kinds, key=lambda kind: (kind.memory_mib, kind.cpus))
-        nodes = sum(kind.nodes for kind in kinds)
         return JobNode(largest.cpus, largest.memory_mib, 0, None, False, nodes)
     count, _, _, name, kind = max(offers, key=lambda offer: offer[:4])
     return JobNode(
@@ -94,7 +96,8 @@ def _chosen(kinds: Sequence[NodeKind], kind_of_gpu: str | None) -> JobNode:
         gpus=count,
         gpu=name or None,
         is_one_of_several=len({offer[3] for offer in offers} - {""}) > 1,
-        alike=sum(one.nodes for one in kinds if name in one.gpus),
+        nodes=nodes,
+        gpu_nodes=sum(one.nodes for one in kinds if name in one.gpus),
     )
 
 

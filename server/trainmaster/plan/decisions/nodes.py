@@ -23,7 +23,7 @@ def with_nodes(spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Led
         PlanError: `INVALID_VALUE`, the host is a single machine, or a cluster among several hosts;
             `PARTITION_TOO_SMALL`.
     """
-    nodes = _count(spec, facts)
+    nodes = _count(spec, facts, target)
     if nodes == 1:
         return target
     processes = nodes * target.processes
@@ -42,7 +42,7 @@ def in_a_list(host: str) -> PlanError:
     )
 
 
-def _count(spec: TrainingSpec, facts: HostFacts) -> int:
+def _count(spec: TrainingSpec, facts: HostFacts, target: Target) -> int:
     slurm, wanted = facts.slurm, spec.compute.nodes
     if spec.other_hosts:
         if slurm is not None:
@@ -57,12 +57,14 @@ def _count(spec: TrainingSpec, facts: HostFacts) -> int:
             field=_FIELD,
         )
     if wanted > 1 and slurm is not None:
-        _refuse_too_many(wanted, slurm)
+        _refuse_too_many(wanted, slurm, has_gpus=target.device == "cuda")
     return wanted
 
 
-def _refuse_too_many(wanted: int, slurm: SlurmFacts) -> None:
-    most, why = slurm.nodes, f"has {slurm.nodes} nodes for it"
+def _refuse_too_many(wanted: int, slurm: SlurmFacts, *, has_gpus: bool) -> None:
+    most, why = slurm.nodes, f"has {slurm.nodes}"
+    if has_gpus and slurm.gpu_nodes is not None and slurm.gpu_nodes < most:
+        most, why = slurm.gpu_nodes, f"has {slurm.gpu_nodes} with such GPUs"
     if slurm.max_nodes is not None and slurm.max_nodes < most:
         most, why = slurm.max_nodes, f"gives a job at most {slurm.max_nodes}"
     if wanted > most:
