@@ -250,6 +250,18 @@ def test_a_node_without_the_runs_folder_ends_the_run(
     assert len(jobs_submitted(here, run)) == 1
 
 
+def test_a_program_runs_as_a_job(here: CommandLine, cluster: SlurmCluster, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "train.py").write_text("print('step 1 loss 2.5')\n")
+    spec = f"name: other\nframework: script\nsteps: 1\nscript: {{path: {program}, "
+    (tmp_path / "other.yaml").write_text(spec + "command: [python3, train.py]}\n")
+    run = here("launch", str(tmp_path / "other.yaml"), "--host", "cluster")["run_id"]
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    [job] = wait_until(lambda: cluster.accounted(run), "its job in accounting")
+    assert [int(job["JobIDRaw"])] == jobs_submitted(here, run)
+
+
 @pytest.mark.skipif(not IS_LONG, reason=_LONG)
 def test_a_time_limit_is_a_sessions_end_and_the_next_job_continues(
     here: CommandLine, login: Sshd, tmp_path: Path

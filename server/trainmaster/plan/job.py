@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
 from trainmaster.plan.config import Decided
-from trainmaster.plan.decisions.hardware import cores_of_gpus, share_of_node
+from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, share_of_node
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
@@ -41,9 +41,37 @@ def plan_job(
     slurm, target = facts.slurm, decided.target
     if slurm is None:
         return None
-    limit_minutes = _limit_minutes(slurm, hours, ledger)
-    margin_s = min(_MARGIN_S, limit_minutes * _MINUTE_S / _MARGIN_SHARE)
-    _refuse_too_short(spec, slurm, limit_minutes * _MINUTE_S - margin_s, decided, facts.hostname)
+    job = _job(slurm, target, _limit_minutes(slurm, hours, ledger), ledger)
+    usable_s = job["limit_minutes"] * _MINUTE_S - job["margin_s"]
+    _refuse_too_short(spec, slurm, usable_s, decided, facts.hostname)
+    return {
+        **job,
+        "memory_mib": _memory_mib(slurm, decided, ledger),
+        "cpus": _cpus(slurm, decided),
+    }
+
+
+def plan_program_job(facts: HostFacts, target: Target, ledger: Ledger) -> dict[str, Any] | None:
+    """The same for a program, of which nothing is known: the share of a node that belongs to its
+    GPUs, or to a few cores."""
+    slurm = facts.slurm
+    if slurm is None:
+        return None
+    job = _job(slurm, target, _limit_minutes(slurm, None, ledger), ledger)
+    if target.device == "cuda":
+        cpus, share = cores_of_gpus(slurm, target.gpus), share_of_node(slurm, target.gpus)
+        reason = "The share of a node that belongs to its GPUs."
+    else:
+        cpus = min(slurm.cpus, CPUS_PER_GPU * target.node_processes)
+        share = cpus / max(1, slurm.cpus)
+        reason = f"{CPUS_PER_GPU} cores a process at most, and their share of a node's memory."
+    memory_mib = int(slurm.memory_mib * share) if slurm.memory_mib > 1 else None
+    ledger.decide("slurm.cpus", cpus, reason)
+    return {**job, "memory_mib": memory_mib, "cpus": cpus}
+
+
+def _job(slurm: SlurmFacts, target: Target, limit_minutes: int, ledger: Ledger) -> dict[str, Any]:
+    """What does not depend on the training."""
     return {
         "partition": slurm.partition,
         "account": slurm.account,
@@ -51,9 +79,7 @@ def plan_job(
         "constraint": slurm.constraint,
         "gres": _gres(slurm, target, ledger),
         "limit_minutes": limit_minutes,
-        "memory_mib": _memory_mib(slurm, decided, ledger),
-        "cpus": _cpus(slurm, decided),
-        "margin_s": margin_s,
+        "margin_s": min(_MARGIN_S, limit_minutes * _MINUTE_S / _MARGIN_SHARE),
         "signal_s": int(_MARGIN_S) if limit_minutes >= _SIGNALLED_MINUTES else None,
         **({"modules": slurm.modules.split(",")} if slurm.modules else {}),
     }

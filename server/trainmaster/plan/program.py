@@ -14,6 +14,7 @@ from trainmaster.plan.decisions.program_file import refuse_missing_file
 from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.trainer_process import choose_variables
 from trainmaster.plan.facts import CodeFacts, FolderFacts, HostFacts
+from trainmaster.plan.job import plan_program_job
 from trainmaster.plan.result import Estimates, GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.plan.spec.script import ScriptSpec
@@ -54,6 +55,9 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
         "threads": None,
         **_container(spec),
     }
+    job = plan_program_job(facts, target, ledger)
+    if job is not None:
+        config["slurm"] = job
     config["env"] = _variables(spec, target, facts, ledger)
     environment = _environment(spec, facts, target, ledger)
     if environment is not None:
