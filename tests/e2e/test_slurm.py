@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
 from support.backends.ssh_hosts import Sshd
+from support.runs.light_run import light_spec, standing
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -207,8 +208,7 @@ def test_runs_of_one_spec_are_the_tasks_of_one_array_each_with_a_chain_of_its_ow
     here: CommandLine, cluster: SlurmCluster, tmp_path: Path
 ) -> None:
     over = tmp_path / "over"
-    env = begin_with(tmp_path / "standing", standing_after(3, 1, until=over))
-    spec = spec_file(tmp_path, steps="5", env=env, eval="{every_steps: 5, batches: 1}")
+    spec = light_spec(tmp_path, *standing(3, until=over), steps="5")
     asked = ("launch", spec, "--host", "cluster", "--vary", "seed=1,2,3", "--at-once", "2")
     launched = here(*asked, "--idempotency-key", "once")
     runs = [row["run_id"] for row in launched["runs"]]
