@@ -92,6 +92,13 @@ def test_other_users_of_the_memory_are_checked_first() -> None:
     assert advice("cuda_oom")[0].startswith("Check which processes use the GPU's memory")
 
 
+@pytest.mark.parametrize("code", ["package_missing", "package_mismatch"])
+def test_a_program_is_told_how_an_environment_is_built_for_it(code: str) -> None:
+    words = " ".join(advice(code))
+    assert "`--set environment.requirements=FILE`" in words
+    assert "or set `environment: auto`" not in words
+
+
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.id)
 def test_no_rung_takes_tokens_from_a_step_or_shortens_a_sequence(rung: Any) -> None:
     on_cpu = {**_FULL, "compute": {"device": "cpu"}}

@@ -134,12 +134,17 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "format that the file really has.",
     ),
     "package_missing": (
-        "Install it on the host, or set `environment: auto`, which builds an environment with it.",
+        "Install it on the host, then resume.",
+        "Or launch again with `--set environment.requirements=FILE`, where FILE names it: the host "
+        "builds an environment with it.",
+        "`environment: auto` installs what the framework needs, and nothing for a program "
+        "(`framework: script`).",
         "A module of the program itself travels with its folder unless git leaves it out.",
     ),
     "package_mismatch": (
-        "Install compatible versions (see the plan's requirements.txt), or set "
-        "`environment: auto`.",
+        "Install compatible versions (see the plan's requirements.txt), or launch again with "
+        "`environment: auto`; a program (`framework: script`) with "
+        "`--set environment.requirements=FILE`.",
         "A torchvision that is incompatible with PyTorch can be uninstalled: training on text "
         "does not need it.",
     ),
