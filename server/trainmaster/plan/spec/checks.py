@@ -47,6 +47,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
             *_secret_problems(spec),
             *_environment_problems(spec),
             *container_problems(spec),
+            *_host_problems(spec),
             *_label_problems(spec.labels),
             *_alert_problems(spec),
         ]
