@@ -151,6 +151,38 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
     assert cluster.run("squeue", "-h") == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "compute", "asked"),
+    [
+        ([], "{gpus: 0, processes: 4, threads: 1}", {"partition=cpu"}),
+        ([], "{gpus: 0, threads: 1, nodes: 2}", {"partition=cpu", "nodes=2"}),
+        (
+            ["--partition", "gpu", "--gres", "gpu:a100", "--time", "2h", "--module", "tests/1.0"],
+            "{gpus: 1}",
+            {"partition=gpu", "gres=gpu:a100:1"},
+        ),
+    ],
+)
+def test_the_script_that_is_exported_for_a_cluster_fits_its_nodes(
+    here: CommandLine,
+    cluster: SlurmCluster,
+    login: Sshd,
+    tmp_path: Path,
+    options: list[str],
+    compute: str,
+    asked: set[str],
+) -> None:
+    here("hosts", "remove", "cluster")
+    add(here, login, *options)
+    spec, folder = spec_file(tmp_path, framework="hf", compute=compute), tmp_path / "job"
+    answer = here("export", spec, str(folder), "--to", "slurm", "--host", "cluster")
+    assert not {"job.sh", "array.sh"} & set(answer["files"])
+    script = (folder / "job.sbatch").read_text()
+    assert asked <= {line.removeprefix("#SBATCH --") for line in script.splitlines()}
+    assert ("module load tests/1.0 || exit 67\n" in script) == ("--module" in options)
+    cluster.run("sbatch", "--test-only", str(folder / "job.sbatch"))
+
+
 def test_a_waiting_run_says_why_and_is_stopped_without_a_job(
     here: CommandLine, cluster: SlurmCluster, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
 from trainmaster.plan.export import ENGINES, engine_file, for_another_machine
+from trainmaster.plan.facts import SlurmFacts
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import PlanError
@@ -129,6 +130,35 @@ def test_slurm_signals_a_short_job_later(
 ) -> None:
     planned = plan(make_spec(f"limits.max_runtime={limit}"), cpu_host, text_corpus)
     assert f"--signal=B:TERM@{signal_s}\n" in _text(planned, "slurm")
+
+
+def test_a_plan_for_a_cluster_asks_for_what_was_planned_there(
+    make_spec: SpecMaker, gpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    given = {"account": "physics", "qos": "long", "constraint": "fast&big", "limit_s": 86400.0}
+    size = {"cpus": 64, "memory_mib": 512000, "gpus": 8, "modules": "cuda/12.4,python/3.11"}
+    slurm = SlurmFacts.model_validate({"partition": "mine", **given, **size})
+    host = gpu_host.model_copy(update={"slurm": slurm})
+    for limit, time in (("auto", "0-01:00:00"), ("20m", "0-00:20:00")):
+        planned = plan(
+            make_spec("compute.gpus=1", f"limits.max_runtime={limit}"), host, text_corpus
+        )
+        job = planned.config["slurm"]
+        text = engine_file(planned, "demo", "slurm", None, find_assets(), job=job).text
+        found = re.findall(r"#SBATCH --(.*)=(.*)\n", text)
+        asked = {"partition": "mine", "account": "physics", "qos": "long", "constraint": "fast&big"}
+        asked |= {"gres": "gpu:1", "cpus-per-task": "8", "mem": "64000M", "time": time}
+        assert asked.items() <= dict(found).items()
+        assert len(dict(found)) == len(found)
+        loaded = "module load cuda/12.4 || exit 67\nmodule load python/3.11 || exit 67\n"
+        assert text.startswith("#!/bin/bash\n") and loaded in text
+        assert "sbatch --gres=gpu:TYPE:1 job.sbatch" in text  # the cluster named no type
+    typed = {**planned.config["slurm"], "gres": "lustre:1,gpu:a100:1"}
+    text = engine_file(planned, "demo", "slurm", None, find_assets(), job=typed).text
+    assert "gpu:TYPE" not in text
+    with pytest.raises(PlanError, match="in partition mine, is 1"):
+        short = {**typed, "limit_minutes": 1}
+        engine_file(planned, "demo", "slurm", None, find_assets(), job=short)
 
 
 def test_a_limit_in_which_no_job_can_save_is_refused(

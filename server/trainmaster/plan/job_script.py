@@ -15,6 +15,7 @@ DIRECTIVE = re.compile(r"[A-Za-z0-9_.@+:,=&|*()\[\]-]{1,200}")
 # The name of an environment module, which no shell text can be made of.
 _MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+/-]{0,99}")
 _TEMPLATE = "launch/job.sh.j2"
+_WHERE = ("partition", "account", "qos", "constraint", "gres")
 
 
 def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[str, bytes]:
@@ -27,11 +28,10 @@ def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[st
     section = config.get("slurm")
     if section is None:
         return {}
-    options = [(name, checked_directive(name, value)) for name, value in _options(section)]
+    options = [*nodes_options(section), *_limits(section)]
     name = checked_directive("job-name", run_id)
     nodes = int(config.get("compute", {}).get("nodes") or 1)
-    modules = [checked_module(one) for one in section.get("modules") or ()]
-    values = {"options": options, "nodes": nodes, "modules": modules}
+    values = {"options": options, "nodes": nodes, "modules": modules_of(section)}
     scripts: dict[str, tuple[str, str | None]] = {"job.sh": (name, None)}
     if array := section.get("array"):
         scripts["array.sh"] = (checked_directive("job-name", array["name"]), _tasks(array))
@@ -39,6 +39,28 @@ def job_files(config: Mapping[str, Any], run_id: str, assets: Assets) -> dict[st
         file: rendered(assets, _TEMPLATE, {**values, "job_name": name, "array": tasks}).encode()
         for file, (name, tasks) in scripts.items()
     }
+
+
+def nodes_options(section: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The options of sbatch for the nodes that a section `slurm` asks for, and who is charged.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, as `job_files`.
+    """
+    asked = [(name, section.get(name)) for name in _WHERE]
+    asked.append(("cpus-per-task", section["cpus"]))
+    if section.get("memory_mib"):
+        asked.append(("mem", f"{section['memory_mib']}M"))
+    return [(name, checked_directive(name, value)) for name, value in asked if value]
+
+
+def modules_of(section: Mapping[str, Any]) -> list[str]:
+    """The modules that a job loads first.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, one is not the name of a module.
+    """
+    return [checked_module(one) for one in section.get("modules") or ()]
 
 
 def checked_directive(name: str, value: object) -> str:
@@ -80,13 +102,7 @@ def _tasks(array: Mapping[str, Any]) -> str:
     return f"0-{int(array['size']) - 1}{throttle}"
 
 
-def _options(section: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    for name in ("partition", "account", "qos", "constraint", "gres"):
-        if section.get(name):
-            yield name, section[name]
-    yield "time", section["limit_minutes"]
-    yield "cpus-per-task", section["cpus"]
-    if section.get("memory_mib"):
-        yield "mem", f"{section['memory_mib']}M"
+def _limits(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "time", checked_directive("time", section["limit_minutes"])
     if section.get("signal_s"):
-        yield "signal", f"B:TERM@{section['signal_s']}"
+        yield "signal", checked_directive("signal", f"B:TERM@{section['signal_s']}")

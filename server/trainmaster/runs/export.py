@@ -8,7 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from trainmaster.plan.export import ENGINES, Engine, engine_file, for_another_machine
+from trainmaster.plan.export import (
+    ENGINES,
+    Engine,
+    engine_file,
+    for_another_machine,
+    without_job,
+)
 from trainmaster.plan.spec import SHM_SIZE, TrainingSpec
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
@@ -26,6 +32,10 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 _LONGEST_IMAGE = 500
+_OTHER_NODES = (
+    "{host} has no such GPU: its partition, account and further options are left out; give sbatch "
+    "those of nodes that have one."
+)
 _WITHOUT_CONTAINER = (
     *("compute.launcher=process", "compute.image=null"),
     f"compute.shm_size={SHM_SIZE}",
@@ -65,10 +75,15 @@ async def export_spec(
     if own_image is not None:
         sets = [*sets, *_WITHOUT_CONTAINER]  # the other engine starts it
     planned = await _planned(workspace, spec, host, sets, given.nodes)
-    planned = replace(planned, plan=for_another_machine(planned.plan))
-    file = engine_file(planned.plan, planned.spec.name, to, image or own_image, find_assets())
-    bundle, found = write_bundle(planned, folder, {file.name: file.text})
+    made = planned.plan
+    job = made.config.get("slurm") if to == "slurm" and made.launchable else None
+    plan = without_job(made) if job is not None else for_another_machine(without_job(made))
+    name, used = planned.spec.name, image or own_image
+    file = engine_file(plan, name, to, used, find_assets(), job=job)
+    bundle, found = write_bundle(replace(planned, plan=plan), folder, {file.name: file.text})
     left_out = _left_out(planned.spec, engine, to, own_image)
+    if to == "slurm" and job is None and "slurm" in made.config:
+        left_out.append(_OTHER_NODES.format(host=planned.spec.host))
     return RenderAnswer(
         name=planned.spec.name,
         folder=str(folder),

@@ -10,9 +10,9 @@
 #SBATCH --account=physics
 #SBATCH --constraint=fast&big
 #SBATCH --gres=lustre:1,gpu:a100:1
-#SBATCH --time=60
 #SBATCH --cpus-per-task=8
 #SBATCH --mem=64000M
+#SBATCH --time=60
 #SBATCH --signal=B:TERM@60
 # One job of a run: it trains until its time is nearly up, saves, and ends. Trainmaster submits the
 # next one, which continues exactly; by hand: `cd` here and `sbatch job.sh`.

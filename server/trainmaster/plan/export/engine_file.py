@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.export.compose import compose
@@ -112,6 +113,9 @@ _NODES = {
 # locks hold between nodes. They meet at the first one's name, by the JobSet's service.
 """,
 }
+_PLANNED_JOB = """\
+# What it asks for was planned for nodes of the partition {partition}.
+"""
 _ANY_GPU = """\
 # It takes any GPU{planned}. For a type, as `sinfo --format=%G` names it:
 #   sbatch --gres=gpu:TYPE:{gpus} job.sbatch
@@ -119,20 +123,27 @@ _ANY_GPU = """\
 
 
 def engine_file(
-    plan: Plan, name: str, engine: str, image: str | None, assets: Assets
+    plan: Plan,
+    name: str,
+    engine: str,
+    image: str | None,
+    assets: Assets,
+    *,
+    job: Mapping[str, Any] | None = None,
 ) -> EngineFile:
     """The file of a plan for one of `ENGINES`, to lie in the rendered folder of the run `name`.
 
-    `image`: of the container, for engines that run one.
+    `image`: of the container, for engines that run one. `job`: for Slurm, the section `slurm` of
+    a plan for the cluster.
 
     Raises:
-        PlanError: `INVALID_VALUE`, as `slurm_script`.
+        PlanError, UsageError: as `slurm_script`.
     """
-    to, what = ENGINES[engine], needs(plan)
+    to, what = ENGINES[engine], needs(plan, job)
     start = _start(engine, what)
-    head = _head(engine, name, what, start)
+    head = _head(engine, name, what, start, job)
     if engine == "slurm":
-        return EngineFile(to.file, slurm_script(name, what, head, assets), start)
+        return EngineFile(to.file, slurm_script(name, what, head, assets, job), start)
     document = _DOCUMENTS[engine](name, what, image or "")
     return EngineFile(to.file, f"{head}\n{dump_yaml(document)}", start)
 
@@ -146,9 +157,11 @@ def _start(engine: str, needs: Needs) -> str:
     return " ".join([command, *passed, file])
 
 
-def _head(engine: str, name: str, needs: Needs, start: str) -> str:
+def _head(engine: str, name: str, needs: Needs, start: str, job: Mapping[str, Any] | None) -> str:
     """Comments on what the engine needs first, and what is lost."""
     parts = [_HEADS[engine].format(start=start, name=name)]
+    if job is not None:
+        parts.append(_PLANNED_JOB.format(partition=job["partition"]))
     if needs.secrets:
         given = {
             "names": " and ".join(needs.secrets),
@@ -159,10 +172,15 @@ def _head(engine: str, name: str, needs: Needs, start: str) -> str:
         parts.append(_SECRETS[engine].format(**given))
     if needs.nodes > 1:
         parts.append(_NODES[engine].format(nodes=needs.nodes))
-    if engine == "slurm" and needs.gpus:
+    if engine == "slurm" and needs.gpus and not _has_type(job):
         planned = "" if needs.gpu is None else f", and is planned for {needs.gpu}"
         parts.append(_ANY_GPU.format(planned=planned, gpus=needs.gpus))
     return "".join([*parts, _LOST])
+
+
+def _has_type(job: Mapping[str, Any] | None) -> bool:
+    asked = [one.split(":") for one in ((job or {}).get("gres") or "").split(",")]
+    return any(one[0] == "gpu" and len(one) > 2 for one in asked)
 
 
 _DOCUMENTS: Mapping[str, Callable[[str, Needs, str], dict[str, object]]] = {

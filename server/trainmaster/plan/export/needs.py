@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU
@@ -37,6 +39,12 @@ class Needs:
     secrets: tuple[str, ...]
 
 
+def without_job(plan: Plan) -> Plan:
+    """The plan without what the jobs of a cluster of ours ask for: what takes the file asks."""
+    config = {name: value for name, value in plan.config.items() if name != "slurm"}
+    return plan.model_copy(update={"config": config})
+
+
 def for_another_machine(plan: Plan) -> Plan:
     """The plan with threads for the cores that engines are asked for, where it was made for GPUs of
     a host here and the spec leaves the threads open."""
@@ -52,8 +60,8 @@ def for_another_machine(plan: Plan) -> Plan:
     return plan.model_copy(update={"config": config, "decisions": decisions})
 
 
-def needs(plan: Plan) -> Needs:
-    """Of each machine that `plan` is for."""
+def needs(plan: Plan, job: Mapping[str, Any] | None = None) -> Needs:
+    """Of each machine that `plan` is for; `job`: as `engine_file`."""
     compute = plan.config["compute"]
     gpus, nodes = int(compute["gpus"]), int(compute.get("nodes") or 1)
     ranks = int(compute.get("processes") or max(1, gpus) * nodes) // nodes
@@ -65,7 +73,7 @@ def needs(plan: Plan) -> Needs:
         memory_gib=_memory_gib(plan, ranks, on_gpu=gpus > 0),
         shared=compute.get("shm_size", SHM_SIZE),
         disk_gib=math.ceil(plan.estimates.disk_gib or 0),
-        limit_s=_limit_s(plan),
+        limit_s=_limit_s(plan) if job is None else _limit_of_job(plan, job),
         secrets=tuple(plan.config["secrets"]),
     )
 
@@ -76,6 +84,12 @@ def _memory_gib(plan: Plan, ranks: int, *, on_gpu: bool) -> int | None:
         return None
     state = parameters * _BYTES_PER_PARAMETER / GIB
     return math.ceil((state if on_gpu else max(state, used * ranks)) + ranks * _GIB_PER_PROCESS)
+
+
+def _limit_of_job(plan: Plan, job: Mapping[str, Any]) -> float:
+    limit: float | None = plan.config["limits"]["max_runtime_s"]
+    longest = float(job["limit_minutes"]) * 60
+    return longest if limit is None else min(limit, longest)
 
 
 def _limit_s(plan: Plan) -> float | None:
