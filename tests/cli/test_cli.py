@@ -114,6 +114,24 @@ def test_bad_usage_is_reported_as_json_and_exits_with_2(
     assert answer["error"]["fix"]
 
 
+@pytest.mark.parametrize(
+    ("options", "field", "words"),
+    [
+        (["--at-once", "2"], "--at-once", "--vary is not given"),
+        (["--dry-run", "--vary", "seed=1,2"], "--vary", "--dry-run plans a single run"),
+        (["--vary", "seed=1,2,1"], "--vary", "names the value of seed 1 twice"),
+        (["--vary", "seed=1,2", "--vary", "seed=3,4"], "--vary", "names the field seed twice"),
+        (["--vary", "seed=1"], "--vary", "make 1 run; an array has 2 to"),
+    ],
+)
+def test_runs_of_one_spec_that_cannot_be_launched_are_refused_each_for_its_reason(
+    command: Command, spec: str, options: list[str], field: str, words: str
+) -> None:
+    code, answer = command("launch", spec, *options)
+    assert (code, answer["error"]["code"]) == (2, "BAD_ARGUMENT")
+    assert answer["error"]["field"] == field and words in answer["error"]["message"]
+
+
 def test_an_error_is_reported_as_json_on_stdout_and_exits_with_1(command: Command) -> None:
     code, answer = command("status", "no-such-run")
     assert code == 1

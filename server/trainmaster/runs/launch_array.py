@@ -78,11 +78,13 @@ async def launch_array(
 def _choices(sets: Sequence[str], vary: Sequence[str], name: str) -> list[list[str]]:
     """Of each run, what is set: the varied values are labels, too."""
     varied = [_values(text) for text in vary]
+    _refuse_twice("field", [one[0][0] for one in varied if one])
     chosen = [list(one) for one in itertools.product(*varied)]
     if not 1 < len(chosen) <= MOST_RUNS:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"These values make {len(chosen)} runs; an array has 2 to {MOST_RUNS}.",
+            f"These values make {len(chosen)} run{'s' * (len(chosen) != 1)}; an array has 2 to "
+            f"{MOST_RUNS}.",
             "Give the values of a field behind commas: `--vary seed=1,2,3`.",
             field="--vary",
         )
@@ -99,7 +101,20 @@ def _values(text: str) -> list[tuple[str, Any]]:
             "Write for example `--vary seed=1,2,3`.",
             field="--vary",
         )
+    _refuse_twice(f"value of {path.strip()}", [json.dumps(value) for value in read])
     return [(path.strip(), value) for value in read]
+
+
+def _refuse_twice(what: str, named: Sequence[str]) -> None:
+    """Runs that differ in nothing would train the same twice."""
+    twice = next((one for index, one in enumerate(named) if one in named[:index]), None)
+    if twice is not None:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"--vary names the {what} {twice[:60]} twice.",
+            "Name each once: `--vary seed=1,2,3`.",
+            field="--vary",
+        )
 
 
 def _varied(chosen: Sequence[tuple[str, Any]]) -> Iterator[str]:
@@ -174,8 +189,8 @@ def _refuse_unlike(jobs: Sequence[Mapping[str, Any]]) -> None:
             if job[name] != jobs[0][name]:
                 raise UsageError(
                     "BAD_ARGUMENT",
-                    f"The runs ask for different nodes ({name}: {jobs[0][name]} and {job[name]}), "
-                    "and the tasks of an array get the same.",
+                    f"The runs ask for different nodes ({name}: {jobs[0][name] or 'none'} and "
+                    f"{job[name] or 'none'}), and the tasks of an array get the same.",
                     "Launch those that differ apart.",
                     field="--vary",
                 )

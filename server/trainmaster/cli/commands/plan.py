@@ -43,13 +43,7 @@ def launch(
     as_json: AsJson = False,
 ) -> None:
     """Start a training, detached; returns once it is on its way."""
-    if (dry_run and vary) or (at_once and not vary):
-        raise UsageError(
-            "BAD_ARGUMENT",
-            "--dry-run plans a single run, and --at-once is about those of --vary.",
-            "Plan one of them: `trainmaster plan SPEC --set FIELD=VALUE`.",
-            field="--vary",
-        )
+    _refuse_unfitting(vary or [], at_once, dry_run)
     if dry_run:
         plan(spec, host, sets, as_json)
         return
@@ -77,6 +71,23 @@ def launch(
         )
     )
     emit(answer, as_json)
+
+
+def _refuse_unfitting(vary: list[str], at_once: int | None, dry_run: bool) -> None:
+    if at_once and not vary:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "--at-once limits how many runs of --vary train at a time, and --vary is not given.",
+            "Add `--vary FIELD=VALUE,VALUE`, or leave --at-once out.",
+            field="--at-once",
+        )
+    if dry_run and vary:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "--dry-run plans a single run, and --vary is for several.",
+            "Plan one of them: `trainmaster plan SPEC --set FIELD=VALUE`.",
+            field="--vary",
+        )
 
 
 def render(
