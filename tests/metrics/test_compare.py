@@ -9,6 +9,7 @@ from support.core.journal_records import FIRST_T, attempt_starting, lines, metri
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.cli.views.metrics import ranked_runs
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.last_values import last_values
 from trainmaster.metrics.rank import Among, rank_runs
@@ -105,13 +106,32 @@ def test_only_runs_of_one_method_and_data_are_ranked_together(two_runs: Workspac
         assert chosen["loss"].runs == runs
 
 
+def test_runs_of_a_label_are_ranked_with_the_labels_by_which_they_differ(
+    two_runs: Workspace,
+) -> None:
+    for run_id, seed, value in (("one-abc234", "1", 3.0), ("two-abc234", "2", 2.0)):
+        _add(two_runs, run_id, "gpu1", value, method="pretrain", sources=["/c4"], seed=seed)
+    found = rank_runs(two_runs, ["loss"], limit=5, among=Among(label="seed"))
+    assert (found.ranking or {})["loss"].labels == [{"seed": "2"}, {"seed": "1"}]
+    assert ranked_runs(found)[1].endswith("of two-abc234 (seed=2)")
+    (unasked, *_) = (rank_runs(two_runs, ["loss"], limit=5).ranking or {}).values()
+    assert unasked.labels is None
+
+
 _EVALUATIONS = [
     ("eval", {"step": step, "values": {"val_loss": 4.0 - step / 100}}) for step in range(45, 81, 5)
 ]
 
 
 def _add(
-    workspace: Workspace, run_id: str, host: str, loss: float, *, method: str, sources: list[str]
+    workspace: Workspace,
+    run_id: str,
+    host: str,
+    loss: float,
+    *,
+    method: str,
+    sources: list[str],
+    **labels: str,
 ) -> None:
     document = {
         "steps": 1,
@@ -119,7 +139,8 @@ def _add(
         "framework": "trl" if method == "dpo" else "nanogpt",
         "data": {"sources": [{"path": path} for path in sources]},
     }
-    run = Run(run_id, run_id, 1.0, host, "", document, {}, {"kind": method}, closed=True)
+    given = {"kind": method, **labels}
+    run = Run(run_id, run_id, 1.0, host, "", document, {}, given, closed=True)
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "process", "/x", None)
     mirror = workspace.mirror.of(run_id, 1)
     mirror.append("attempts/1/events.jsonl", b"".join(lines((started(0), metric(1, loss)))))

@@ -82,6 +82,7 @@ def rank_runs(
     runs = [run for run in workspace.control.runs() if among.covers(run)]
     groups = {run.run_id: Group.of(run) for run in runs}
     placements = {run.run_id: run.placement for run in runs}
+    labels = {run.run_id: run.labels if among.label else {} for run in runs}
     restarted = _with_several_attempts(workspace, list(placements))
     ranking: dict[str, Ranking] = {}
     left_out = 0
@@ -92,7 +93,7 @@ def rank_runs(
         ordered = sorted(by_group, key=lambda group: (group.simulated, -len(by_group[group])))
         left_out = max(left_out, len(ordered) - _MOST_GROUPS)
         for name, group in _named(key, ordered[:_MOST_GROUPS]):
-            ranking[name] = _ranking(key, by_group[group], limit)
+            ranking[name] = _ranking(key, by_group[group], limit, labels)
     notes = [f"{left_out} smaller groups of runs are left out: filter by label, host or framework."]
     return MetricsAnswer(runs={}, ranking=ranking, notes=notes if left_out > 0 else None)
 
@@ -109,13 +110,27 @@ def _named(key: str, groups: Sequence[Group]) -> Iterable[tuple[str, Group]]:
         yield f"{key} ({group}{number})", group
 
 
-def _ranking(key: str, found: Sequence[Best], limit: int) -> Ranking:
+def _ranking(
+    key: str, found: Sequence[Best], limit: int, labels: Mapping[str, Mapping[str, object]]
+) -> Ranking:
     higher = bool(is_better_higher(key))
     best = sorted(found, key=lambda item: item.value, reverse=higher)[:limit]
     values: list[Number] = [item.value for item in best]
     return Ranking(
-        runs=[item.run_id for item in best], steps=[item.x for item in best], values=values
+        runs=[item.run_id for item in best],
+        steps=[item.x for item in best],
+        values=values,
+        labels=_differing([labels[item.run_id] for item in best]),
     )
+
+
+def _differing(labels: Sequence[Mapping[str, object]]) -> list[dict[str, str]] | None:
+    """Of each run's labels those that not all have alike, such as the varied value of an array."""
+    names = sorted({name for one in labels for name in one})
+    unlike = [name for name in names if len({str(one.get(name)) for one in labels}) > 1]
+    if not unlike:
+        return None
+    return [{name: str(one[name]) for name in unlike if name in one} for one in labels]
 
 
 def _bests(

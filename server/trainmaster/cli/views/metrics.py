@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.protocol.curve import sparkline
 from trainmaster.cli.format import value
@@ -46,9 +46,17 @@ def ranked_runs(answer: MetricsAnswer) -> list[str]:
     ]
     for key, ranking in (answer.ranking or {}).items():
         best.append(f"Best {key}:")
-        rows = zip(ranking.runs, ranking.steps, ranking.values, strict=True)
-        best += [f"- {value(found)} at step {value(step)} of {run}" for run, step, found in rows]
+        labels = [_labelled(one) for one in ranking.labels or [{}] * len(ranking.runs)]
+        rows = zip(ranking.runs, ranking.steps, ranking.values, labels, strict=True)
+        best += [
+            f"- {value(found)} at step {value(step)} of {run}{by}" for run, step, found, by in rows
+        ]
     return best
+
+
+def _labelled(labels: Mapping[str, str]) -> str:
+    named = ", ".join(f"{name}={text}" for name, text in labels.items())
+    return f" ({named})" if named else ""
 
 
 def understood(coverage: LogCoverage) -> str:

@@ -42,11 +42,15 @@ class BestRun(Answer):
 
 
 class Ranking(Answer):
-    """Runs by their best value of a metric, the best first."""
+    """Runs by their best value of a metric, the best first.
+
+    `labels`: where runs were chosen by a label, the others by which they differ.
+    """
 
     runs: list[str]
     steps: list[int]
     values: list[Number]
+    labels: list[dict[str, str]] | None = None
 
 
 class LastValues(Answer):
