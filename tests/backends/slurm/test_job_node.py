@@ -65,5 +65,28 @@ def test_what_no_node_has_is_refused_with_what_there_is(
         node_for(record(**options), MIXED)
 
 
+def test_a_refused_option_is_changed_with_the_hosts_other_options_as_they_are() -> None:
+    host = HostRecord(
+        "cluster",
+        "::1",
+        user="me",
+        port=2222,
+        key="/keys/my key",
+        jump="gate",
+        root="/work/me",
+        launcher="slurm",
+        partition="gpu",
+        constraint="h100",
+        modules="cuda,python/3.11",
+    )
+    with pytest.raises(HostError) as refused:
+        node_for(host, MIXED)
+    assert str(refused.value.fix).endswith(
+        "`trainmaster hosts add cluster 'me@[::1]:2222' --key '/keys/my key' --jump gate --root "
+        "/work/me --launcher slurm --partition gpu --module cuda --module python/3.11 --constraint "
+        "FEATURES`."
+    )
+
+
 def test_a_node_without_gpus_is_planned_for_where_none_has_any() -> None:
     assert node_for(record(), CPUS).gpus == 0

@@ -60,7 +60,7 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
         raise HostError(
             "PARTITION_UNKNOWN",
             f"The {what} of {options.name} {state}; those that are up: {names}.",
-            f"{add_again(options)} with `--partition NAME`.",
+            f"{add_again(options, '--partition', 'NAME')}.",
             field="host",
         )
     partition = usable[0]
@@ -136,6 +136,6 @@ def _refuse_account(options: HostRecord, partition: PartitionAnswer) -> None:
         "ACCOUNT_REFUSED",
         f"Partition {partition.name} of {options.name} is for the accounts "
         f"{', '.join(partition.accounts)}; jobs would use {account}.",
-        f"{add_again(options)} with `--account NAME` or another `--partition`.",
+        f"{add_again(options, '--account', 'NAME')}; or with another `--partition`.",
         field="host",
     )

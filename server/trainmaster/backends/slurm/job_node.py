@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 
 from trainer_runtime.core.answers.slurm import NodeKind, PartitionAnswer
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.records import dataclass
-from trainmaster.store.host_record import HostRecord
+from trainmaster.store.host_record import DEFAULT_ROOT, SLURM_OPTIONS, HostRecord
 from trainmaster.words.errors import HostError
 
 # A constraint of features that a node must all have; others are for Slurm to read.
 _ALL_OF = re.compile(r"[A-Za-z0-9_.,&-]+")
 _AND = re.compile("[,&]")
 _MOST_NAMED = 20
+_MEANT = {"--constraint": "FEATURES", "--gres": "gpu:TYPE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,35 @@ def gpu_type(gres: str | None) -> str | None:
     return None
 
 
-def add_again(options: HostRecord) -> str:
-    """How the options of a host are changed."""
+def add_again(options: HostRecord, option: str, meant: str) -> str:
+    """How an option of a host is changed: with its other options as they are."""
+    again = shlex.join([*_command(options, without=option), option, meant])
     return (
-        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again "
-        f"(`trainmaster hosts add {options.name} ADDRESS --launcher slurm`)"
+        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again, with one "
+        f"that is there: `{again}`"
     )
+
+
+def _command(record: HostRecord, without: str) -> Iterator[str]:
+    user = f"{record.user}@" if record.user else ""
+    host = f"[{record.address}]" if ":" in record.address else record.address
+    port = f":{record.port}" if record.port else ""
+    yield from ("trainmaster", "hosts", "add", record.name, f"{user}{host}{port}")
+    given = {
+        "--key": record.key,
+        "--jump": record.jump,
+        "--root": None if record.root == DEFAULT_ROOT else record.root,
+        "--cache": record.cache,
+        "--transport": None if record.transport == "asyncssh" else record.transport,
+        "--launcher": record.launcher,
+        **{f"--{name}": getattr(record, name) for name in SLURM_OPTIONS if name != "modules"},
+    }
+    for option, text in given.items():
+        if text is not None and option != without:
+            yield from (option, text)
+    for module in (record.modules or "").split(","):
+        if module:
+            yield from ("--module", module)
 
 
 def _chosen(kinds: Sequence[NodeKind], kind_of_gpu: str | None) -> JobNode:
@@ -117,5 +142,5 @@ def _listed(words: set[str]) -> str:
 
 
 def _refused(options: HostRecord, message: str, option: str) -> HostError:
-    fix = f"{add_again(options)} with another `{option}`."
+    fix = f"{add_again(options, option, _MEANT[option])}."
     return HostError("JOB_REFUSED", message, fix, field="host")
