@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -66,13 +67,26 @@ def test_the_script_of_several_nodes_asks_for_what_each_of_them_needs(
 ) -> None:
     one, three = (on_nodes(cpu_host, text_corpus, nodes) for nodes in (1, 3))
     assert (three.config["compute"]["nodes"], three.config["compute"]["processes"]) == (3, 6)
-    assert three.config["slurm"] == one.config["slurm"]
+    alike = {"memory_mib": three.config["slurm"]["memory_mib"]}  # that of a smaller batch
+    assert three.config["slurm"] == {**one.config["slurm"], **alike}
     reasons = {decision.reason for decision in three.decisions}
     assert "2 on each of 3 nodes of each job." in reasons
     script = render(three, "small-abc234", find_assets()).files["job.sh"].decode()
     lines = script.splitlines()
     assert "#SBATCH --nodes=3" in lines and "#SBATCH --ntasks-per-node=1" in lines
     assert "#SBATCH --ntasks=1" not in lines and "#SBATCH --cpus-per-task=6" in lines
+
+
+@pytest.mark.parametrize("node_mib", [512000, 2100])
+def test_the_memory_of_a_job_without_gpus_is_what_its_reason_says(
+    cpu_host: HostFacts, text_corpus: CorpusFacts, node_mib: int
+) -> None:
+    planned = on_nodes(cpu_host, text_corpus, 1, memory_mib=node_mib)
+    [decided] = [one for one in planned.decisions if one.field == "slurm.memory_mib"]
+    found = re.match(r"1\.5 times the estimate of (\d+) MiB, and 2 GiB", decided.reason)
+    assert found is not None
+    assert decided.value == min(node_mib, int(1.5 * int(found[1])) + 2048)
+    assert ("cut to all that a node has" in decided.reason) == (decided.value == node_mib)
 
 
 def test_nodes_without_gpus_count_for_a_training_without(

@@ -25,7 +25,7 @@ _LEAST_S = _HOUR_S
 _FACTOR, _PREPARATION_S = 1.25, 1800.0
 # Kept free before the limit for what follows the training's end; less where jobs are very short.
 _MARGIN_S, _MARGIN_SHARE = 60.0, 6.0
-_LEAST_MIB, _OVERHEAD_MIB = 2048, 2048
+_UNKNOWN_MIB, _OVERHEAD_MIB = 2048, 2048
 # Slurm may send a signal up to a minute early: shorter jobs would end as they begin.
 _SIGNALLED_MINUTES = 10
 
@@ -137,10 +137,14 @@ def _memory_mib(slurm: SlurmFacts, decided: Decided, ledger: Ledger) -> int | No
         memory_mib = int(slurm.memory_mib * share_of_node(slurm, target.gpus))
         reason = "The share of the node's memory that belongs to its GPUs."
     else:
-        needed_gib = 0.0 if memory is None else memory.total_gib * target.node_processes
-        wanted = max(_LEAST_MIB, int(1.5 * needed_gib * GIB / 2**20)) + _OVERHEAD_MIB
-        memory_mib = min(slurm.memory_mib, wanted)
-        reason = "1.5 times the estimate, and 2 GiB for what else a job runs."
+        if memory is None:
+            wanted, of = _UNKNOWN_MIB, "2 GiB, as nothing was estimated"
+        else:
+            estimated = int(memory.total_gib * target.node_processes * GIB / 2**20)
+            wanted, of = int(1.5 * estimated), f"1.5 times the estimate of {estimated} MiB"
+        memory_mib = min(slurm.memory_mib, wanted + _OVERHEAD_MIB)
+        cut = ": cut to all that a node has" if memory_mib < wanted + _OVERHEAD_MIB else ""
+        reason = f"{of}, and 2 GiB for what else a job runs{cut}."
     ledger.decide("slurm.memory_mib", memory_mib, reason)
     return memory_mib
 
