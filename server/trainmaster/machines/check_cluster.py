@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from trainer_runtime.core.answers.slurm import (
     ClusterAnswer,
@@ -15,6 +15,7 @@ from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
+from trainmaster.backends.slurm.job_node import add_again
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.words.errors import HostError
@@ -59,8 +60,23 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
     yield from _disk(cluster)
     yield from _modules(cluster)
     if cluster.accounts:
-        shown_accounts = ", ".join(cluster.accounts[:_MOST_SHOWN])
-        yield passed("accounts", "that jobs may be charged to", _plain(shown_accounts))
+        yield _accounts(cluster.accounts, options)
+
+
+def _accounts(accounts: Sequence[str], options: HostRecord) -> CheckRow:
+    """A cluster that does not enforce accounts takes jobs of any."""
+    found = _plain(", ".join(accounts[:_MOST_SHOWN]))
+    if options.account is None or options.account.lower() in {
+        one.split(" ")[0].lower() for one in accounts
+    }:
+        return passed("accounts", "that jobs may be charged to", found)
+    return warning(
+        "accounts",
+        f"jobs would be charged to {options.account}, which is not one of yours",
+        f"{add_again(options)} with `--account NAME`, one of these; or without it, for the default "
+        "one.",
+        found,
+    )
 
 
 def _disk(cluster: ClusterAnswer) -> Iterator[CheckRow]:
@@ -116,8 +132,9 @@ def _modules(cluster: ClusterAnswer) -> Iterator[CheckRow]:
             remedy="Remove the host, and add it again with names that `module avail` shows there.",
         )
     elif cluster.modules is not None:
-        names = ", ".join(cluster.modules) or "none of CUDA or Python"
-        yield passed("modules", "`module` loads, for example", _plain(names))
+        names = ", ".join(cluster.modules)
+        found = "`module` has, among others" if names else "`module` has none of CUDA or Python"
+        yield passed("modules", found, _plain(names) if names else None)
 
 
 def _described(one: PartitionAnswer) -> str:

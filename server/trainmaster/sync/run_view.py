@@ -346,4 +346,5 @@ def _sessions(
         refused=lambda: known.refusal(run.run_id),
         skew_s=skew_s,
         over_t=record.state_t if record.reason == SESSION_OVER else None,
+        gpus=run.config.compute.gpus or 0,
     )

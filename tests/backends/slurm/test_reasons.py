@@ -65,3 +65,10 @@ def test_only_a_job_that_never_begins_is_to_be_stopped(word: str, never: bool) -
     assert pending(word).never_begins is never
     job = JobNote("waiting", 1.0, word, 7)
     assert ("`trainmaster stop {run}`" in SlurmSessions(job, None, None, 2.0).waits) is never
+
+
+def test_fewer_gpus_are_advised_only_where_a_job_asks_for_some() -> None:
+    for word in ("Resources", "QOSMaxGRESPerJob"):
+        job = JobNote("waiting", 1.0, word, 7)
+        assert "fewer gpus" in SlurmSessions(job, None, None, 2.0, gpus=1).waits.lower()
+        assert "fewer gpus" not in SlurmSessions(job, None, None, 2.0).waits.lower()

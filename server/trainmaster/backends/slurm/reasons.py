@@ -15,6 +15,10 @@ class Pending:
     meaning: str
     remedy: str
 
+    def remedy_for(self, gpus: int) -> str:
+        """For a job that asks for so many."""
+        return self.remedy if gpus else _WITHOUT_GPUS.get(self.remedy, self.remedy)
+
     @property
     def never_begins(self) -> bool:
         """Whether the job has to be replaced by another one."""
@@ -25,18 +29,21 @@ _STOP = "Stop the run, "
 _WAIT = "It starts by itself."
 _ASK = "Ask those who run the cluster."
 _SHORTER = "Fewer GPUs (`compute.gpus`), or a host with a shorter `hosts add --time`, start sooner."
+_SHORTER_ALONE = "A host with a shorter `hosts add --time` starts sooner."
 _OPTIONS = f"{_STOP}add the host again with other options, and launch it there."
 _OTHER_QOS = "launch it at a host that was added with another `--qos` or `--account`"
 _SMALLER = (
     f"{_STOP}and launch it with fewer GPUs (`--set compute.gpus=1`) or nodes; or {_OTHER_QOS}."
 )
+_SMALLER_ALONE = f"{_STOP}and launch it with fewer nodes; or {_OTHER_QOS}."
+_WITHOUT_GPUS = {_SHORTER: _SHORTER_ALONE, _SMALLER: _SMALLER_ALONE}
 _BRIEFER = (
     f"{_STOP}add the host again with a shorter `--time`, such as 12h, and launch it there: "
     "what does not fit into one job continues in the next."
 )
 _UNKNOWN = Pending("slurm_other", "Slurm gives a reason that is not in our table.", _ASK)
 _TABLE = {
-    "None": Pending("slurm_queued", "Slurm has not considered the job yet.", _WAIT),
+    "None": Pending("slurm_queued", "Slurm has not said why yet.", _WAIT),
     "Priority": Pending("slurm_priority", "Jobs of higher priority are before it.", _SHORTER),
     "Resources": Pending("slurm_resources", "It is next, and waits for free nodes.", _SHORTER),
     "Dependency": Pending("slurm_dependency", "The run's job before it has not ended yet.", _WAIT),

@@ -43,7 +43,8 @@ class SlurmSessions:
     """`job`: None before the first was submitted. `asked`: when the cluster was. `heartbeat_t`: the
     supervisor's last sign of life, `now` by the same clock, which is `skew_s` ahead of this
     machine's. `over_t`: when a supervisor last noted, by that clock, that its job is nearly over.
-    `chain`: all jobs, the oldest first. `refused`: the submission that Slurm refused."""
+    `chain`: all jobs, the oldest first. `refused`: the submission that Slurm refused. `gpus`: how
+    many a job asks for."""
 
     job: JobNote | None
     asked: Asked | None
@@ -53,6 +54,7 @@ class SlurmSessions:
     refused: Callable[[], Refusal | None] = lambda: None
     skew_s: float = 0.0
     over_t: float | None = None
+    gpus: int = 0
 
     files_travel = False
     lacks_data = False
@@ -151,14 +153,15 @@ class SlurmSessions:
                 "`trainmaster tick` submits the next job; `trainmaster wait {run} --until end` too."
             )
         why, begins = pending(self.job.reason), in_utc(self.resumes_at)
+        remedy = why.remedy_for(self.gpus)
         if why.never_begins:
             return (
-                f"Job {self.job.number} never begins like this: {why.meaning} {why.remedy} "
+                f"Job {self.job.number} never begins like this: {why.meaning} {remedy} "
                 "`trainmaster stop {run}`."
             )
         expected = f" Slurm expects it to start at {begins}." if begins else ""
         return (
-            f"Job {self.job.number} waits: {why.meaning}{expected} {why.remedy} "
+            f"Job {self.job.number} waits: {why.meaning}{expected} {remedy} "
             "`trainmaster wait {run} --until running,end --timeout 3600`."
         )
 
