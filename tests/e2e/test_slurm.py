@@ -129,6 +129,12 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
     add(here, login, "--module", "tests/1.0", "--module", "tests/2.0")
     checked = {row["name"]: row for row in here("hosts", "check", "cluster", code=1)["checks"]}
     assert checked["modules"]["untrusted_found"] == "tests/2.0"
+    here("hosts", "remove", "cluster")
+    cluster.run("sacctmgr", "-i", "add", "user", pwd.getpwuid(os.getuid()).pw_name, "account=tests")
+    add(here, login, "--account", "nope")
+    checked = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
+    assert checked["accounts"]["state"] == "warn" and "nope" in checked["accounts"]["found"]
+    assert "`--account NAME`" in checked["accounts"]["remedy"]
     spec = spec_file(tmp_path, checkpoint="{every: 10m}")
     many = spec_file(tmp_path, "many", framework="hf", compute="{gpus: 4, threads: 1}")
     for code, options, text in (
@@ -285,13 +291,23 @@ def test_a_node_without_the_runs_folder_ends_the_run(
 def test_a_program_runs_as_a_job(here: CommandLine, cluster: SlurmCluster, tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.mkdir()
-    (program / "train.py").write_text("print('step 1 loss 2.5')\n")
+    over = tmp_path / "over"
+    standing = f"while not os.path.exists({str(over)!r}): time.sleep(0.1)"
+    (program / "train.py").write_text(
+        f"import os, time\nprint('step 1 loss 2.5', flush=True)\n{standing}\n"
+    )
     spec = f"name: other\nframework: script\nsteps: 1\nscript: {{path: {program}, "
     (tmp_path / "other.yaml").write_text(spec + "command: [python3, train.py]}\n")
     run = here("launch", str(tmp_path / "other.yaml"), "--host", "cluster")["run_id"]
-    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-    [job] = wait_until(lambda: cluster.accounted(run), "its job in accounting")
-    assert [int(job["JobIDRaw"])] == jobs_submitted(here, run)
+    begun = wait_until(lambda: here("status", run)["session"].get("ends_at"), "its time limit")
+    over.touch()
+    wait_until(lambda: here("status", run)["state"] == "completed", "its end")
+    assert begun and "ends_at" not in here("status", run)["session"]
+    job = wait_until(lambda: here("status", run)["session"].get("outcome"), "how its job ended")
+    [attempt] = here("status", run, "--detail")["attempts"]
+    assert attempt["session"]["outcome"] == job == "over"
+    [row] = wait_until(lambda: cluster.accounted(run), "its job in accounting")
+    assert [int(row["JobIDRaw"])] == jobs_submitted(here, run)
 
 
 @pytest.mark.skipif(not IS_LONG, reason=_LONG)

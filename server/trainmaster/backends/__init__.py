@@ -9,6 +9,7 @@ from trainmaster.backends.backend import Backend
 from trainmaster.backends.capabilities import (
     AlertSender,
     Capability,
+    EndFinder,
     FolderTester,
     InputExaminer,
     InputReceiver,
@@ -96,6 +97,7 @@ __all__ = [
     "AlertSender",
     "Backend",
     "Capability",
+    "EndFinder",
     "FolderTester",
     "InputExaminer",
     "InputReceiver",

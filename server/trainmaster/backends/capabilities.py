@@ -150,6 +150,17 @@ class SupervisorFinder(Capability):
         """Those of the runs that have a supervisor now; one question, however many they are."""
 
 
+class EndFinder(Capability):
+    """Finds how the last sessions of ended runs have ended, which the place learns only later."""
+
+    cannot = "say how jobs have ended"
+    instead = "The run's journal says how its attempts have ended: `trainmaster status RUN`."
+
+    @abstractmethod
+    async def learn_ends(self, run_ids: Sequence[str]) -> None:
+        """Ask for them, in one question; what is found is kept for those that read."""
+
+
 class RunFiles(Capability):
     """Lists and reads the files of a run's folder."""
 

@@ -22,6 +22,7 @@ from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.job_ends import awaits_ends, learn_ends
 from trainmaster.sync.last_pass import last_pass, record_unreachable
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
 from trainmaster.sync.run_view import load_view
@@ -204,12 +205,15 @@ def _is_perhaps_left(workspace: Workspace, run: Run) -> bool:
 
 
 def _is_left(workspace: Workspace, run: Run) -> bool:
-    """Whether a closed run has work left: checkpoints to copy here, alerts, secrets."""
+    """Whether a closed run has work left: checkpoints to copy here, alerts, secrets,
+    the end of its last job."""
     newest = workspace.control.desired(run.run_id)[0].generation
     if workspace.control.alerts.watched_to_end(run.run_id) < newest:
         return True
     if run.cleaned:
         return False
+    if awaits_ends(workspace, run):
+        return True
     if is_mirrored_here(run) and not is_given_up(load_view(workspace, run.run_id)):
         return True
     if not run.config.secrets:
@@ -242,6 +246,8 @@ async def _maintain_host(
             await catch_up(workspace, host, how.bound_s)
         except Exception as error:
             found[opened[0].run_id].failed_by(error, workspace, host)
+    if away is None:
+        await learn_ends(workspace, runs, how.bound_s)
     for run in runs:
         done = found[run.run_id]
         try:

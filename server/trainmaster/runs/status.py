@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
@@ -137,6 +138,8 @@ def resumes_at(view: RunView) -> str | None:
 
 def _session_row(view: RunView) -> SessionRow | None:
     session = view.sessions.newest if view.sessions is not None else None
+    if session is not None and view.ended:  # none runs, even where its place has not said so yet
+        session = replace(session, ends_t=None)
     return None if session is None else session_row(session)
 
 

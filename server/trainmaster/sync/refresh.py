@@ -7,6 +7,7 @@ use it.
 
 from __future__ import annotations
 
+from trainmaster.sync.job_ends import awaits_ends, learn_ends
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
@@ -26,4 +27,6 @@ async def refresh(workspace: Workspace, run: str, within_s: float = READ_WITHIN_
         from trainmaster.sync.follow import catch_up  # an ended run needs nothing of what follows
 
         await catch_up(workspace, found.host, within_s)
+    elif awaits_ends(workspace, found):
+        await learn_ends(workspace, [found], within_s)
     return load_view(workspace, found.run_id)

@@ -15,9 +15,10 @@ from trainer_runtime.box.slurm.queue import CACHE
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.slurm.backend import SlurmBackend
+from trainmaster.backends.slurm.chain import is_end_awaited, is_end_due
 from trainmaster.backends.slurm.follower import JobsFollower
 from trainmaster.backends.slurm.run_status import SlurmSessions
-from trainmaster.store.control.slurm import JobNote, SlurmRecords
+from trainmaster.store.control.slurm import JobLine, JobNote, Questions, SlurmRecords
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
@@ -82,6 +83,34 @@ def test_reading_leaves_nothing_on_the_login_node(backend: SlurmBackend, tmp_pat
     assert not (tmp_path / CACHE).exists()
     run_async(lambda: backend.supervised([RUN]))
     assert (tmp_path / CACHE).exists()
+
+
+def test_how_the_last_job_ended_is_found_after_the_run(
+    backend: SlurmBackend, records: SlurmRecords, tmp_path: Path
+) -> None:
+    sacct = tmp_path / "bin" / "sacct"
+    sacct.write_text(f"#!/bin/sh\necho '7|{RUN}|COMPLETED|1000|2000|0:0'\n")
+    sacct.chmod(0o700)
+    records.put(RUN, JobNote("running", t=1.0, number=7, end_t=9e9))  # as it was last listed
+    records.put_jobs({RUN: [JobLine(7)]})
+    run_async(lambda: backend.learn_ends([RUN]))
+    assert records.asked("cluster") is None  # the others are asked for as before
+    [line] = records.jobs(RUN)
+    assert line.settled and (line.word, line.begin_t, line.end_t) == ("COMPLETED", 1000.0, 2000.0)
+    sessions = SlurmSessions(records.job(RUN), None, None, 3.0, chain=lambda: records.jobs(RUN))
+    newest = sessions.newest
+    assert newest and (newest.number, newest.outcome, newest.ends_t) == (7, "over", None)
+
+
+def test_an_ended_run_is_asked_for_a_few_times_with_growing_pauses() -> None:
+    lines, asked, now, times = [JobLine(7)], None, 0.0, []
+    while is_end_awaited(lines, asked):
+        if is_end_due(lines, asked, now):
+            asked = Questions(1 if asked is None else asked.count + 1, now)
+            times.append(now)
+        now += 4.0
+    assert times == [0.0, 4.0, 12.0, 28.0, 60.0, 124.0, 252.0, 508.0]
+    assert not is_end_awaited([JobLine(7, "COMPLETED", settled=True)], None)
 
 
 class _Silent:

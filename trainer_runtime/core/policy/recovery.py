@@ -143,6 +143,8 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
         saved = end.code == ExitCode.SAVED_ON_SIGTERM
         asked = terminated_why not in INTERVENTIONS and end.signal == _KILL and end.prepared
         how = f"{_how(end)}: it did not end when it was asked to" if asked else _how(end)
+        if terminated_why == SESSION_OVER and end.code is None and end.signal is None:
+            how = "it ended with its session"
         return Ending(EndReason(terminated_why), "saved and ended" if saved else how)
     if end.lost is not None or end.rebooted:
         return _classify_lost(end)

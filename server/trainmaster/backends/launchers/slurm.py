@@ -76,11 +76,13 @@ class SlurmLauncher:
         about: Mapping[str, Sequence[JobId]],
         *,
         acts: bool = True,
+        fresh: bool = False,
     ) -> KnownJobs:
         """As `jobs`, with those that have ended, for as long as Slurm remembers them. `about`: by
         folder, the numbers of jobs whose end is to be found out. Unless it `acts`, nothing is left
-        on the host."""
-        return await self._list(host, folders, about, ["--keep"] if acts else [], acts=acts)
+        on the host. `fresh`: not by a list of the last seconds."""
+        options = [*(["--keep"] if acts else []), *(["--fresh"] if fresh else [])]
+        return await self._list(host, folders, about, options, acts=acts)
 
     def log_path(self, folder: str) -> str:
         return posixpath.join(folder, "logs", "job.out")

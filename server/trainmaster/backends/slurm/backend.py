@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.answers.slurm import COMPLETING, ClusterAnswer, SubmitAnswer
+from trainmaster.backends.capabilities import EndFinder
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import Host
@@ -25,7 +26,7 @@ from trainmaster.backends.slurm.chain import (
 )
 from trainmaster.backends.slurm.cluster import chosen_partition, node_facts, read_cluster
 from trainmaster.backends.slurm.follower import JobsFollower
-from trainmaster.store.control.slurm import Asked, JobNote, Refusal, SlurmRecords
+from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Refusal, SlurmRecords
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
 
@@ -45,7 +46,7 @@ _UNREACHABLE = "SLURM_UNREACHABLE"
 _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 1800.0
 
 
-class SlurmBackend(HostedBackend):
+class SlurmBackend(HostedBackend, EndFinder):
     """A host whose launcher queues: what Slurm says of a run's job is kept in `records`."""
 
     def __init__(
@@ -96,6 +97,7 @@ class SlurmBackend(HostedBackend):
 
     async def start(self, run_id: str) -> bool:
         answer = await self._submit(run_id)
+        self._records.forget_questions(run_id)
         now, before = time.time(), self._records.job(run_id)
         if answer.job is not None:
             note = _note(job_of(answer.job), now)
@@ -150,6 +152,9 @@ class SlurmBackend(HostedBackend):
     async def read_jobs(self, run_ids: Sequence[str]) -> None:
         await self.ask(run_ids, acts=False)
 
+    async def learn_ends(self, run_ids: Sequence[str]) -> None:
+        await self.ask(run_ids, acts=False, of_ended=True)
+
     def is_silent(self) -> bool:
         asked = self._records.asked(self.name)
         return asked is not None and asked.error is not None
@@ -163,9 +168,12 @@ class SlurmBackend(HostedBackend):
         known_t = None if before is None else before.known_t
         self._records.note_asked(self.name, Asked(t, known_t, code))
 
-    async def ask(self, run_ids: Sequence[str], *, acts: bool = True) -> Mapping[str, Job]:
+    async def ask(
+        self, run_ids: Sequence[str], *, acts: bool = True, of_ended: bool = False
+    ) -> Mapping[str, Job]:
         """What Slurm knows of the runs' jobs; kept for those that read. `acts`: it may also leave
-        something on the host: the runtime, a list for the next submission.
+        something on the host: the runtime, a list for the next submission. `of_ended`: these runs
+        have ended, so that the next question for the others is due as before.
 
         Raises:
             HostError: it gives no answer, which is kept, too.
@@ -178,7 +186,9 @@ class SlurmBackend(HostedBackend):
             if (numbers := unsettled(self._records.jobs(run_id)))
         }
         try:
-            found = await self._slurm.known(self._host, list(by_folder), about, acts=acts)
+            found = await self._slurm.known(
+                self._host, list(by_folder), about, acts=acts, fresh=of_ended
+            )
         except HostError as error:
             if not error.unanswered:  # a link that breaks is not Slurm's silence
                 self._note_no_answer(now, error.code)
@@ -192,12 +202,18 @@ class SlurmBackend(HostedBackend):
         ends = [(by_folder[folder], end) for folder, end in found.ends]
         changed = changed_lines(lines, notes, ends, now)
         self._records.put_jobs(changed)
-        known = [line for jobs in {**lines, **changed}.values() for line in jobs]
+        if not of_ended:
+            self._note_answer(jobs, {**lines, **changed}, now)
+        return jobs
+
+    def _note_answer(
+        self, jobs: Mapping[str, Job], lines: Mapping[str, Sequence[JobLine]], now: float
+    ) -> None:
+        known = [line for of_run in lines.values() for line in of_run]
         is_ending = any(job.reason == COMPLETING for job in jobs.values())
         is_soon = is_ending or is_soon_known(known, now)
         self.ask_every_s = _ASK_AGAIN_S if is_soon else _ASK_EVERY_S
         self._records.note_asked(self.name, Asked(now, now))
-        return jobs
 
     def _was_submitted_since(self, run_id: str, t: float) -> bool:
         """While Slurm was asked, which then may not have known of it."""

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from trainer_runtime.core.answers.slurm import TRAINMASTER, JobEnd, JobId, SubmitAnswer
 from trainmaster.backends.launchers import JobState
-from trainmaster.store.control.slurm import JobLine, JobNote
+from trainmaster.store.control.slurm import JobLine, JobNote, Questions
 
 # How long after a job's end accounting is asked for it: a database that is down comes back.
 _ASKED_FOR_S = 1800.0
 # Until then it is asked often: usually it knows after seconds.
 _SOON_S = 60.0
 _CANCELLED = "CANCELLED"
+# After a run's end, so often, and with so long a pause after the first, which then doubles.
+_MOST_QUESTIONS, _PAUSE_S = 8, 4.0
 
 
 def unsettled(lines: Iterable[JobLine]) -> list[JobId]:
@@ -27,6 +29,18 @@ def is_soon_known(lines: Iterable[JobLine], now: float) -> bool:
         line.gone_t is not None and not line.settled and now - line.gone_t < _SOON_S
         for line in lines
     )
+
+
+def is_end_awaited(lines: Iterable[JobLine], asked: Questions | None) -> bool:
+    """Whether an ended run's jobs are worth further questions."""
+    return bool(unsettled(lines)) and (asked is None or asked.count < _MOST_QUESTIONS)
+
+
+def is_end_due(lines: Iterable[JobLine], asked: Questions | None, now: float) -> bool:
+    """Whether the next of these questions is due."""
+    if not is_end_awaited(lines, asked):
+        return False
+    return asked is None or abs(now - asked.t) >= _PAUSE_S * 2.0 ** (asked.count - 1)
 
 
 def after_submission(

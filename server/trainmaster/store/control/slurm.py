@@ -13,6 +13,7 @@ _JOB = "slurm_job/"
 _SUBMITTED = "slurm_jobs/"
 _ASKED = "slurm_asked/"
 _REFUSED = "slurm_refused/"
+_QUESTIONS = "slurm_questions/"
 # Of a run's jobs, so many are remembered.
 _MOST_JOBS = 200
 
@@ -67,6 +68,15 @@ class Refusal:
     again_t: float
 
 
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """How often it was asked, after a run's end, how its last jobs have ended; `t`: when last (Unix
+    seconds)."""
+
+    count: int
+    t: float
+
+
 class SlurmRecords:
     """Each method is one statement, but for `put_all`."""
 
@@ -83,7 +93,21 @@ class SlurmRecords:
     def forget(self, run_id: str) -> None:
         self._facts.remove(f"{_JOB}{run_id}")
         self._facts.remove(f"{_SUBMITTED}{run_id}")
+        self.forget_questions(run_id)
         self.forget_refusal(run_id)
+
+    def put_questions(self, asked: Mapping[str, Questions]) -> None:
+        """By run; in one transaction."""
+        rows = {f"{_QUESTIONS}{run_id}": json.dumps(asdict(one)) for run_id, one in asked.items()}
+        self._facts.put_all(rows)
+
+    def questions(self, run_id: str) -> Questions | None:
+        """None before the first."""
+        text = self._facts.get(f"{_QUESTIONS}{run_id}")
+        return None if text is None else Questions(**json.loads(text))
+
+    def forget_questions(self, run_id: str) -> None:
+        self._facts.remove(f"{_QUESTIONS}{run_id}")
 
     def put_refusal(self, run_id: str, refusal: Refusal) -> None:
         self._facts.put(f"{_REFUSED}{run_id}", json.dumps(asdict(refusal)))

@@ -1,0 +1,56 @@
+"""How the last jobs of ended runs have ended, which their cluster often says only later.
+
+An open run's follower asks beside its files; an ended run has none, so that it is asked for here: a
+few times, each after a longer pause.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from trainmaster.backends import SLURM, EndFinder
+from trainmaster.backends.slurm.chain import is_end_awaited, is_end_due
+from trainmaster.store.control.slurm import Questions
+from trainmaster.store.run import Run
+from trainmaster.sync.event_loop import loop_needed
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError
+
+_ANSWERS_WITHIN_S = 8.0
+
+
+def awaits_ends(workspace: Workspace, run: Run) -> bool:
+    """Whether a closed run's jobs are worth further questions."""
+    if not _has_jobs(workspace, run):
+        return False
+    known = workspace.control.slurm
+    return is_end_awaited(known.jobs(run.run_id), known.questions(run.run_id))
+
+
+async def learn_ends(workspace: Workspace, runs: Sequence[Run], within_s: float) -> None:
+    """Ask the cluster of these runs, which are one host's, for those that are closed and due;
+    bounded, and never an error of the host."""
+    now, known = time.time(), workspace.control.slurm
+    due = {}
+    for run in runs:
+        if run.closed and _has_jobs(workspace, run):
+            before = known.questions(run.run_id)
+            if is_end_due(known.jobs(run.run_id), before, now):
+                due[run.run_id] = Questions(1 if before is None else before.count + 1, now)
+    if not due:
+        return
+    await loop_needed()
+    import asyncio  # a short command needs none
+
+    known.put_questions(due)
+    with suppress(HostError, TimeoutError):
+        finder = EndFinder.of(workspace.backend(runs[0].host))
+        async with asyncio.timeout(min(within_s, _ANSWERS_WITHIN_S)):
+            await finder.learn_ends(list(due))
+
+
+def _has_jobs(workspace: Workspace, run: Run) -> bool:
+    host = None if run.cleaned else workspace.control.host(run.host)
+    return host is not None and host.launcher == SLURM
