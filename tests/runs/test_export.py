@@ -115,3 +115,24 @@ def test_every_engine_takes_a_program(workspace: Workspace, tmp_path: Path, to: 
     image = None if to in ("slurm", "skypilot") else _IMAGE
     anyio.run(partial(export_spec, workspace, spec, tmp_path / "job", to=to, image=image))
     assert (tmp_path / "job" / "train.sh").exists()
+
+
+@pytest.mark.parametrize("more", ["", ", requirements: more.txt"])
+@pytest.mark.parametrize("to", ["skypilot", "kubernetes", "docker-compose"])
+def test_an_interpreter_of_one_host_is_left_out_where_another_trains(
+    workspace: Workspace, corpus: Path, tmp_path: Path, to: str, more: str
+) -> None:
+    (tmp_path / "more.txt").write_text("einops\n")
+    path = tmp_path / "spec.yaml"
+    own = f"environment: {{python: /nowhere/python{more}}}\n"
+    path.write_text(_SPEC.format(corpus=corpus) + own)
+    image = None if to == "skypilot" else _IMAGE
+
+    async def export() -> None:
+        answer = await export_spec(workspace, str(path), tmp_path / "job", to=to, image=image)
+        assert "environment.python is left out" in str(answer.warnings)
+
+    anyio.run(export)
+    texts = [file.read_text() for file in (tmp_path / "job").iterdir() if file.is_file()]
+    assert not any("/nowhere" in text for text in texts)
+    assert any("einops" in text for text in texts) == bool(more)

@@ -15,7 +15,7 @@ from trainmaster.plan.export import (
     for_another_machine,
     without_job,
 )
-from trainmaster.plan.spec import SHM_SIZE, TrainingSpec
+from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
@@ -62,7 +62,8 @@ async def export_spec(
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
         TrainmasterError: the plan is impossible.
     """
-    given = load_allowed_spec(workspace, spec, sets).compute
+    loaded = load_allowed_spec(workspace, spec, sets)
+    given = loaded.compute
     own_image = given.image if given.launcher == "docker" else None
     engine = _checked_engine(to, image or own_image, is_given=image is not None)
     if given.nodes > 1 and engine.one_machine is not None:
@@ -74,6 +75,7 @@ async def export_spec(
     refuse_full(folder)
     if own_image is not None:
         sets = [*sets, *_WITHOUT_CONTAINER]  # the other engine starts it
+    sets, other_python = _without_python(loaded, to, sets)
     planned = await _planned(workspace, spec, host, sets, given.nodes)
     made = planned.plan
     job = made.config.get("slurm") if to == "slurm" and made.launchable else None
@@ -81,7 +83,7 @@ async def export_spec(
     name, used = planned.spec.name, image or own_image
     file = engine_file(plan, name, to, used, find_assets(), job=job)
     bundle, found = write_bundle(replace(planned, plan=plan), folder, {file.name: file.text})
-    left_out = _left_out(planned.spec, engine, to, own_image)
+    left_out = [*other_python, *_left_out(planned.spec, engine, to, own_image)]
     if to == "slurm" and job is None and "slurm" in made.config:
         left_out.append(_OTHER_NODES.format(host=planned.spec.host))
     return RenderAnswer(
@@ -106,6 +108,23 @@ async def _planned(
     facts = one.facts.model_copy(update={"alike": nodes})
     made = replace(one, facts=facts).to_dict()
     return plan_run.plan_again(one.spec_text, [f"compute.nodes={nodes}"], made)
+
+
+def _without_python(
+    spec: TrainingSpec, to: str, sets: Sequence[str]
+) -> tuple[Sequence[str], list[str]]:
+    """`sets` without an interpreter of one host, where another machine or an image trains, and a
+    warning of that; a cluster's nodes may have it."""
+    given = spec.environment
+    if to == "slurm" or not isinstance(given, EnvironmentSpec) or given.python is None:
+        return sets, []
+    more = given.model_dump(exclude={"python"}, exclude_none=True)
+    where = "the image" if ENGINES[to].takes_image else "a machine of SkyPilot"
+    left = (
+        f"environment.python is left out: {where} need not have {given.python}. train.sh takes a "
+        "Python there that can train, or builds an environment."
+    )
+    return [*sets, "environment.python=null" if more else "environment=auto"], [left]
 
 
 def _left_out(spec: TrainingSpec, engine: Engine, to: str, image: str | None) -> list[str]:
