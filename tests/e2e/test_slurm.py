@@ -134,7 +134,7 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
     add(here, login, "--account", "nope")
     checked = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
     assert checked["accounts"]["state"] == "warn" and "nope" in checked["accounts"]["found"]
-    assert "`--account NAME`" in checked["accounts"]["remedy"]
+    assert "--account NAME`" in checked["accounts"]["remedy"]
     spec = spec_file(tmp_path, checkpoint="{every: 10m}")
     many = spec_file(tmp_path, "many", framework="hf", compute="{gpus: 4, threads: 1}")
     for code, options, text in (

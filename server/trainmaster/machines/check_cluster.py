@@ -73,8 +73,7 @@ def _accounts(accounts: Sequence[str], options: HostRecord) -> CheckRow:
     return warning(
         "accounts",
         f"jobs would be charged to {options.account}, which is not one of yours",
-        f"{add_again(options)} with `--account NAME`, one of these; or without it, for the default "
-        "one.",
+        f"{add_again(options, '--account', 'NAME')}.",
         found,
     )
 
