@@ -119,8 +119,8 @@ def test_bad_usage_is_reported_as_json_and_exits_with_2(
     [
         (["--at-once", "2"], "--at-once", "--vary is not given"),
         (["--dry-run", "--vary", "seed=1,2"], "--vary", "--dry-run plans a single run"),
-        (["--vary", "seed=1,2,1"], "--vary", "names the value of seed 1 twice"),
-        (["--vary", "seed=1,2", "--vary", "seed=3,4"], "--vary", "names the field seed twice"),
+        (["--vary", "seed=1,2,1"], "--vary", "Twice the same value of seed: 1"),
+        (["--vary", "seed=1,2", "--vary", "seed=3,4"], "--vary", "Twice the same field: seed"),
         (["--vary", "seed=1"], "--vary", "make 1 run; an array has 2 to"),
     ],
 )

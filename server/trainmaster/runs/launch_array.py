@@ -111,7 +111,7 @@ def _refuse_twice(what: str, named: Sequence[str]) -> None:
     if twice is not None:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"--vary names the {what} {twice[:60]} twice.",
+            f"Twice the same {what}: {twice[:60]}.",
             "Name each once: `--vary seed=1,2,3`.",
             field="--vary",
         )

@@ -93,7 +93,7 @@ def test_other_users_of_the_memory_are_checked_first() -> None:
 
 
 @pytest.mark.parametrize("code", ["package_missing", "package_mismatch"])
-def test_a_program_is_told_how_an_environment_is_built_for_it(code: str) -> None:
+def test_the_advice_for_a_program_names_how_an_environment_is_built(code: str) -> None:
     words = " ".join(advice(code))
     assert "`--set environment.requirements=FILE`" in words
     assert "or set `environment: auto`" not in words
