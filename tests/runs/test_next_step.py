@@ -95,6 +95,36 @@ def test_a_preparation_that_fails_is_reported_while_it_is_tried_again() -> None:
     assert (trains.reason, trains.evidence) == (None, None)
 
 
+_PROGRAM = {**CONFIG, "framework": "script", "script": {"command": ["python3", "train.py"]}}
+_ENDED_EARLY = (
+    attempt_starting(1),
+    state("running"),
+    attempt_ended(1, "exited_early", code=0, detail="exit code 0 at step 30 of 100"),
+)
+
+
+@pytest.mark.parametrize("last", [state("recovering", reason="exited_early"), _GIVEN_UP])
+def test_a_program_that_ends_before_its_last_step_is_explained(last: EventBody) -> None:
+    run = Run("r-abcdef", "r", 1.0, "local", "", _PROGRAM, {}, {})
+    progress = [Progress(1, step=30, target_step=100)]
+    view = replace(view_of(*_ENDED_EARLY, last), run=run, attempts=progress)
+    answer = diagnosis_of(view)
+    assert answer.reason == (
+        "max_restarts" if last is _GIVEN_UP else "attempt 1, which ended by itself"
+    )
+    words = answer.next_step or ""
+    assert "`steps` is 100" in words and "`trainmaster resume r-abcdef --set steps=30`" in words
+    assert ("`trainmaster stop r-abcdef`" in words) == (last is not _GIVEN_UP)
+    resumed = replace(view, desired=Desired(DesiredState.RUNNING, 2))
+    assert "--set steps" not in next_step(resumed, ())
+
+
+def test_no_checkpoint_is_waited_for_where_a_program_saves_none() -> None:
+    run = Run("r-abcdef", "r", 1.0, "local", "", _PROGRAM, {}, {})
+    assert "--until finding,end" in next_step(replace(view_of(*_RUNNING), run=run), ())
+    assert "--until checkpoint,end" in next_step_of(*_RUNNING)
+
+
 def test_a_failed_preparation_names_its_own_log() -> None:
     setup = "`trainmaster logs r-abcdef --stream setup`"
     assert setup in next_step_of(*_UNPREPARED, _GIVEN_UP)

@@ -14,7 +14,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.runs.advance import advance
 from trainmaster.runs.diagnosis.tried_patches import applied_patch
-from trainmaster.runs.next_step import next_step
+from trainmaster.runs.next_step import next_step, saves_checkpoints
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import Planned
@@ -104,7 +104,7 @@ async def start_run(
 def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) -> LaunchAnswer:
     """The answer of a call that has started a run; `cursor`: the position before it."""
     view = load_view(workspace, run_id)
-    until = "finding,end" if view.run.is_attached else "checkpoint,end"
+    until = "checkpoint,end" if saves_checkpoints(view.run) else "finding,end"
     begins = resumes_at(view)
     waits = f"trainmaster wait {run_id} --until {until} --timeout 3600"
     return LaunchAnswer(

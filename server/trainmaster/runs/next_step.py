@@ -12,6 +12,7 @@ from trainmaster.backends import DEBUG
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
 from trainmaster.runs.node_states import can_continue_without_first, members_of
+from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 
 _BY_REASON = {
@@ -110,14 +111,24 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
         return _while_session_runs(run, view.sessions)
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
+    if (early := _ends_early(view, f"`trainmaster stop {run}`, then ")) is not None:
+        return early
     pressing = [finding for finding in findings if finding.severity != "info"]
     if pressing:
         return _while_running(view, pressing[0], is_explained)
     if _is_overdue(view):
         return _OVERDUE.format(run=run)
-    if view.attempts and view.attempts[-1].checkpoints:
-        return f"trainmaster wait {run} --until finding,end --timeout 3600"
-    return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
+    saves = saves_checkpoints(view.run) and not (view.attempts and view.attempts[-1].checkpoints)
+    until = "checkpoint" if saves else "finding"
+    return f"trainmaster wait {run} --until {until},end --timeout 3600"
+
+
+def saves_checkpoints(run: Run) -> bool:
+    """Whether a checkpoint can be waited for: a program that says of none saves none."""
+    if run.is_attached:
+        return False
+    script = run.config.script
+    return script is None or script.saves is not None
 
 
 def _is_overdue(view: RunView) -> bool:
@@ -176,6 +187,8 @@ def _while_running(view: RunView, finding: FoundOfRun, is_explained: bool) -> st
 
 def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     run = view.run.run_id
+    if (early := _ends_early(view, "")) is not None:
+        return early + _files_are_kept(view)
     if not findings:
         general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
         advised = _BY_REASON.get(view.record.reason or "", general)
@@ -211,6 +224,22 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
     if is_explained:
         return f"Once the cause is fixed: `trainmaster resume {run}`."
     return f"`trainmaster diagnose {run}` says what to fix; then `trainmaster resume {run}`.{kept}"
+
+
+def _ends_early(view: RunView, first: str) -> str | None:
+    """What to do where a program ended by itself before `steps`, as it would again."""
+    ended = view.ended_early
+    if ended is None or view.run.config.script is None:
+        return None
+    step = next((one.step for one in view.attempts if one.attempt == ended.number), 0)
+    target = view.target_step
+    if not step or target is None:
+        return None
+    return (
+        f"Its program ends by itself at step {step}, and `steps` is {target}. If that is its end: "
+        f"{first}`trainmaster resume {view.run.run_id} --set steps={step}`. Else have it train "
+        f"until step {target}."
+    )
 
 
 def _files_are_kept(view: RunView) -> str:

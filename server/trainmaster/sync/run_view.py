@@ -36,6 +36,8 @@ from trainmaster.words.errors import StateError
 
 # Clocks may differ by so much without a time being taken for one of the future.
 _MOST_AHEAD_S = 300.0
+# `EndReason.EXITED_EARLY` of core/policy/recovery.py.
+_EXITED_EARLY = "exited_early"
 
 
 @dataclass(frozen=True)  # without slots: `index` is built when it is first asked for
@@ -156,6 +158,17 @@ class RunView:
                 return None
             if attempt.ended_t is not None:
                 return attempt if attempt.code or attempt.signal else None
+        return None
+
+    @property
+    def ended_early(self) -> AttemptRecord | None:
+        """The last attempt to end, where its trainer did so by itself before the last step, and
+        nobody has requested anything else since."""
+        for attempt in reversed(self.record.attempts):
+            if attempt.generation != self.desired.generation:
+                return None
+            if attempt.ended_t is not None:
+                return attempt if attempt.reason == _EXITED_EARLY else None
         return None
 
     @property

@@ -95,6 +95,11 @@ def test_an_end_is_named_after_what_is_known_of_it(
     assert classify(end, found, None).reason is reason
 
 
+def test_an_early_end_says_at_which_step() -> None:
+    early = progress(1, started(), metric(50))
+    assert "exit code 0 at step 50 of" in classify(Exit(0, None), early, None).detail
+
+
 def test_an_unseen_end_without_the_last_checkpoint_is_not_complete() -> None:
     unsaved = progress(1, started(), metric(100), *kept(50), ("completed", {"step": 100}))
     assert classify(Exit(None, None), unsaved, None).reason is EndReason.CRASHED

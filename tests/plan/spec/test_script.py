@@ -55,6 +55,7 @@ def test_a_program_needs_neither_model_nor_data_nor_length() -> None:
         ("script=null", "MISSING_FIELD", "script"),
         ("script.command=[train, '{data}']", "INVALID_VALUE", "script.command"),
         ("script.command=[train, '--seed={sed}']", "INVALID_VALUE", "script.command[1]"),
+        ("script.command=[train, '--from={checkpoint}']", "INVALID_VALUE", "script.command[1]"),
         ("script.resume=['{checkpoint}', '{epoch}']", "INVALID_VALUE", "script.resume[1]"),
         ("host=[gpu1, gpu1]", "INVALID_VALUE", "host"),
         ("host=[gpu1, local]", "INVALID_VALUE", "host"),

@@ -155,12 +155,18 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
     if end.code == ExitCode.GUARD:
         return Ending(EndReason.GUARD, _guard_detail(progress))
     if end.code == 0:
-        return Ending(EndReason.EXITED_EARLY, "exit code 0 without having completed")
+        return Ending(EndReason.EXITED_EARLY, _early(progress))
     if end.signal is not None:
         return Ending(EndReason.KILLED, _how(end))
     if end.code is not None and progress.steps_done == 0 and end.prepared:
         return Ending(EndReason.FAILED_BEFORE_FIRST_STEP, _how(end))
     return Ending(EndReason.CRASHED, _how(end))
+
+
+def _early(progress: Progress) -> str:
+    target = progress.target_step
+    where = "" if target is None else f" at step {progress.step} of {target},"
+    return f"exit code 0{where} without having completed"
 
 
 def _classify_lost(end: Exit) -> Ending:

@@ -25,6 +25,7 @@ def script_problems(script: ScriptSpec) -> Iterator[Problem]:
     if not script.command or not script.command[0].strip():
         yield _wrong("command", "is empty.", "Give the program and its arguments as a list.")
     yield from _placeholder_problems("command", script.command)
+    yield from _checkpoint_problems(script.command)
     yield from _placeholder_problems("resume", script.resume or ())
     yield from _path_problems(script)
     if script.checkpoints is not None:
@@ -61,6 +62,17 @@ def _placeholder_problems(field: str, words: Sequence[str]) -> Iterator[Problem]
                 f"names {{{name}}}, which stands for nothing.",
                 f"{guess}Known are {known}, {{data}} and {{data.NAME}}; {{{{{name}}}}} passes "
                 f"{{{name}}} itself.",
+            )
+
+
+def _checkpoint_problems(command: Sequence[str]) -> Iterator[Problem]:
+    for index, word in enumerate(command):
+        if "checkpoint" in _BRACED.findall(word):
+            yield _wrong(
+                f"command[{index}]",
+                "names {checkpoint}, and at the first start there is none.",
+                "Put these words into script.resume, which are appended to continue; or let the "
+                "program read $TRAINMASTER_CHECKPOINT, and `script.resume: []`.",
             )
 
 

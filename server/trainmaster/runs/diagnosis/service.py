@@ -94,7 +94,8 @@ def _of_run(finding: FindingAnswer, run_id: str) -> FindingAnswer:
 
 
 def _unexplained(view: RunView) -> DiagnosisAnswer:
-    """How the run failed, or how its last attempt did in its preparation, which is tried again."""
+    """How the run failed, or how its last attempt did that is tried again: in its preparation, or
+    by ending before its last step."""
     failed = view.unprepared
     if view.state is RunState.FAILED:
         return DiagnosisAnswer(
@@ -103,12 +104,15 @@ def _unexplained(view: RunView) -> DiagnosisAnswer:
             untrusted_detail=view.detail,
             evidence=evidence_of(view),
         )
+    where = "in its preparation"
+    if failed is None:
+        failed, where = view.ended_early, "which ended by itself"
     if failed is None or view.ended:
         return DiagnosisAnswer(findings=[])
     detail = None if failed.detail is None else shown(failed.detail.encode(errors="replace"))
     return DiagnosisAnswer(
         findings=[],
-        reason=f"attempt {failed.number}, in its preparation",
+        reason=f"attempt {failed.number}, {where}",
         untrusted_detail=detail,
         evidence=last_words_of(failed),
     )
