@@ -90,7 +90,7 @@ def _limit_minutes(slurm: SlurmFacts, hours: float | None, ledger: Ledger) -> in
     allowed_s = min(slurm.limit_s or _LONGEST_S, asked_s or _LONGEST_S)
     wanted_s = _UNKNOWN_S if hours is None else _FACTOR * hours * _HOUR_S + _PREPARATION_S
     minutes = max(1, math.floor(min(allowed_s, max(_LEAST_S, wanted_s)) / _MINUTE_S))
-    length = "a training of unknown length" if hours is None else f"about {hours:.2g} h of training"
+    length = "a training of unknown length" if hours is None else f"{_length(hours)} of training"
     limit = "no limit" if slurm.limit_s is None else f"a limit of {spoken_duration(slurm.limit_s)}"
     limit += "" if asked_s is None else f", the host one of {spoken_duration(asked_s)}"
     ledger.decide(
@@ -100,6 +100,13 @@ def _limit_minutes(slurm: SlurmFacts, hours: float | None, ledger: Ledger) -> in
         "continues in the next.",
     )
     return minutes
+
+
+def _length(hours: float) -> str:
+    minutes = hours * _HOUR_S / _MINUTE_S
+    if minutes < 1:
+        return "less than a minute"
+    return f"about {minutes:.2g} min" if hours < 1 else f"about {hours:.2g} h"
 
 
 def _refuse_too_short(
