@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
 from trainmaster.plan.export import ENGINES, engine_file, for_another_machine
 from trainmaster.plan.facts import SlurmFacts
@@ -187,11 +188,34 @@ def test_kubernetes_models_take_the_jobset_under_any_name(on_gpus: Plan, name: s
     assert re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", metadata["labels"]["trainmaster/run"])
 
 
-def test_unusable_input_is_not_started_again_by_kubernetes(on_gpus: Plan) -> None:
+def test_unusable_input_and_a_deadline_are_not_started_again_by_kubernetes(on_gpus: Plan) -> None:
     document = _jobset(on_gpus, "demo-gpt")
     job = document["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert job["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [77]
-    assert document["spec"]["failurePolicy"]["rules"][0]["action"] == "FailJobSet"
+    rule = document["spec"]["failurePolicy"]["rules"][0]
+    assert rule["action"] == "FailJobSet"
+    assert rule["onJobFailureReasons"] == ["PodFailurePolicy", "DeadlineExceeded"]
+    # As JobSet has it of a rule's name.
+    assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", rule["name"])
+    head = _text(on_gpus, "kubernetes")
+    limit = spoken_duration(float(job["activeDeadlineSeconds"]))
+    assert (
+        f"# {limit} after its start, waiting for nodes included, it saves and ends for good" in head
+    )
+    for needed in ("kubectl get crd jobsets.jobset.x-k8s.io", "kubectl delete -f jobset.yaml"):
+        assert needed in head
+
+
+def test_the_heads_say_what_gpus_need_what_spot_prices_take_and_what_is_restarted(
+    on_gpus: Plan, on_cpu: Plan
+) -> None:
+    assert "NVIDIA Container Toolkit" in _text(on_gpus, "docker-compose")
+    assert "NVIDIA Container Toolkit" not in _text(on_cpu, "docker-compose")
+    spot = "sky jobs launch --use-spot --secret HF_TOKEN task.yaml"
+    assert spot in _text(on_gpus, "skypilot")
+    for engine in ("docker-compose", "skypilot"):
+        restarted = "up to 3 more times, also where its input is unusable\n# (exit code 77)"
+        assert restarted in _text(on_gpus, engine)
 
 
 @pytest.mark.parametrize("planned", ["on_gpus", "on_cpu"])

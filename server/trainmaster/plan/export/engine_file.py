@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.export.compose import compose
+from trainmaster.plan.export.compose import RESTARTS, compose
 from trainmaster.plan.export.kubernetes import jobset, secret_name
 from trainmaster.plan.export.needs import Needs, needs
 from trainmaster.plan.export.skypilot import skypilot_task
@@ -75,15 +76,24 @@ _HEADS = {
 # The folder is copied to the machine, which is removed when the job ends: add `file_mounts` for a
 # bucket, keep `checkpoints` in it (else a replaced machine starts over), and copy `final` to it
 # after `sh train.sh` (docs: SkyPilot, Managed Jobs). `sky launch` keeps the machine instead.
+# It asks for machines at their full price. For spot prices, once a bucket has the checkpoints:
+#   {spot}
+# After an error it is started up to {restarts} more times, also where its input is unusable
+# (exit code 77), which no restart repairs.
 """,
     "kubernetes": """\
 # A JobSet for Kubernetes (jobset.x-k8s.io), to be submitted by: {start}
 # This folder has to lie in the persistent volume claim `trainmaster` as `{name}`; the claim keeps
 # the checkpoints when a pod is replaced. GPUs of a kind: add a nodeSelector of your cluster.
+# The cluster needs JobSet's controller: `kubectl get crd jobsets.jobset.x-k8s.io` finds it where it
+# is installed (docs: JobSet, Installation). A JobSet that has ended stays, and has to be deleted
+# before this one is submitted again: kubectl delete -f jobset.yaml
 """,
     "docker-compose": """\
 # A service for Docker Compose, to be started in this folder: {start}
 # The folder is mounted; checkpoints stay in it.
+# After an error it is started up to {restarts} more times, also where its input is unusable
+# (exit code 77), which no restart repairs.
 """,
 }
 _SECRETS = {
@@ -113,6 +123,13 @@ _NODES = {
 # locks hold between nodes. They meet at the first one's name, by the JobSet's service.
 """,
 }
+_DEADLINE = """\
+# {limit} after its start, waiting for nodes included, it saves and ends for good, as failed. A
+# restart after another failure has all of that time again, as has a JobSet submitted again.
+"""
+_TOOLKIT = """\
+# For its GPUs, the machine needs Nvidia's driver and the NVIDIA Container Toolkit.
+"""
 _PLANNED_JOB = """\
 # What it asks for was planned for nodes of the partition {partition}.
 """
@@ -159,7 +176,12 @@ def _start(engine: str, needs: Needs) -> str:
 
 def _head(engine: str, name: str, needs: Needs, start: str, job: Mapping[str, Any] | None) -> str:
     """Comments on what the engine needs first, and what is lost."""
-    parts = [_HEADS[engine].format(start=start, name=name)]
+    spot = start.replace("launch", "launch --use-spot", 1)
+    parts = [_HEADS[engine].format(start=start, name=name, spot=spot, restarts=RESTARTS)]
+    if engine == "kubernetes" and needs.limit_s is not None:
+        parts.append(_DEADLINE.format(limit=spoken_duration(needs.limit_s)))
+    if engine == "docker-compose" and needs.gpus:
+        parts.append(_TOOLKIT)
     if job is not None:
         parts.append(_PLANNED_JOB.format(partition=job["partition"]))
     if needs.secrets:

@@ -17,7 +17,8 @@ _LONGEST_NAME = 40
 
 
 def jobset(name: str, needs: Needs, image: str) -> dict[str, Any]:
-    """The JobSet; it starts over up to `RESTARTS` times, but not after unusable input."""
+    """The JobSet; it starts over up to `RESTARTS` times, but not after unusable input or where the
+    deadline was reached: a restarted Job would have the whole of it again."""
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_S,
@@ -42,9 +43,9 @@ def jobset(name: str, needs: Needs, image: str) -> dict[str, Any]:
     if needs.limit_s is not None:
         job["activeDeadlineSeconds"] = int(needs.limit_s)
     never = {
-        "name": "unusable",
+        "name": "unusable_or_too_long",
         "action": "FailJobSet",
-        "onJobFailureReasons": ["PodFailurePolicy"],
+        "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
