@@ -131,10 +131,12 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
     assert checked["modules"]["untrusted_found"] == "tests/2.0"
     here("hosts", "remove", "cluster")
     cluster.run("sacctmgr", "-i", "add", "user", pwd.getpwuid(os.getuid()).pw_name, "account=tests")
-    add(here, login, "--account", "nope")
+    add(here, login, "--account", "nope", "--partition", "gpu", "--time", "10m")
     checked = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
     assert checked["accounts"]["state"] == "warn" and "nope" in checked["accounts"]["found"]
     assert "--account NAME`" in checked["accounts"]["remedy"]
+    row = next(row for row in here("hosts")["hosts"] if row["name"] == "cluster")
+    assert row["job_options"] == "account nope, time 10m" and len(row["gpus"]) == 2
     spec = spec_file(tmp_path, checkpoint="{every: 10m}")
     many = spec_file(tmp_path, "many", framework="hf", compute="{gpus: 4, threads: 1}")
     for code, options, text in (

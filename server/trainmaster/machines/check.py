@@ -103,8 +103,8 @@ async def _check_on_host(
         try:
             report = await _by_runtime(host, found, within_s)
             if record is not None and record.launcher == SLURM:
-                rows = [*without_login(report.rows), *await check_cluster(host, record)]
-                return _HostReport(rows)
+                rows, gpus = await check_cluster(host, record)
+                return _HostReport([*without_login(report.rows), *rows], gpus)
             return report
         except HostError as error:
             report = await _by_shell(host, found)

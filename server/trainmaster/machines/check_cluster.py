@@ -11,11 +11,12 @@ from trainer_runtime.core.answers.slurm import (
     PartitionAnswer,
     QuotaAnswer,
 )
+from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
-from trainmaster.backends.slurm.job_node import add_again
+from trainmaster.backends.slurm.job_node import add_again, node_for
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.words.errors import HostError
@@ -30,14 +31,23 @@ _GIB = 1 << 20  # KiB
 _NEARLY = 0.9
 
 
-async def check_cluster(host: Host, options: HostRecord) -> list[CheckRow]:
-    """A row for Slurm, for the partition of jobs and for each other one; starts nothing."""
+async def check_cluster(host: Host, options: HostRecord) -> tuple[list[CheckRow], list[str]]:
+    """A row for Slurm, for the partition of jobs and for each other one; and the GPUs of a node
+    that jobs get. Starts nothing."""
     try:
         modules = options.modules.split(",") if options.modules else []
         cluster = await read_cluster(host, modules, whole=True)
     except HostError as error:
-        return [failed_by("slurm", error)]
-    return list(_rows(cluster, options))
+        return [failed_by("slurm", error)], []
+    return list(_rows(cluster, options)), _gpus(cluster, options)
+
+
+def _gpus(cluster: ClusterAnswer, options: HostRecord) -> list[str]:
+    try:
+        node = node_for(options, chosen_partition(options, cluster))
+    except HostError:
+        return []  # which a row says
+    return [gpu_label(node.gpu or "gpu")] * node.gpus
 
 
 def without_login(rows: Iterable[CheckRow]) -> list[CheckRow]:

@@ -22,6 +22,7 @@ from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
 from trainmaster.machines.host_options import RESERVED, HostOptions, host_record
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
+    SLURM_OPTIONS,
     HostRecord,
 )
 from trainmaster.store.run import Run
@@ -244,6 +245,7 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         transport=None if is_local else record.transport,
         launcher=None if record.launcher == "process" else record.launcher,
         partition=record.partition,
+        job_options=_job_options(record),
         root=record.root,
         cache=record.cache,
         state=seen.state,
@@ -255,6 +257,12 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         lease_ends_at=None if instance is None else in_utc(instance.lease_end_t),
         usd_per_h=None if instance is None else round(instance.usd_per_h, 4),
     )
+
+
+def _job_options(record: HostRecord) -> str | None:
+    """Those of a cluster besides its partition."""
+    names = [name for name in SLURM_OPTIONS if name != "partition" and getattr(record, name)]
+    return ", ".join(f"{name} {getattr(record, name)}" for name in names) or None
 
 
 @dataclass(frozen=True, slots=True)

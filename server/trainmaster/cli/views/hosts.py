@@ -52,7 +52,8 @@ def _(answer: HostsAnswer) -> list[Block]:
 
 def _launcher(row: HostRow) -> str:
     partition = "" if row.partition is None else f", partition {row.partition}"
-    return f"{row.launcher or 'process'}{partition}"
+    options = "" if row.job_options is None else f", {row.job_options}"
+    return f"{row.launcher or 'process'}{partition}{options}"
 
 
 @view.register

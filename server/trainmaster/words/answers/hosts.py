@@ -34,6 +34,7 @@ class HostRow(Answer):
     transport: str | None = None
     launcher: str | None = Field(default=None, description="slurm for a cluster")
     partition: str | None = None
+    job_options: str | None = Field(default=None, description="what else its jobs ask for")
     root: str
     cache: str | None = None
     state: HostState
