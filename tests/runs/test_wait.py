@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.runs.running_run import run_async, small_spec
 
+from trainer_runtime.core.protocol.states import RunState
 from trainmaster.runs.launch import launch
 from trainmaster.runs.resume import resume
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import exit_code, wait_for_event
+from trainmaster.runs.wait import exit_code, wait_for_event, wanted_event
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import WaitAnswer
+from trainmaster.words.answers.runs import Change, WaitAnswer
 from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.errors import StateError, UsageError
 
@@ -221,3 +224,14 @@ def test_a_cursor_of_something_else_is_refused(waiting: Waiting, cursor: str) ->
 def test_a_run_that_does_not_exist_is_reported(waiting: Waiting) -> None:
     with pytest.raises(StateError, match="No run is called"):
         run_async(lambda: waiting.wait("gone", "end"))
+
+
+def test_a_run_that_waits_for_its_turn_is_not_given_as_running() -> None:
+    changes = [Change(event="running", t=1.0)]
+
+    def event(state: RunState) -> str | None:
+        view: Any = SimpleNamespace(state=state, step=3)
+        return wanted_event(("running",), view, changes)
+
+    assert event(RunState.QUEUED) is None
+    assert event(RunState.RUNNING) == event(RunState.COMPLETED) == "running"

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from trainer_runtime.core.protocol.states import ENDED_RUNS
+from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
 from trainmaster.runs.changes import news_of
 from trainmaster.runs.positions import Position, newest, positions_after
 from trainmaster.runs.status import status_of
@@ -139,13 +139,15 @@ def shown_changes(changes: Sequence[Change], until: Sequence[str]) -> list[Chang
 
 
 def wanted_event(until: Sequence[str], view: RunView, changes: Sequence[Change]) -> str | None:
-    """The first of `until` that has happened, or has been reached."""
+    """The first of `until` that has happened, or has been reached. A run that waits for its turn
+    runs no more, or is not known to yet."""
     happened = {change.event for change in changes}
     for wanted in until:
         step = _STEP.fullmatch(wanted)
         if step is not None and view.step >= int(step.group(1)):
             return wanted
-        if wanted in happened or wanted == view.state.value:
+        is_over = wanted == RunState.RUNNING.value and view.state is RunState.QUEUED
+        if wanted == view.state.value or (wanted in happened and not is_over):
             return wanted
     return None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from trainmaster.backends.slurm.backend import SlurmBackend
 from trainmaster.backends.slurm.chain import is_end_awaited, is_end_due
 from trainmaster.backends.slurm.follower import JobsFollower
 from trainmaster.backends.slurm.run_status import SlurmSessions
-from trainmaster.store.control.slurm import JobLine, JobNote, Questions, SlurmRecords
+from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Questions, SlurmRecords
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
@@ -102,6 +103,17 @@ def test_how_the_last_job_ended_is_found_after_the_run(
     assert newest and (newest.number, newest.outcome, newest.ends_t) == (7, "over", None)
 
 
+def test_a_run_is_asked_for_once_it_is_heard_of_while_its_job_waits(
+    backend: SlurmBackend, records: SlurmRecords
+) -> None:
+    records.put(RUN, JobNote("waiting", t=1.0, number=7))
+    for asked_s, begun in ((1.0, False), (6.0, True)):
+        records.note_asked("cluster", Asked(time.time() - asked_s))
+        assert backend.has_begun([RUN]) is begun and not backend.is_due()
+    records.put(RUN, JobNote("running", t=2.0, number=7))
+    assert not backend.has_begun([RUN])
+
+
 def test_an_ended_run_is_asked_for_a_few_times_with_growing_pauses() -> None:
     lines, asked, now, times = [JobLine(7)], None, 0.0, []
     while is_end_awaited(lines, asked):
@@ -122,6 +134,9 @@ class _Silent:
 
     def is_due(self) -> bool:
         return True
+
+    def has_begun(self, run_ids: Iterable[str]) -> bool:
+        return False
 
     def is_silent(self) -> bool:
         return False

@@ -289,3 +289,7 @@ def test_an_end_while_preparing_names_the_step() -> None:
     assert failed == Ending(EndReason.UNUSABLE, "preparing failed at the step: packages")
     crashed = classify(Exit(1, None, prepared=False, step="environment"), nothing, None)
     assert crashed.detail == "exit code 1 while preparing, at the step: environment"
+
+
+def test_an_end_with_the_session_that_nobody_saw_is_said_to_be_that() -> None:
+    assert classify(Exit(None, None), RUNNING, "session_over").detail == "it ended with its session"

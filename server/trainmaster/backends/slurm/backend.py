@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -148,6 +148,13 @@ class SlurmBackend(HostedBackend, EndFinder):
     def is_due(self) -> bool:
         asked = self._records.asked(self.name)
         return asked is None or not 0.0 <= time.time() - asked.t < self.ask_every_s
+
+    def has_begun(self, run_ids: Iterable[str]) -> bool:
+        asked = self._records.asked(self.name)
+        if asked is not None and 0.0 <= time.time() - asked.t < _ASK_AGAIN_S:
+            return False
+        notes = [self._records.job(run_id) for run_id in run_ids]
+        return any(one is not None and one.state == JobState.WAITING.value for one in notes)
 
     async def read_jobs(self, run_ids: Sequence[str]) -> None:
         await self.ask(run_ids, acts=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -21,6 +21,9 @@ class Asker(Protocol):
 
     def is_due(self) -> bool:
         """Whether the last answer is old."""
+
+    def has_begun(self, run_ids: Iterable[str]) -> bool:
+        """Whether one of these, which were just heard of, has a job that waits by what is known."""
 
     def is_silent(self) -> bool:
         """Whether there was no answer the last time."""
@@ -50,7 +53,8 @@ class JobsFollower:
         if self._asking is not None and self._asking.done():
             done, self._asking = self._asking, None
             done.result()
-        if self._asking is None and placements and self._asker.is_due():
+        is_due = self._asker.is_due() or self._asker.has_begun(news.changed)
+        if self._asking is None and placements and is_due:
             self._began_s = time.monotonic()
             self._asking = asyncio.create_task(self._ask(list(placements)))
         return news
