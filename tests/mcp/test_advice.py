@@ -69,6 +69,7 @@ _COMMAND_LINES_ONLY = (
 )
 _OF_OTHER_PROGRAMS = {
     "--hash", "--shm-size", "--ipc", "--master-port", "--rdzv-endpoint", "--gpu-architecture",
+    "--use-spot",
 }  # fmt: skip
 
 
