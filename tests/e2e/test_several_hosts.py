@@ -253,7 +253,8 @@ def test_a_program_runs_on_both_hosts_and_all_of_it_resumes_after_a_kill(two: Tw
         total += 3 * step
         expected[step + 1] = 1000 - total / 10
     assert two.losses(run) == expected
-    assert min(_own_losses(two, run, 2)) == 21
+    # From a checkpoint: that of step 20, or of 30 where the first host got so far before it heard.
+    assert min(_own_losses(two, run, 2)) in (21, 31)
 
 
 @pytest.mark.skipif(ROUNDS < 2, reason=_LONG)
