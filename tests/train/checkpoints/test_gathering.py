@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.runs.running_run import LONGEST_S
 from torch import distributed
 
 from trainer_runtime.core.config import RunConfig
@@ -74,10 +75,12 @@ def test_machines_with_disks_of_their_own_send_small_files_by_the_launcher(
 def test_on_a_disk_that_machines_share_everything_is_there(launcher: None, tmp_path: Path) -> None:
     folder = tmp_path / "written"
     folder.mkdir()
+    written = threading.Barrier(2)
 
     def work(ranks: Ranks) -> list[int]:
         apart = ranks.machines_apart(tmp_path)
         (folder / f"shard-{ranks.rank}").write_bytes(bytes(9))
+        written.wait(LONGEST_S)
         ranks.await_files(folder, apart)
         ranks.gather_files(folder, apart)
         return apart
