@@ -12,6 +12,7 @@ from support.backends.ssh_hosts import Sshd
 from support.box.container_images import podman, podman_folder  # noqa: F401 - fixtures
 from support.box.docker_daemon import docker  # noqa: F401 - a fixture
 from support.runs.running_run import CommandLine
+from support.runs.slurm_run import cluster, login  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -1,122 +1,36 @@
-"""A run at a real Slurm, over as many jobs as it needs, reached over SSH on its login node.
-
-`TRAINMASTER_FAULT_ROUNDS` sets how many faults come in turn at random (one by default),
-`TRAINMASTER_FAULT_SEED` which; the run's losses are then compared with those of an undisturbed one,
-and its attempts with the cluster's accounting.
-"""
+"""Runs at a real Slurm, reached over SSH on its login node: what is asked of it, what it says."""
 
 from __future__ import annotations
 
 import json
 import os
 import pwd
-import random
-import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
+from support.backends.slurm_cluster import SlurmCluster
 from support.backends.ssh_hosts import Sshd
 from support.runs.light_run import light_spec, standing
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
-    begin_with,
-    command_line,
-    kill,
-    small_spec,
-    standing_after,
     wait_until,
 )
-
-from trainer_runtime.box.processes.hold import marker
-from trainer_runtime.box.processes.identity import carriers
-from trainer_runtime.box.slurm.queue import CACHE
+from support.runs.slurm_run import (
+    add_cluster,
+    jobs_submitted,
+    knowing_the_cluster,
+    spec_file,
+    submit,
+)
 
 pytestmark = pytest.mark.slow
-STEPS = 60
-IS_LONG = "TRAINMASTER_FAULT_ROUNDS" in os.environ
-ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
-SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
-# More than a checkpoint's interval, so that no three jobs in a row are without progress.
-_STEPS_BETWEEN = 25
-# What `status` says of how a job ended, by Slurm's words.
-_OUTCOMES = {
-    "CANCELLED": "cancelled",
-    "COMPLETED": "over",  # it saved, and ended by itself
-    "FAILED": "failed",
-    "NODE_FAIL": "node_failed",
-    "TIMEOUT": "time_limit",
-}
-_LONG = "takes minutes: TRAINMASTER_FAULT_ROUNDS sets how many faults come"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    with slurm_cluster(accounting=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def login(cluster: SlurmCluster) -> Iterator[Sshd]:
-    modules = cluster.root / "modules"
-    (modules / "tests").mkdir(parents=True, exist_ok=True)
-    (modules / "tests" / "1.0").write_text("#%Module1.0\nsetenv LOADED tests-1.0\n")
-    with Sshd(environment={**cluster.environment, "MODULEPATH": str(modules)}) as host:
-        yield host
 
 
 @pytest.fixture
 def here(home: Path, login: Sshd) -> CommandLine:
-    """`trainmaster` in a home that knows the cluster."""
-    command = CommandLine(home, "cluster", login.home / "trainmaster")
-    add(command, login)
-    return command
-
-
-def add(command: CommandLine, login: Sshd, *options: str, code: int = 0) -> dict[str, Any]:
-    record = login.record()
-    address = f"{record.user}@{record.address}:{record.port}"
-    how = ("--key", str(record.key), "--root", record.root, "--launcher", "slurm")
-    return command("hosts", "add", "cluster", address, *how, *options, code=code)
-
-
-def spec_file(folder: Path, name: str = "spec", **changes: str) -> str:
-    given = {"steps": str(STEPS), "environment": f"{{python: {sys.executable}}}", **changes}
-    given.setdefault("compute", "{gpus: 0, threads: 1}")
-    path = folder / f"{name}.yaml"
-    path.write_text(small_spec(folder, precision="fp32", **given))
-    return str(path)
-
-
-def submit(command: CommandLine, cluster: SlurmCluster, run: str) -> bool:
-    """Whether the login node submits a job at once, without the seconds that lists are kept for."""
-    (command.folder(run).host_root / CACHE).unlink(missing_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer_runtime", "submit", "."],
-        cwd=command.folder(run).root,
-        env={**os.environ, **cluster.environment},
-        capture_output=True,
-        check=True,
-    )
-    return bool(json.loads(done.stdout)["started"])
-
-
-def losses(command: CommandLine, run: str) -> dict[str, Any]:
-    found = command("metrics", run, "--key", "loss", "--key", "val_loss", "--all")["runs"][run]
-    return {key: (one["steps"], one["values"]) for key, one in found.items()}
-
-
-def jobs_submitted(command: CommandLine, run: str) -> list[int | str]:
-    lines = (command.folder(run).root / "jobs.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    return [row["job_id"] for row in rows if "generation" in row]
+    return knowing_the_cluster(home, login)
 
 
 def test_what_no_job_could_do_is_refused_before_one_is_queued(
@@ -126,12 +40,12 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
     assert checked["slurm"]["state"] == checked["partition of jobs"]["state"] == "ok"
     assert checked["modules"]["state"] == "ok"
     here("hosts", "remove", "cluster")
-    add(here, login, "--module", "tests/1.0", "--module", "tests/2.0")
+    add_cluster(here, login, "--module", "tests/1.0", "--module", "tests/2.0")
     checked = {row["name"]: row for row in here("hosts", "check", "cluster", code=1)["checks"]}
     assert checked["modules"]["untrusted_found"] == "tests/2.0"
     here("hosts", "remove", "cluster")
     cluster.run("sacctmgr", "-i", "add", "user", pwd.getpwuid(os.getuid()).pw_name, "account=tests")
-    add(here, login, "--account", "nope", "--partition", "gpu", "--time", "10m")
+    add_cluster(here, login, "--account", "nope", "--partition", "gpu", "--time", "10m")
     checked = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
     assert checked["accounts"]["state"] == "warn" and "nope" in checked["accounts"]["found"]
     assert "--account NAME`" in checked["accounts"]["remedy"]
@@ -148,13 +62,13 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
         ("JOB_REFUSED", ["--constraint", "a&b"], spec),
     ):
         here("hosts", "remove", "cluster")
-        add(here, login, *options)
+        add_cluster(here, login, *options)
         assert here("launch", text, "--host", "cluster", code=1)["error"]["code"] == code
     several = ("launch", spec_file(tmp_path), "--host", "cluster", "--vary", "seed=1,2,3")
     assert here(*several, code=1)["error"]["code"] == "JOB_REFUSED"
     assert not any((login.home / "trainmaster").glob("runs/*"))
     here("hosts", "remove", "cluster")
-    assert add(here, login, "--qos", "a b", code=2)["error"]["code"] == "BAD_ARGUMENT"
+    assert add_cluster(here, login, "--qos", "a b", code=2)["error"]["code"] == "BAD_ARGUMENT"
     assert here("runs")["runs"] == []
     assert cluster.run("squeue", "-h") == ""
 
@@ -181,7 +95,7 @@ def test_the_script_that_is_exported_for_a_cluster_fits_its_nodes(
     asked: set[str],
 ) -> None:
     here("hosts", "remove", "cluster")
-    add(here, login, *options)
+    add_cluster(here, login, *options)
     spec, folder = spec_file(tmp_path, framework="hf", compute=compute), tmp_path / "job"
     answer = here("export", spec, str(folder), "--to", "slurm", "--host", "cluster")
     assert not {"job.sh", "array.sh"} & set(answer["files"])
@@ -310,292 +224,3 @@ def test_a_program_runs_as_a_job(here: CommandLine, cluster: SlurmCluster, tmp_p
     assert attempt["session"]["outcome"] == job == "over"
     [row] = wait_until(lambda: cluster.accounted(run), "its job in accounting")
     assert [int(row["JobIDRaw"])] == jobs_submitted(here, run)
-
-
-@pytest.mark.skipif(not IS_LONG, reason=_LONG)
-def test_a_time_limit_is_a_sessions_end_and_the_next_job_continues(
-    here: CommandLine, login: Sshd, tmp_path: Path
-) -> None:
-    here("hosts", "remove", "cluster")
-    add(here, login, "--partition", "blink")  # a minute
-    env = begin_with(tmp_path / "standing", standing_after(25, 1))
-    run = here("launch", spec_file(tmp_path, env=env), "--host", "cluster")["run_id"]
-    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-    before, last = here("status", run, "--detail")["attempts"]
-    assert before["reason"] == "session_over"
-    assert before["last_step"] == last["started_at_step"] == 26
-    assert len(jobs_submitted(here, run)) == 2
-
-
-@pytest.mark.skipif(not IS_LONG, reason=_LONG)
-def test_three_jobs_without_a_newer_checkpoint_end_the_run(
-    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
-) -> None:
-    env = begin_with(tmp_path / "standing", standing_after(5, 1, 2, 3))
-    run = here("launch", spec_file(tmp_path, env=env), "--host", "cluster")["run_id"]
-    for number in (1, 2, 3):
-        events = here.folder(run).attempt(number).events
-        wait_until(lambda e=events: e.exists() and b'"step":4,' in e.read_bytes(), "four steps")
-        node = _node_of(cluster, run)
-        cluster.fail_node(node)
-        cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-        wait_until(lambda: not cluster.jobs(run), "the job's end")
-        cluster.start_node(node)
-        cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-        assert submit(here, cluster, run)
-    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    status = here("status", run)
-    assert (status["state"], status["reason"]) == ("failed", "no_progress")
-    assert len(jobs_submitted(here, run)) == 3
-
-
-def test_a_move_and_faults_at_random_leave_the_losses_of_an_undisturbed_run(
-    here: CommandLine, cluster: SlurmCluster, login: Sshd, tmp_path: Path
-) -> None:
-    print(f"seed {SEED}, {ROUNDS} faults")
-    over = tmp_path / "over"
-    attempts = range(1, ROUNDS + 3)
-    env = begin_with(tmp_path / "standing", standing_after(_STEPS_BETWEEN, *attempts, until=over))
-    steps = {"steps": str(_STEPS_BETWEEN * (ROUNDS + 1) + 35)}
-    kept = {"checkpoint": "{every: 20, keep_latest: 3, mirror: operator}"}
-    given = {**steps, **kept, "recovery": f"{{max_restarts: {4 * ROUNDS}}}"}
-    run = _moved(here, login, spec_file(tmp_path, env=env, **given))
-    with waiting_for(here, run) as waiting:
-        for number, fault in enumerate(_faults_in_turn()):
-            attempt = _standing_attempt(here, run)
-            print(f"round {number}: {fault.__name__} of attempt {attempt}", flush=True)
-            fault(here, cluster, run)
-            assert len(cluster.jobs(run, "RUNNING")) <= 1
-        attempt = _standing_attempt(here, run)
-        assert cluster.run("squeue", "-h", f"--name={run}", "-o", "%l").strip() == "30:00"
-        assert _variable(run, attempt, "LOADED") == {"tests-1.0"}
-        _agrees_with_accounting(here, cluster, run)
-        over.touch()
-        assert waiting.wait(LONGEST_S) == 0
-    assert here("status", run)["state"] == "completed"
-    _never_two_at_a_time(here, cluster, run)
-    whole = CommandLine(here.home, "local")
-    there = whole("launch", spec_file(tmp_path, "whole", **given), "--host", "local")["run_id"]
-    whole("wait", there, "--until", "completed", "--timeout", str(LONGEST_S))
-    assert losses(here, run) == losses(whole, there)
-
-
-def _moved(here: CommandLine, login: Sshd, spec: str) -> str:
-    """A run that began on this machine and is on the cluster now, where a job was refused first."""
-    begun = CommandLine(here.home, "local")
-    run = str(begun("launch", spec, "--host", "local")["run_id"])
-    _standing_attempt(begun, run)
-    begun("stop", run)
-    begun("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    for options, code in (
-        (["--constraint", "a&b"], 1),
-        (["--module", "tests/1.0", "--time", "30m"], 0),
-    ):
-        here("hosts", "remove", "cluster")
-        add(here, login, *options)
-        answer = here("resume", run, "--host", "cluster", code=code)
-        assert here("status", run)["host"] == ("local" if code else "cluster"), answer
-    _until_the_next(here, run, 1)
-    return run
-
-
-@contextmanager
-def waiting_for(here: CommandLine, run: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that waits for the run's end, and submits its jobs meanwhile."""
-    waiting = here.start("wait", run, "--until", "end", "--timeout", "86400")
-    try:
-        yield waiting
-    finally:
-        waiting.kill()
-        waiting.communicate()
-
-
-def _faults_in_turn() -> Iterator[Callable[[CommandLine, SlurmCluster, str], None]]:
-    """Each once before any comes again."""
-    chosen, order = random.Random(SEED), []
-    for _ in range(ROUNDS):
-        order = order or chosen.sample(FAULTS, len(FAULTS))
-        yield order.pop()
-
-
-def _standing_attempt(here: CommandLine, run: str) -> int:
-    """The newest attempt, once it has come as far as it comes by itself."""
-
-    def stands() -> int:
-        number = _newest_attempt(here, run)
-        events = here.folder(run).attempt(number).events
-        found = re.findall(rb'"step":(\d+)', events.read_bytes()) if events.exists() else []
-        return number if found and int(found[-1]) - int(found[0]) >= _STEPS_BETWEEN - 3 else 0
-
-    return int(wait_until(stands, "an attempt that stands"))
-
-
-def _variable(run: str, attempt: int, name: str) -> set[str]:
-    """The values of an environment variable in an attempt's processes."""
-    begin = f"{name}=".encode()
-    found = set()
-    for process in carriers(marker(run, attempt)):
-        with suppress(OSError):  # it has ended
-            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-            found |= {one[len(begin) :].decode() for one in variables if one.startswith(begin)}
-    return found
-
-
-def _newest_attempt(here: CommandLine, run: str) -> int:
-    return max((int(path.name) for path in here.folder(run).root.glob("attempts/*")), default=0)
-
-
-def _never_two_at_a_time(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    def rows() -> list[dict[str, str]]:
-        found = cluster.accounted(run)
-        return [] if any(row["End"] == "Unknown" for row in found) else found
-
-    jobs = wait_until(rows, "the ends of all jobs in accounting")
-    assert [int(row["JobIDRaw"]) for row in jobs] == jobs_submitted(here, run)
-    ends, begins = [job["End"] for job in jobs[:-1]], [job["Start"] for job in jobs[1:]]
-    assert all(int(end) <= int(begin) for end, begin in zip(ends, begins, strict=True))
-
-
-def _agrees_with_accounting(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    """The attempts from the second on lie within the jobs, and say how these ended."""
-    begun_t = _begun_t(here, run)
-
-    def holding() -> list[dict[str, str]]:
-        print(rows := cluster.accounted(run), begun_t)  # it hears of a job a little later
-        begun = [row for row in rows if row["Start"].isdigit()]
-        found = [[row for row in begun if int(row["Start"]) <= t <= _end_of(row)] for t in begun_t]
-        return [rows[0] for rows in found] if all(found) else []
-
-    held = wait_until(holding, "a job of each attempt in accounting")
-    jobs = cluster.accounted(run)
-    last = {row["JobIDRaw"]: number for number, row in enumerate(held, 2)}
-    assert list(last) == [row["JobIDRaw"] for row in jobs]
-    expected = {
-        number: _said_of(row) for number, row in enumerate(held, 2)
-        if last[row["JobIDRaw"]] == number and row["State"] != "RUNNING"
-    }  # fmt: skip
-
-    def said() -> bool:
-        rows = here("status", run, "--detail")["attempts"]
-        return expected == {
-            row["number"]: (row["session"]["outcome"], row["session"].get("untrusted_detail"))
-            for row in rows
-            if "session" in row
-        }
-
-    wait_until(said, f"the words of accounting: {expected}")
-
-
-def _begun_t(here: CommandLine, run: str) -> list[float]:
-    lines = map(json.loads, here.folder(run).journal.read_text().splitlines())
-    begun_t = [line["t"] for line in lines if line["kind"] == "attempt_starting"]
-    return begun_t[1:]  # the first was on this machine
-
-
-def _end_of(row: dict[str, str]) -> float:
-    return float("inf") if row["End"] == "Unknown" else 1.0 + int(row["End"])
-
-
-def _said_of(row: dict[str, str]) -> tuple[str, str | None]:
-    word, _, user = row["State"].partition(" by ")
-    return _OUTCOMES[word], f"by {pwd.getpwuid(int(user)).pw_name}" if user else None
-
-
-def _until_the_next(here: CommandLine, run: str, attempt: int) -> None:
-    wait_until(lambda: _newest_attempt(here, run) > attempt, "the next attempt", LONGEST_S)
-
-
-def _kill_the_trainer(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = _newest_attempt(here, run)
-    pids = [process.pid for process in carriers(marker(run, attempt))]
-    kill(next(pid for pid in pids if b"train.py" in command_line(pid)))
-    _until_the_next(here, run, attempt)
-
-
-def _cancel_the_job(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = _newest_attempt(here, run)
-    cluster.run("scancel", f"--name={run}")
-    _until_the_next(here, run, attempt)
-
-
-def _cancel_as_somebody_else(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = _newest_attempt(here, run)
-    cluster.cancel_as_operator(_running(cluster, run))
-    _until_the_next(here, run, attempt)
-
-
-def _kill_the_controller(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt, number = _newest_attempt(here, run), _running(cluster, run)
-    cluster.save_job(number)  # a job that a killed controller has not written down, it kills
-    cluster.kill_controller()
-    here("tick")
-    cluster.start_controller()
-    assert (attempt, number) == (_newest_attempt(here, run), _running(cluster, run))
-
-
-def _end_the_job_as_preemption_does(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = _newest_attempt(here, run)
-    cluster.run("scancel", "--signal=TERM", "--full", _running(cluster, run))
-    _until_the_next(here, run, attempt)
-
-
-def _end_its_time(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt = _newest_attempt(here, run)
-    cluster.run("scontrol", "update", f"jobid={_running(cluster, run)}", "timelimit=1")
-    _until_the_next(here, run, attempt)
-
-
-def _drain_the_node(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt, node = _newest_attempt(here, run), _node_of(cluster, run)
-    with _changed(cluster, node, "drain"):
-        cluster.run("scancel", f"--name={run}")
-        _until_the_next(here, run, attempt)
-        assert _node_of(cluster, run) != node
-
-
-def _take_the_node_down(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt, node = _newest_attempt(here, run), _node_of(cluster, run)
-    with _changed(cluster, node, "down"):
-        _until_the_next(here, run, attempt)
-
-
-def _cut_the_nodes_power(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
-    attempt, node = _newest_attempt(here, run), _node_of(cluster, run)
-    cluster.fail_node(node)
-    try:
-        _until_the_next(here, run, attempt)
-    finally:
-        cluster.start_node(node)
-
-
-@contextmanager
-def _changed(cluster: SlurmCluster, node: str, state: str) -> Iterator[None]:
-    """Inside, a node is in a state that its administrator has given it."""
-    change = partial(cluster.run, "scontrol", "update", f"nodename={node}")
-    change(f"state={state}", "reason=test")
-    try:
-        yield
-    finally:
-        change("state=resume", check=False)  # it may have returned by itself
-
-
-def _running(cluster: SlurmCluster, run: str) -> str:
-    [(number, _)] = cluster.jobs(run, "RUNNING")
-    return number
-
-
-def _node_of(cluster: SlurmCluster, run: str) -> str:
-    return cluster.run("squeue", "-h", "--states=RUNNING", f"--name={run}", "-o", "%N").strip()
-
-
-FAULTS: list[Callable[[CommandLine, SlurmCluster, str], None]] = [
-    _kill_the_trainer,
-    _cancel_the_job,
-    _cancel_as_somebody_else,
-    _kill_the_controller,
-    _end_the_job_as_preemption_does,
-    _end_its_time,
-    _drain_the_node,
-    _take_the_node_down,
-    _cut_the_nodes_power,
-]
