@@ -83,8 +83,8 @@ def test_a_refused_option_is_changed_with_the_hosts_other_options_as_they_are() 
         node_for(host, MIXED)
     assert str(refused.value.fix).endswith(
         "`trainmaster hosts add cluster 'me@[::1]:2222' --key '/keys/my key' --jump gate --root "
-        "/shared/me --launcher slurm --partition gpu --module cuda --module python/3.11 --constraint "
-        "FEATURES`."
+        "/shared/me --launcher slurm --partition gpu --module cuda --module python/3.11 "
+        "--constraint FEATURES`."
     )
 
 
