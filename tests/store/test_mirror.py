@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 import resource
 import signal
 from pathlib import Path
 
 import pytest
 
-from trainmaster.store.mirror import Mirror, PlacementMirror
+from trainmaster.store.mirror import Mirror, OpenFiles, PlacementMirror
+from trainmaster.store.mirror_writer import MirrorWriter
 
 
 @pytest.fixture
@@ -40,6 +42,30 @@ def test_a_full_disk_leaves_whole_what_was_mirrored_before(mirror: PlacementMirr
     assert mirror.size(name) == 1000
     mirror.append(name, b"b" * 100_000)
     assert mirror.read(name, 0, 1 << 20) == b"a" * 1000 + b"b" * 100_000
+
+
+def test_files_that_grow_stay_open_until_they_are_put_aside_or_others_need_the_descriptors(
+    mirror: PlacementMirror,
+) -> None:
+    def opened() -> set[str]:
+        links = Path("/proc/self/fd").iterdir()
+        targets = {os.readlink(link) for link in links if link.is_symlink()}
+        return {Path(one).name for one in targets if one.startswith(f"{mirror.root}/")}
+
+    files = OpenFiles(most=2)
+    writer = MirrorWriter(mirror, lambda: None, files=files)
+    for name in "abc":
+        writer.append(name, b"1", final=False)
+        writer.append(name, b"2", final=False)
+    assert opened() == {"b", "c"}
+    assert writer.rotate("b", None) == "b.1"
+    writer.append("b", b"34", final=False)
+    writer.append("a", b"3", final=False)
+    assert opened() == {"a", "b"}
+    files.close()
+    assert opened() == set()
+    found = {name: mirror.read(name, 0, 100) for name in ("a", "b", "b.1", "c")}
+    assert found == {"a": b"123", "b": b"34", "b.1": b"12", "c": b"12"}
 
 
 def test_a_file_is_replaced_as_a_whole(mirror: PlacementMirror) -> None:

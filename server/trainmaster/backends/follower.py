@@ -8,7 +8,7 @@ from typing import Protocol
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.masking import Mask
-from trainmaster.store.mirror import PlacementMirror
+from trainmaster.store.mirror import OpenFiles, PlacementMirror
 from trainmaster.store.mirror_writer import UNLIMITED, MirrorWriter
 from trainmaster.store.quota import TotalQuota
 from trainmaster.store.reserve import Room
@@ -31,8 +31,9 @@ class Followed:
     room: Room | None = None
     total: TotalQuota | None = None
 
-    def writer(self) -> MirrorWriter:
-        return MirrorWriter(self.mirror, self.mask, self.limit_bytes, self.room, self.total)
+    def writer(self, files: OpenFiles | None = None) -> MirrorWriter:
+        limit, room, total = self.limit_bytes, self.room, self.total
+        return MirrorWriter(self.mirror, self.mask, limit, room, total, files=files)
 
 
 @dataclass(slots=True)

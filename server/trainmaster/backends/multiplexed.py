@@ -16,6 +16,7 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.polled import PolledFollower
 from trainmaster.backends.ssh.error_mapping import link_lost
+from trainmaster.store.mirror import OpenFiles
 from trainmaster.store.refusals import UnusableDataError
 from trainmaster.words.errors import HostError
 
@@ -41,6 +42,7 @@ class MultiplexedFollower:
         self._stream: FollowStream | None = None
         self._polled: PolledFollower | None = None
         self._runs: dict[str, _Run] = {}
+        self._files = OpenFiles()
         self._dropped: list[str] = []
         # The placements that the host was asked for, where it follows exactly these.
         self._asked: Mapping[str, Followed] | None = None
@@ -58,11 +60,12 @@ class MultiplexedFollower:
             try:
                 return await self._copy_by_helper(placements)
             except _HelperUnusable:
-                await self._disconnect()
+                await self.close()
                 self._polled = PolledFollower(self._host, self._folder)
         return await self._polled.copy_new(placements)
 
     async def close(self) -> None:
+        self._files.close()
         await self._disconnect()
 
     async def _copy_by_helper(self, placements: Mapping[str, Followed]) -> News:
@@ -148,7 +151,7 @@ class MultiplexedFollower:
             return None
         folder = await self._folder(run_id)
         try:
-            run = _Run(followed)
+            run = _Run(followed, self._files)
             row = {"folder": folder, "have": run.writer.cursors()}
         except OSError:
             self._fail(run_id, news)
@@ -157,7 +160,8 @@ class MultiplexedFollower:
         return row
 
     def _drop(self, run_id: str) -> None:
-        self._runs.pop(run_id, None)
+        if run := self._runs.pop(run_id, None):
+            run.writer.close()
         self._unfinished.discard(run_id)
         self._dropped.append(run_id)
         self._asked = None
@@ -209,8 +213,8 @@ class MultiplexedFollower:
 class _Run:
     """One run's mirror, and the bytes held back from it."""
 
-    def __init__(self, followed: Followed) -> None:
-        self.writer = followed.writer()
+    def __init__(self, followed: Followed, files: OpenFiles) -> None:
+        self.writer = followed.writer(files)
         self._held: dict[str, bytes] = {}
         self._newest_attempt = max(followed.mirror.attempts(), default=0)
 

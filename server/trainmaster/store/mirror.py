@@ -8,11 +8,52 @@ first, and `<name>` is again a copy of the original.
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from trainer_runtime.core.records import dataclass
+
+# Of the descriptors that a process may have, and at most.
+_KEPT_SHARE, _MOST_KEPT = 1 / 4, 256
+
+
+class OpenFiles:
+    """Mirrored files that are kept open while they grow: to open one costs more than to append a
+    line to it. Beyond `most` in this process, by default a part of what it may have open, the file
+    that was opened first is closed.
+
+    The caller holds the host's follower lock until `close`, so that nobody else renames them.
+    """
+
+    _kept: ClassVar[int] = 0  # by all of the process
+
+    def __init__(self, most: int | None = None) -> None:
+        self._descriptors: dict[str, int] = {}
+        self._most = _most_kept() if most is None else most
+
+    def append(self, path: str, data: bytes) -> None:
+        """Raises: OSError: not all bytes could be written; a partial write is undone."""
+        descriptor = self._descriptors.get(path)
+        if descriptor is None:
+            descriptor = self._descriptors[path] = _opened(path, os.O_APPEND)
+            OpenFiles._kept += 1
+        try:
+            _write_all(descriptor, data)
+        finally:
+            if OpenFiles._kept > self._most:
+                self._close(next(iter(self._descriptors)))
+
+    def close(self, below: str = "") -> None:
+        """Close the files whose path begins with `below`: a folder's with a slash, or one file."""
+        for path in [path for path in self._descriptors if path.startswith(below)]:
+            self._close(path)
+
+    def _close(self, path: str) -> None:
+        os.close(self._descriptors.pop(path))
+        OpenFiles._kept -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +150,13 @@ class Mirror:
             for folder in sorted(run.iterdir()):
                 if folder.name[:1] == "p" and folder.name[1:].isdigit():
                     yield run.name, int(folder.name[1:])
+
+
+def _most_kept() -> int:
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        _MOST_KEPT if most == resource.RLIM_INFINITY else min(_MOST_KEPT, int(most * _KEPT_SHARE))
+    )
 
 
 def _opened(path: str, flag: int) -> int:

@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.followed_files import (
     TAIL_BYTES,
 )
 from trainmaster.store.masking import Mask
-from trainmaster.store.mirror import PlacementMirror
+from trainmaster.store.mirror import OpenFiles, PlacementMirror
 from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, MOST_FILES, TotalQuota, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 from trainmaster.store.reserve import Room
@@ -32,8 +32,9 @@ class MirrorWriter:
 
     `mask` returns the mask of the run's current secrets, None where it has none. Names are those of
     the run's folder; the caller has validated them. Nothing is written beyond `limit_bytes` of the
-    whole mirror, nor beyond the `total` of all mirrors and the `room` on their disk. `has_to_save`:
-    which originals were copied is not written yet.
+    whole mirror, nor beyond the `total` of all mirrors and the `room` on their disk. Files that
+    grow stay open in `files`, where it is given. `has_to_save`: which originals were copied is not
+    written yet.
     """
 
     def __init__(
@@ -43,8 +44,11 @@ class MirrorWriter:
         limit_bytes: int = UNLIMITED,
         room: Room | None = None,
         total: TotalQuota | None = None,
+        *,
+        files: OpenFiles | None = None,
     ) -> None:
         self.mirror = mirror
+        self._files = files
         self._mask = mask
         self._room = room or Room(mirror.root)
         self._total = total
@@ -104,7 +108,10 @@ class MirrorWriter:
         if masked:
             self._refuse_beyond_room(len(masked))
             before = self.size(name)
-            self.mirror.append(name, masked)
+            if self._files is None:
+                self.mirror.append(name, masked)
+            else:
+                self._files.append(f"{self.mirror.root}/{name}", masked)
             self._sizes[name] = before + len(masked)
         return len(masked)
 
@@ -127,6 +134,7 @@ class MirrorWriter:
             self._more_files += "_before" in vars(self)  # else it is counted with the rest
             number = 1 + (int(earlier[-1].rpartition(".")[2]) if earlier else 0)
             rotated = f"{name}.{number}"
+            self.close()
             os.rename(self.mirror.path(name), self.mirror.path(rotated))
             self.mirror.append(name, b"")
         self._sizes[name] = 0
@@ -141,6 +149,11 @@ class MirrorWriter:
         else:
             self._inodes[name] = inode
         self.has_to_save = True
+
+    def close(self) -> None:
+        """Close the files that were kept open."""
+        if self._files is not None:
+            self._files.close(f"{self.mirror.root}/")
 
     def save(self) -> None:
         """Write the inodes. Not fsynced: without them there are fewer checks."""
