@@ -22,6 +22,7 @@ def run_of(config: dict[str, Any]) -> Run:
 
 
 ATTACHED, OURS = run_of({**CONFIG, "framework": "attached"}), run_of(CONFIG)
+PROGRAM = run_of({**CONFIG, "framework": "script", "script": {"command": ["python3", "train.py"]}})
 
 
 @pytest.mark.parametrize("found", [_STOPPED, *_OTHERS], ids=lambda found: found.code)
@@ -57,3 +58,11 @@ def test_a_run_without_a_step_for_long_is_not_inspected_again(run: Run, then: st
     assert next_step(run, found, "used", late) == f"No step for 1 min 30 s: {then}"
     repeated = "`trainmaster inspect r-abcdef" + ("" if run is OURS else " --allow-py-spy") + "`"
     assert repeated in next_step(run, found, "used", soon)
+
+
+@pytest.mark.parametrize(
+    ("run", "event"), [(OURS, "checkpoint"), (PROGRAM, "finding"), (ATTACHED, "finding")]
+)
+def test_a_run_that_progresses_is_waited_for_until_what_it_can_have(run: Run, event: str) -> None:
+    text = next_step(run, Verdict(verdicts.MOVING, 0.9, next(iter(REASONS))), None)
+    assert text == f"trainmaster wait r-abcdef --until {event},end --timeout 3600"

@@ -6,6 +6,7 @@ from trainer_runtime.core.diagnosis.stacks import verdict as verdicts
 from trainer_runtime.core.diagnosis.stacks.messages import stopped_pid
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Verdict
 from trainer_runtime.core.protocol.duration import spoken_duration
+from trainmaster.runs.next_step import saves_checkpoints
 from trainmaster.store.run import Run
 
 _UNKNOWN = Pace()
@@ -17,8 +18,9 @@ _BY_PY_SPY = {
     "refused": "The system forbids reading it: as root on {host}, `py-spy dump --pid PID`, or "
     "`sysctl kernel.yama.ptrace_scope=0`.",
 }
+_MOVING = "trainmaster wait {run} --until {event},end --timeout 3600"
 _BY_CODE = {
-    verdicts.MOVING: "trainmaster wait {run} --until checkpoint,end --timeout 3600",
+    verdicts.MOVING: _MOVING,
     verdicts.SLOW: "It progresses: `trainmaster metrics {run} --key step_time_s`, then wait.",
     verdicts.STALL: "Repeat in a minute: `trainmaster inspect {run}`; if nothing has changed, "
     "`trainmaster stop {run}` and `trainmaster resume {run}`.",
@@ -35,7 +37,7 @@ _STOPPED = (
 )
 # An attached training can't be stopped or resumed from here.
 _OF_OTHERS = {
-    verdicts.MOVING: "trainmaster wait {run} --until finding,end --timeout 3600",
+    verdicts.MOVING: _MOVING,
     verdicts.SLOW: _BY_CODE[verdicts.SLOW],
     verdicts.STALL: "Repeat in a minute: `trainmaster inspect {run} --allow-py-spy`; if nothing "
     "has changed, its owner has to end it and start it again.",
@@ -61,4 +63,5 @@ def next_step(run: Run, verdict: Verdict, py_spy: object, pace: Pace = _UNKNOWN)
     elif verdict.code == verdicts.STALL and pace.is_overdue:
         sentence = _OVERDUE_OF_OTHERS if others else _OVERDUE
     silent = spoken_duration(pace.silent_s or 0.0)
-    return sentence.format(run=run.run_id, host=run.host, pid=pid, silent=silent)
+    event = "checkpoint" if saves_checkpoints(run) else "finding"
+    return sentence.format(run=run.run_id, host=run.host, pid=pid, silent=silent, event=event)
