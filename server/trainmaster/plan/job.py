@@ -122,9 +122,10 @@ def _refuse_too_short(
         "PARTITION_TOO_SHORT",
         f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
         f"checkpoint is due every {spoken_duration(interval_s)}.",
-        f"Add the host again with {'a longer `--time`' if slurm.time else 'another `--partition`'} "
-        f"(`trainmaster hosts check {host}` lists them), or set checkpoint.every to less than "
-        f"{spoken_duration(usable_s)}.",
+        f"Set checkpoint.every to less than {spoken_duration(usable_s)}, or remove the host "
+        f"(`trainmaster hosts remove {host}`) and add it again with "
+        f"{'a longer `--time`' if slurm.time else 'another `--partition`'}; `trainmaster hosts "
+        f"check {host}` lists the partitions there.",
         field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
     )
 

@@ -154,8 +154,8 @@ def _checked_engine(to: str, image: str | None, *, is_given: bool) -> Engine:
         raise _refused(
             "image",
             f"{to} runs a container, and no image is given.",
-            "Give an image with Python 3.10 or newer, and PyTorch where the container has no "
-            "network.",
+            "Give an image (`--image`) with Python 3.10 or newer, and PyTorch where the container "
+            "has no network.",
         )
     if is_given and not engine.takes_image:
         raise _refused("image", f"The file for {to} takes no image.", "Leave the image out.")

@@ -88,5 +88,12 @@ def test_a_refused_option_is_changed_with_the_hosts_other_options_as_they_are() 
     )
 
 
+def test_an_option_of_which_nothing_is_there_is_left_out() -> None:
+    with pytest.raises(HostError) as refused:
+        node_for(record(gres="gpu:a100"), CPUS)
+    again = "`trainmaster hosts add cluster login --launcher slurm`."
+    assert str(refused.value.fix).endswith(f"add it again, without `--gres`: {again}")
+
+
 def test_a_node_without_gpus_is_planned_for_where_none_has_any() -> None:
     assert node_for(record(), CPUS).gpus == 0

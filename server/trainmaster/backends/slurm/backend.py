@@ -259,7 +259,8 @@ class SlurmBackend(HostedBackend, EndFinder):
             "UNSUPPORTED",
             f"The processes of {run_id} run on a compute node of {self.name}, not on its login "
             "node.",
-            "Stalls are detected there by themselves, with stacks: `trainmaster diagnose RUN`.",
+            "Stalls are detected there by themselves, with stacks: `trainmaster diagnose "
+            f"{run_id}`.",
         )
 
 

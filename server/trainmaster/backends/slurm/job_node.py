@@ -44,21 +44,24 @@ def node_for(options: HostRecord, partition: PartitionAnswer) -> JobNode:
     wanted = _features(options.constraint)
     kinds = [kind for kind in partition.kinds if wanted <= set(kind.features)]
     if not kinds:
+        there = {word for kind in partition.kinds for word in kind.features}
         raise _refused(
             options,
             f"No node of partition {partition.name} has the features "
-            f"{' and '.join(map(repr, sorted(wanted)))}; features there: "
-            f"{_listed({word for kind in partition.kinds for word in kind.features})}.",
+            f"{' and '.join(map(repr, sorted(wanted)))}; features there: {_listed(there)}.",
             "--constraint",
+            there,
         )
     kind_of_gpu = gpu_type(options.gres)
     if kind_of_gpu is not None and not any(kind_of_gpu in kind.gpus for kind in kinds):
         also = f" with {options.constraint}" if options.constraint else ""
+        there = {name for kind in kinds for name in kind.gpus}
         raise _refused(
             options,
             f"No node of partition {partition.name}{also} has GPUs of the type {kind_of_gpu!r}; "
-            f"types there: {_listed({name for kind in kinds for name in kind.gpus})}.",
+            f"types there: {_listed(there)}.",
             "--gres",
+            there,
         )
     return _chosen(kinds, kind_of_gpu)
 
@@ -72,12 +75,14 @@ def gpu_type(gres: str | None) -> str | None:
     return None
 
 
-def add_again(options: HostRecord, option: str, meant: str) -> str:
-    """How an option of a host is changed: with its other options as they are."""
-    again = shlex.join([*_command(options, without=option), option, meant])
+def add_again(options: HostRecord, option: str, meant: str | None) -> str:
+    """How an option of a host is changed, its other options as they are; None: it is left out."""
+    given = [] if meant is None else [option, meant]
+    again = shlex.join([*_command(options, without=option), *given])
+    how = f"without `{option}`" if meant is None else "with one that is there"
     return (
-        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again, with one "
-        f"that is there: `{again}`"
+        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again, {how}: "
+        f"`{again}`"
     )
 
 
@@ -141,6 +146,6 @@ def _listed(words: set[str]) -> str:
     return ", ".join(sorted(words - {""})[:_MOST_NAMED]) or "none"
 
 
-def _refused(options: HostRecord, message: str, option: str) -> HostError:
-    fix = f"{add_again(options, option, _MEANT[option])}."
+def _refused(options: HostRecord, message: str, option: str, there: set[str]) -> HostError:
+    fix = f"{add_again(options, option, _MEANT[option] if there - {''} else None)}."
     return HostError("JOB_REFUSED", message, fix, field="host")

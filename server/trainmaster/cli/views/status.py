@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainer_runtime.core.protocol.duration import spoken_duration
+from trainmaster.backends import KAGGLE
 from trainmaster.cli.format import preparing, setting, size, usd, value
 from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
 from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, StatusAnswer
@@ -97,7 +98,8 @@ def _session(answer: StatusAnswer) -> Iterable[Block]:
     ended = f" ended: {row.outcome}" if row.outcome is not None else ""
     said = row.untrusted_detail
     detail = f" ({said})" if said is not None else ""
-    yield f"Session {row.number}{until}{ended}{detail}"
+    word = "Session" if answer.host == KAGGLE else "Job"
+    yield f"{word} {row.number}{until}{ended}{detail}"
 
 
 def _transfer(answer: StatusAnswer) -> Iterable[Block]:
