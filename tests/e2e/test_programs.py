@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -21,8 +23,9 @@ from support.box.foreign_program import (
     with_data,
     write_program,
 )
-from support.runs.running_run import LONGEST_S, CommandLine
+from support.runs.running_run import LONGEST_S, CommandLine, kill, processes_of, wait_until
 
+from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.script.seal import PRUNED
 
 pytestmark = pytest.mark.slow
@@ -84,6 +87,26 @@ def test_a_program_is_resumed_from_its_own_checkpoint_however_it_ends(
     fetched = tmp_path / "fetched"
     here("fetch", run, "final", str(fetched))
     assert [path.read_text() for path in fetched.rglob("model.txt")] == ["trained"]
+
+
+@pytest.mark.parametrize("words", [["--reports"], []])
+def test_steps_that_a_killed_relay_has_not_recorded_are_not_lost(
+    here: CommandLine, tmp_path: Path, words: list[str]
+) -> None:
+    program = write_program(tmp_path / "program")
+    run = here("launch", program_spec(program, "--stand-at", "5", *words))["run_id"]
+    folder = RunFolder(Path(here("status", run, "--detail")["folder"]))
+    standing(here, run, 5)
+    relay = processes_of(folder)["trainer"]
+    os.kill(relay, signal.SIGSTOP)
+    (folder.root / "code" / "go").touch()
+    ended = folder.root / "code" / "out" / "final" / "model.txt"
+    wait_until(ended.exists, "the program's end", LONGEST_S)
+    kill(relay)
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert started(here, folder.root, 2)["resumed_from"] == 40
+    series = here("metrics", run, "--key", "loss", "--all")["runs"][run]
+    assert series["loss"]["steps"] == list(range(1, 41))
 
 
 def test_a_folder_that_was_torn_is_passed_over_for_the_one_before(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.attach.reported import Report
 from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.box.files.layout import AttemptFolder
 from trainer_runtime.core.diagnosis.parse import Coverage, LogParser, Parsed, Point
@@ -61,6 +62,7 @@ class LogEvents:
         self._state = _EventState(attempt)
         self._log = AppendedLog(attempt.events, self._state.last_seq + 1)
         self._count = 0  # of the events that lines have made
+        self._reported = 0  # of those that a program's reports have made
         self._first_rank: dict[str, int] = {}
         self._ranks = RankAggregates()
         self._newest: tuple[int, int] | None = None  # step and segment
@@ -118,6 +120,16 @@ class LogEvents:
     def report(self, kind: str, fields: dict[str, Any], t: float | None = None) -> None:
         """Write an event that comes from elsewhere than the log."""
         self._log.append(self._clock() if t is None else t, kind, fields)
+
+    def write_reported(self, report: Report) -> None:
+        """Write the metrics that a program reports itself, unless they were written already."""
+        for kind, values in (("metric", report.trained), ("eval", report.evaluated)):
+            if not values:
+                continue
+            self._reported += 1
+            if self._reported > self._state.reported:
+                fields = {"r": self._reported, "step": report.step, "values": dict(values)}
+                self.report(kind, fields, report.t)
 
     def take_recent(self) -> dict[int, dict[str, float]]:
         """The metrics of the steps that were read since the last call, where `launched`."""
@@ -243,11 +255,12 @@ class LogEvents:
 
 
 class _EventState:
-    """The events written already. `count`: of those made from lines."""
+    """The events written already. `count`: of those made from lines, `reported`: from a program's
+    reports."""
 
     def __init__(self, attempt: AttemptFolder) -> None:
         self.last_seq = -1
-        self.count = 0
+        self.count = self.reported = 0
         self.target_step: int | None = None
         for line in LineReader(attempt.events).read():
             try:
@@ -256,6 +269,7 @@ class _EventState:
                 continue  # torn by a kill: it is written again
             self.last_seq, fields = event.seq, event.fields
             self.count = max(self.count, fields.integer("n", 0))
+            self.reported = max(self.reported, fields.integer("r", 0))
             target_step = fields.find_integer("target_step")
             self.target_step = self.target_step if target_step is None else target_step
 

@@ -158,6 +158,11 @@ class AttemptFolder:
         return self.root / "events.jsonl"
 
     @property
+    def reported(self) -> Path:
+        """What a program reports of itself."""
+        return self.root / "reported.jsonl"
+
+    @property
     def process(self) -> Path:
         return self.root / "process.json"
 

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.box.attach.log_events import LogEvents
+from trainer_runtime.box.attach.reported import Report, Reports
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.processes.signals import Signals, die_by, received
@@ -39,7 +40,6 @@ from trainer_runtime.box.script.command import (
     variables_between_nodes,
     variables_of,
 )
-from trainer_runtime.box.script.reported import Report, Reports
 from trainer_runtime.box.script.saves import Outcome, Saves
 from trainer_runtime.box.script.seal import PRUNED
 from trainer_runtime.box.script.step_times import StepTimes
@@ -92,12 +92,10 @@ class _Relay:
         self._meeting = meeting_of(AttemptFolder(folder))
         self._stop_file = folder / "stop"
         self._stop_file.unlink(missing_ok=True)
-        reported = folder / "reported.jsonl"
-        reported.touch()
-        self._reports = Reports(reported)
-        self._events = LogEvents(
-            AttemptFolder(folder), time.time, launched=True, pattern=script.pattern
-        )
+        attempt = AttemptFolder(folder)
+        attempt.reported.touch()
+        self._reports = Reports(attempt.reported)
+        self._events = LogEvents(attempt, time.time, launched=True, pattern=script.pattern)
         settled = (read_json(folder / "environment.json") or {}).get("python")
         self._python = str(settled) if settled is not None else script.python
         self._reporting = False
@@ -117,7 +115,7 @@ class _Relay:
     def run(self, signals: Signals) -> int:
         """Start the program, listen to it, and see it end."""
         python = self._python
-        events = self._folder / "reported.jsonl"
+        events = AttemptFolder(self._folder).reported
         variables = variables_of(self._run, Beginning(), events, self._stop_file, python)
         words = command_of(self._run, self._config, self._script, Beginning(), self._meeting)
         program = program_of(words, self._base, variables)
@@ -250,11 +248,10 @@ class _Relay:
             self._events.report("target", {"target_step": report.target})
         if report.step is None:
             return
-        for kind, values in (("metric", report.trained), ("eval", report.evaluated)):
+        self._events.write_reported(report)
+        for values in (report.trained, report.evaluated):
             if values:
                 self._reporting = True
-                fields = {"step": report.step, "values": dict(values)}
-                self._events.report(kind, fields, report.t)
                 self._take_values(report.step, values)
         self._step = report.step
         if report.checkpoint is not None and self._saves is not None:

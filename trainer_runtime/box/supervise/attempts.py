@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.attach.unwritten_events import write_left_events
 from trainer_runtime.box.files.configs import NOTHING
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.files.layout import RunFolder
@@ -164,6 +166,13 @@ def restart_plan(
 def index(progress: Mapping[int, Progress], config: RunConfig) -> CheckpointIndex:
     """The run's checkpoint index, from all attempts' events."""
     return build_index(_in_order(progress), config.checkpoint.metric)
+
+
+def complete_events(run: RunFolder, attempt: int, end: Exit, config: RunConfig) -> None:
+    """Write what a program has reported and its relay, which was killed, has not."""
+    if config.script is not None and end.code is None and end.prepared:
+        with suppress(OSError):  # of a full disk: the next attempt says so
+            write_left_events(run.attempt(attempt), config.script.pattern)
 
 
 def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:

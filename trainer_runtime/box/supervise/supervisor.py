@@ -319,6 +319,7 @@ class Supervisor:
 
     def _finish(self, attempt: AttemptRecord, end: Exit) -> None:
         self._processes.kill(attempt.number)  # whatever the trainer left behind
+        attempts.complete_events(self._run, attempt.number, end, self._config)
         self._events.read(attempt.number)
         progress = self._progress[attempt.number]
         end = attempts.in_step(self._run, attempt.number, end)

@@ -1,0 +1,36 @@
+"""Writes the events that a program's relay had not written when it was killed.
+
+The program may have reported, or logged, steps since; the next attempt may resume from a checkpoint
+behind them, and would never report them again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from trainer_runtime.box.attach.log_events import LogEvents
+from trainer_runtime.box.attach.reported import Reports
+from trainer_runtime.box.files.layout import AttemptFolder
+
+
+def write_left_events(attempt: AttemptFolder, pattern: str | None) -> None:
+    """Complete the events of an attempt that has ended; may be repeated. `pattern`: the shape of
+    the program's lines, where it was taught.
+
+    Raises:
+        OSError: they can't be written.
+    """
+    reports = Reports(attempt.reported).read()
+    events = LogEvents(attempt, time.time, launched=True, pattern=pattern)
+    try:
+        if any(report.trained or report.evaluated for report in reports):
+            for report in reports:
+                if report.step is not None:
+                    events.write_reported(report)
+        else:
+            while events.advance(live=False):
+                pass
+            events.finish()
+        events.sync()
+    finally:
+        events.close()
