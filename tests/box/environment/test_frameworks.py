@@ -66,7 +66,7 @@ def test_a_framework_comes_on_top_in_the_users_own_version(box: Box, tmp_path: P
 
 def test_what_breaks_a_framework_and_is_not_needed_is_taken_out(box: Box, tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
-    make_wheel(wheels, "torchvision", "9.9", files=BROKEN)
+    make_wheel(wheels, "torchvision", "0.1", files=BROKEN)
     files = {"litgpt.py": IMPORTS_WHERE_FOUND}
     make_wheel(wheels, "litgpt", "9.3", requires=["torchvision"], files=files)
     needs(box, "litgpt==9.3")

@@ -59,7 +59,7 @@ def test_uv_takes_out_what_breaks_a_framework(box: Box, tmp_path: Path) -> None:
     bare = make_environment(tmp_path / "bare", [fake], bare=True)
     wheels = tmp_path / "wheels"
     broken = {"torchvision/__init__.py": "raise RuntimeError('nms')\n"}
-    make_wheel(wheels, "torchvision", requires=["torch"], files=broken)
+    make_wheel(wheels, "torchvision", "0.1", requires=["torch"], files=broken)
     imports = {"litgpt.py": "import torchvision\n"}
     make_wheel(wheels, "litgpt", "1.0", requires=["torchvision"], files=imports)
     forgiving = {"deepspeed.py": "VERSION = 'a wheel'\n"}

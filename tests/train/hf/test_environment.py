@@ -51,6 +51,8 @@ def test_the_framework_is_installed_in_its_versions_and_the_torch_stays(tmp_path
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/uv").symlink_to(uv)
     box.variables |= {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "UV_CACHE_DIR": str(tmp_path / "uv")}
+    (tmp_path / "constraints.txt").write_text("six<=2\n")  # which uv refuses beside digests
+    box.variables["PIP_CONSTRAINT"] = str(tmp_path / "constraints.txt")
 
     assert box.prepare(mode="given", python=str(base), requirements=True) == 0, box.log
 

@@ -259,6 +259,8 @@ def _variables(
     if installer.kind == "uv":
         settings = pip_settings(environment, str(wanted.venv))
         from_pip = uv_variables(settings)
+        if wanted.hashed:  # all is pinned, and uv refuses a constraint without digests beside it
+            from_pip.pop("UV_CONSTRAINT", None)
         # What was meant for uv in the first place counts more than what was meant for pip.
         return {**from_pip, "UV_NO_PROGRESS": "1", "NO_COLOR": "1", **variables}
     quiet = {
