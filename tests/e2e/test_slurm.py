@@ -64,6 +64,9 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
         here("hosts", "remove", "cluster")
         add_cluster(here, login, *options)
         assert here("launch", text, "--host", "cluster", code=1)["error"]["code"] == code
+    here("hosts", "set", "cluster", "--partition", "members", "--offline")
+    assert here("launch", spec, "--host", "cluster", code=1)["error"]["code"] == "ACCOUNT_REFUSED"
+    here("hosts", "set", "cluster", "--partition", "cpu", "--offline")
     several = ("launch", spec_file(tmp_path), "--host", "cluster", "--vary", "seed=1,2,3")
     assert here(*several, code=1)["error"]["code"] == "JOB_REFUSED"
     assert not any((login.home / "trainmaster").glob("runs/*"))
@@ -103,6 +106,58 @@ def test_the_script_that_is_exported_for_a_cluster_fits_its_nodes(
     assert asked <= {line.removeprefix("#SBATCH --") for line in script.splitlines()}
     assert ("module load tests/1.0 || exit 67\n" in script) == ("--module" in options)
     cluster.run("sbatch", "--test-only", str(folder / "job.sbatch"))
+
+
+def test_a_run_takes_other_options_of_its_jobs_and_continues(
+    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    spec = light_spec(tmp_path, "--every", "2", *standing(5), steps="8")
+    run = here("launch", spec, "--host", "cluster")["run_id"]
+    here("wait", run, "--until", "step:5", "--timeout", str(LONGEST_S))
+    refused = here("hosts", "set", "cluster", "--partition", "nope", code=1)
+    assert refused["error"]["code"] == "PARTITION_UNKNOWN"
+    changed = here("hosts", "set", "cluster", "--partition", "gpu", "--time", "2h")
+    assert (changed["partition"], changed["open_runs"]) == ("gpu", [run])
+    assert changed["job_options"] == "time 2h"
+    assert f"resume {run} --host cluster" in changed["next_step"]
+    here("stop", run)
+    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    script = here.folder(run).root / "job.sh"
+    before = script.read_bytes(), here.folder(run).config.read_bytes()
+    here("hosts", "set", "cluster", "--constraint", "a&b", "--offline")
+    refused = here("resume", run, "--host", "cluster", code=1)
+    assert refused["error"]["code"] == "JOB_REFUSED"
+    assert "hosts set cluster --constraint" in refused["error"]["fix"]
+    assert (script.read_bytes(), here.folder(run).config.read_bytes()) == before
+    here("hosts", "set", "cluster", "--constraint", "")
+    here("resume", run, "--host", "cluster")
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    [job] = wait_until(lambda: cluster.accounted(run)[1:], "its second job in accounting")
+    assert job["NodeList"] == "node2"
+    assert "--partition=gpu\n" in script.read_text() and "--time=120\n" in script.read_text()
+    losses = here("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+    assert losses["steps"] == list(range(1, 9))
+    first, second = here("status", run, "--detail")["attempts"]
+    assert (first["last_step"], second["started_at_step"]) == (5, 5)
+
+
+def test_an_account_without_hours_is_refused_before_a_job_is_queued(
+    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    cluster.run("sacctmgr", "-i", "add", "account", "spent", "description=s", "organization=tests")
+    cluster.run("sacctmgr", "-i", "add", "user", user, "account=spent")
+    cluster.run("sacctmgr", "-i", "modify", "account", "spent", "set", "GrpTRESMins=cpu=0")
+    here("hosts", "set", "cluster", "--account", "spent")
+    spec = spec_file(tmp_path)
+    with cluster.enforcing("associations", "limits"):
+        refused = here("launch", spec, "--host", "cluster", code=1)["error"]
+        assert refused["code"] == "HOURS_USED_UP" and "account spent" in refused["message"]
+        rows = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
+        assert rows["hours"]["state"] == "warn"
+        here("hosts", "set", "cluster", "--account", "")
+        assert here("plan", spec, "--host", "cluster")["decisions"]
+    assert here("runs")["runs"] == [] and cluster.run("squeue", "-h") == ""
 
 
 def test_a_waiting_run_says_why_and_is_stopped_without_a_job(

@@ -107,6 +107,20 @@ def test_more_nodes_than_a_partition_gives_are_refused(
     assert (refused.value.code, refused.value.field) == ("PARTITION_TOO_SMALL", "compute.nodes")
 
 
+@pytest.mark.parametrize(("resource", "refuses"), [("cpu", True), ("gres/gpu", False)])
+def test_an_account_without_hours_is_refused_where_the_job_needs_them(
+    cpu_host: HostFacts, text_corpus: CorpusFacts, resource: str, refuses: bool
+) -> None:
+    facts = {"used_up": (("account physics", resource, 6000),)}
+    if not refuses:
+        on_nodes(cpu_host, text_corpus, 1, **facts)
+        return
+    with pytest.raises(PlanError, match="account physics has used up its 100 hours") as refused:
+        on_nodes(cpu_host, text_corpus, 1, **facts)
+    assert refused.value.code == "HOURS_USED_UP"
+    assert "`trainmaster hosts set box --account NAME`" in refused.value.fix
+
+
 def test_nodes_of_a_single_machine_and_a_cluster_in_a_list_are_refused(
     cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:

@@ -63,7 +63,8 @@ def _cluster(options: Options) -> int:
     from trainer_runtime.box.slurm.cluster import describe_cluster
 
     root, modules = Path(options.root), options.module or ()
-    return _answered(lambda: describe_cluster(root, modules, whole=options.whole).to_dict())
+    given = {"account": options.account, "qos": options.qos, "whole": options.whole}
+    return _answered(lambda: describe_cluster(root, modules, **given).to_dict())
 
 
 def _answered(answer: Callable[[], object]) -> int:
@@ -116,6 +117,8 @@ COMMANDS = {
         (
             Argument.of("--whole", action="store_true", help="with modules, quota and accounts"),
             Argument.of("--module", action="append", help="whether the cluster has it"),
+            Argument.of("--account", help="that jobs are charged to"),
+            Argument.of("--qos", help="of jobs"),
             Argument.of("root"),
         ),
     ),

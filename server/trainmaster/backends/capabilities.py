@@ -55,6 +55,18 @@ class Capability(ABC):
         return backend if isinstance(backend, cls) else None
 
 
+class JobRenewer(Capability):
+    """Changes what the next jobs of a placed run ask for."""
+
+    cannot = "change what jobs ask for"
+    instead = "Name a cluster: a host that was added with `--launcher slurm`."
+
+    @abstractmethod
+    async def renew_job(self, run_id: str, job: Mapping[str, Any], script: bytes) -> None:
+        """Replace the run's job by `job`, the section of its config, and `script`; where that is
+        refused, nothing has changed."""
+
+
 class InputExaminer(Capability):
     """Reads data, models and tokenizers that lie at the place, for planning."""
 

@@ -10,13 +10,14 @@ from trainer_runtime.core.answers.slurm import (
     NodeKind,
     PartitionAnswer,
     QuotaAnswer,
+    UsedUp,
 )
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
-from trainmaster.backends.slurm.job_node import add_again, node_for
+from trainmaster.backends.slurm.job_node import change_option, node_for
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.words.errors import HostError
@@ -35,8 +36,7 @@ async def check_cluster(host: Host, options: HostRecord) -> tuple[list[CheckRow]
     """A row for Slurm, for the partition of jobs and for each other one; and the GPUs of a node
     that jobs get. Starts nothing."""
     try:
-        modules = options.modules.split(",") if options.modules else []
-        cluster = await read_cluster(host, modules, whole=True)
+        cluster = await read_cluster(host, options, whole=True)
     except HostError as error:
         return [failed_by("slurm", error)], []
     return list(_rows(cluster, options)), _gpus(cluster, options)
@@ -71,6 +71,8 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
     yield from _modules(cluster)
     if cluster.accounts:
         yield _accounts(cluster.accounts, options)
+    for used_up in cluster.used_up:
+        yield _hours(used_up, options)
 
 
 def _accounts(accounts: Sequence[str], options: HostRecord) -> CheckRow:
@@ -83,8 +85,19 @@ def _accounts(accounts: Sequence[str], options: HostRecord) -> CheckRow:
     return warning(
         "accounts",
         f"jobs would be charged to {options.account}, which is not one of yours",
-        f"{add_again(options, '--account', 'NAME')}.",
+        f"Change it: {change_option(options.name, '--account', 'NAME')}.",
         found,
+    )
+
+
+def _hours(used_up: UsedUp, options: HostRecord) -> CheckRow:
+    named = "--qos" if used_up.whose.startswith("QOS") else "--account"
+    return warning(
+        "hours",
+        "all of them are used up",
+        "Ask those who run the cluster for more, or have jobs charged to another: "
+        f"{change_option(options.name, named, 'NAME')}.",
+        _plain(f"{used_up.whose}: {used_up.limit / 60:g} h of {used_up.resource}"),
     )
 
 

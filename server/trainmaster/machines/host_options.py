@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,7 @@ def host_record(name: str, address: str, options: HostOptions) -> HostRecord:
                 field=option,
             )
     scheduled = {name: getattr(options, name) for name in SLURM_OPTIONS}
-    for option, value in scheduled.items():
-        if value is not None:
-            _refuse_slurm_option(option, value, options.launcher)
+    refuse_unusable_job_options(scheduled, options.launcher)
     return HostRecord(
         name=name,
         address=parsed.host,
@@ -78,6 +77,15 @@ def host_record(name: str, address: str, options: HostOptions) -> HostRecord:
         launcher=options.launcher,
         **scheduled,
     )
+
+
+def refuse_unusable_job_options(options: Mapping[str, str | None], launcher: LauncherName) -> None:
+    """Raises:
+    UsageError: `BAD_ARGUMENT`, one can't be given to Slurm, or the host is not a cluster.
+    """
+    for name, value in options.items():
+        if value is not None:
+            _refuse_slurm_option(name, value, launcher)
 
 
 def slurm_options(text: str) -> dict[str, Any]:

@@ -176,6 +176,12 @@ def open_host(workspace: Workspace, name: str) -> Host:
     return SshHost(known_record(workspace, name), workspace.home)
 
 
+def job_options(record: HostRecord) -> str | None:
+    """The options of a cluster's jobs besides its partition; None where it has none."""
+    names = [name for name in SLURM_OPTIONS if name != "partition" and getattr(record, name)]
+    return ", ".join(f"{name} {getattr(record, name)}" for name in names) or None
+
+
 def _quote(record: HostRecord) -> Quote:
     """What a person is asked before an agent adds a host."""
     how = [f", with the key {record.key}"] if record.key else []
@@ -245,7 +251,7 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         transport=None if is_local else record.transport,
         launcher=None if record.launcher == "process" else record.launcher,
         partition=record.partition,
-        job_options=_job_options(record),
+        job_options=job_options(record),
         root=record.root,
         cache=record.cache,
         state=seen.state,
@@ -257,12 +263,6 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         lease_ends_at=None if instance is None else in_utc(instance.lease_end_t),
         usd_per_h=None if instance is None else round(instance.usd_per_h, 4),
     )
-
-
-def _job_options(record: HostRecord) -> str | None:
-    """Those of a cluster besides its partition."""
-    names = [name for name in SLURM_OPTIONS if name != "partition" and getattr(record, name)]
-    return ", ".join(f"{name} {getattr(record, name)}" for name in names) or None
 
 
 @dataclass(frozen=True, slots=True)

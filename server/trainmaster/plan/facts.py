@@ -76,7 +76,8 @@ class SlurmFacts(Facts):
     `limit_s`: of a job, None for none. `gres`, `time`: what the host was added with; `time`: the
     most that a job asks for, such as `12h`. `nodes`: how many there are, `gpu_nodes` of them
     with its type of GPU, None for all; a job gets at most `max_nodes`, None for all. `gpu_type`:
-    of its GPUs, where other nodes of the partition have others.
+    of its GPUs, where other nodes of the partition have others. `used_up`: of what nothing is left:
+    whose (an account's, a QOS's), the resource, and how many minutes of it there were.
     """
 
     partition: str
@@ -94,6 +95,7 @@ class SlurmFacts(Facts):
     nodes: int = 1
     gpu_nodes: int | None = None
     max_nodes: int | None = None
+    used_up: tuple[tuple[str, str, int], ...] = ()
 
 
 class HostFacts(Facts):

@@ -41,7 +41,7 @@ def plan_job(
     slurm, target = facts.slurm, decided.target
     if slurm is None:
         return None
-    job = _job(slurm, target, _limit_minutes(slurm, hours, ledger), ledger)
+    job = _job(facts.hostname, slurm, target, _limit_minutes(slurm, hours, ledger), ledger)
     usable_s = job["limit_minutes"] * _MINUTE_S - job["margin_s"]
     _refuse_too_short(spec, slurm, usable_s, decided, facts.hostname)
     return {
@@ -57,7 +57,7 @@ def plan_program_job(facts: HostFacts, target: Target, ledger: Ledger) -> dict[s
     slurm = facts.slurm
     if slurm is None:
         return None
-    job = _job(slurm, target, _limit_minutes(slurm, None, ledger), ledger)
+    job = _job(facts.hostname, slurm, target, _limit_minutes(slurm, None, ledger), ledger)
     if target.device == "cuda":
         cpus, share = cores_of_gpus(slurm, target.gpus), share_of_node(slurm, target.gpus)
         reason = "The share of a node that belongs to its GPUs."
@@ -70,8 +70,15 @@ def plan_program_job(facts: HostFacts, target: Target, ledger: Ledger) -> dict[s
     return {**job, "memory_mib": memory_mib, "cpus": cpus}
 
 
-def _job(slurm: SlurmFacts, target: Target, limit_minutes: int, ledger: Ledger) -> dict[str, Any]:
-    """What does not depend on the training."""
+def _job(
+    host: str, slurm: SlurmFacts, target: Target, limit_minutes: int, ledger: Ledger
+) -> dict[str, Any]:
+    """What does not depend on the training.
+
+    Raises:
+        PlanError: `HOURS_USED_UP`.
+    """
+    _refuse_without_hours(host, slurm, target)
     return {
         "partition": slurm.partition,
         "account": slurm.account,
@@ -83,6 +90,20 @@ def _job(slurm: SlurmFacts, target: Target, limit_minutes: int, ledger: Ledger) 
         "signal_s": int(_MARGIN_S) if limit_minutes >= _SIGNALLED_MINUTES else None,
         **({"modules": slurm.modules.split(",")} if slurm.modules else {}),
     }
+
+
+def _refuse_without_hours(host: str, slurm: SlurmFacts, target: Target) -> None:
+    """Slurm would take such a job, and never begin it."""
+    for whose, resource, minutes in slurm.used_up:
+        if resource.startswith("gres/") and target.device != "cuda":
+            continue
+        raise PlanError(
+            "HOURS_USED_UP",
+            f"The {whose} has used up its {minutes / 60:g} hours of {resource}.",
+            "Ask those who run the cluster for more, or have jobs charged to another: `trainmaster "
+            f"hosts set {host} --{'qos' if whose.startswith('QOS') else 'account'} NAME`.",
+            field="host",
+        )
 
 
 def _limit_minutes(slurm: SlurmFacts, hours: float | None, ledger: Ledger) -> int:
@@ -118,14 +139,14 @@ def _refuse_too_short(
     interval_s = parse_duration(every) if isinstance(every, str) else 0.0
     if interval_s <= usable_s:
         return
+    option = "--time 24h" if slurm.time else "--partition NAME"
     raise PlanError(
         "PARTITION_TOO_SHORT",
         f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
         f"checkpoint is due every {spoken_duration(interval_s)}.",
-        f"Set checkpoint.every to less than {spoken_duration(usable_s)}, or remove the host "
-        f"(`trainmaster hosts remove {host}`) and add it again with "
-        f"{'a longer `--time`' if slurm.time else 'another `--partition`'}; `trainmaster hosts "
-        f"check {host}` lists the partitions there.",
+        f"Set checkpoint.every to less than {spoken_duration(usable_s)}, or change what jobs ask "
+        f"for: `trainmaster hosts set {host} {option}`; `trainmaster hosts check {host}` lists the "
+        "partitions there.",
         field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
     )
 

@@ -146,6 +146,14 @@ async def _planned(
                 field="--vary",
             )
         found.append(planned)
+    hosts = list(dict.fromkeys(str(one.spec.host) for one in found))
+    if len(hosts) > 1:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"The runs name several clusters ({' and '.join(hosts[:2])}), and an array is of one.",
+            "Launch those of each cluster apart, by `--host`.",
+            field="--vary",
+        )
     return found
 
 

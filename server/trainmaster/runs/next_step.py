@@ -106,7 +106,7 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
     if not view.delivered:
         return _NOT_DELIVERED
     if state is RunState.QUEUED and view.sessions is not None:
-        return view.sessions.waits.replace("{run}", run)
+        return view.sessions.waits.replace("{run}", run).replace("{host}", view.run.host)
     if state is RunState.STOPPING and isinstance(view.sessions, Standing):
         return _while_session_runs(run, view.sessions)
     if state is RunState.STOPPING:

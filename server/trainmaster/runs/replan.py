@@ -1,5 +1,5 @@
-"""Plans a run again that migrates to a cluster or away from one: what its jobs ask for, and where
-its data and environment are."""
+"""Plans a run again: one that migrates to a cluster or away from one, what its jobs ask for and
+where its data and environment are; one that stays on its cluster, what its jobs ask for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import json
 from dataclasses import replace
 
 from trainer_runtime.core.config.rehost import PLACEMENT, rehosted
-from trainmaster.runs.planning.plan_run import plan_spec, refuse_unlaunchable
+from trainmaster.backends import JobRenewer
+from trainmaster.plan.job_script import job_files
+from trainmaster.runs.planning.plan_run import Planned, plan_spec, refuse_unlaunchable
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.assets import find_assets
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import PlanError
 
@@ -27,14 +30,7 @@ async def replanned(workspace: Workspace, run: Run, host: str, confirm: Confirm 
     """
     if workspace.backend(host).launcher_name != _CLUSTER and _CLUSTER not in run.document:
         return run
-    compute = run.document["compute"]
-    pinned = [
-        f"compute.{name}={json.dumps(compute[name])}"
-        for name in _PINNED
-        if compute.get(name) is not None
-    ]
-    planned = await plan_spec(workspace, f"{run.spec}\n", host, pinned, confirm=confirm)
-    refuse_unlaunchable(planned)
+    planned = await _planned(workspace, run, host, confirm)
     before, after = (config.get("data", {}) for config in (run.document, planned.config))
     if before.get("fingerprint") != after.get("fingerprint"):
         raise PlanError(
@@ -46,3 +42,36 @@ async def replanned(workspace: Workspace, run: Run, host: str, confirm: Confirm 
     config = rehosted(run.document, {**planned.config, PLACEMENT: run.placement + 1})
     plan = {**planned.to_dict(), "requirements": list(planned.plan.requirements)}
     return replace(run, spec=planned.spec_text, document=config, plan=plan)
+
+
+async def with_new_job(workspace: Workspace, run: Run, confirm: Confirm | None) -> Run:
+    """A run of a cluster whose next jobs ask for what its host's options are now; as it is on any
+    other host. The files on the cluster are changed; the record is the caller's to change.
+
+    Raises:
+        TrainmasterError: the run can't train so, or Slurm refuses such a job. Nothing was changed.
+    """
+    if _CLUSTER not in run.document:
+        return run
+    planned = await _planned(workspace, run, run.host, confirm)
+    before = run.document[_CLUSTER]
+    kept = {name: before[name] for name in ("array",) if name in before}
+    job = {**planned.config[_CLUSTER], **kept}
+    if job == before:
+        return run
+    renewed = replace(run, document={**run.document, _CLUSTER: job})
+    scripts = job_files(renewed.document, run.run_id, find_assets())
+    await JobRenewer.of(workspace.backend(run.host)).renew_job(run.run_id, job, scripts["job.sh"])
+    return renewed
+
+
+async def _planned(workspace: Workspace, run: Run, host: str, confirm: Confirm | None) -> Planned:
+    compute = run.document["compute"]
+    pinned = [
+        f"compute.{name}={json.dumps(compute[name])}"
+        for name in _PINNED
+        if compute.get(name) is not None
+    ]
+    planned = await plan_spec(workspace, f"{run.spec}\n", host, pinned, confirm=confirm)
+    refuse_unlaunchable(planned)
+    return planned

@@ -28,6 +28,7 @@ from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is
 from trainmaster.runs.planning.spec_policy import Beyond
 from trainmaster.runs.positions import cursor_of
 from trainmaster.runs.remaining_hosts import host_changes, refuse_unless_remaining
+from trainmaster.runs.replan import with_new_job
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
@@ -75,7 +76,8 @@ async def resume(
     The end of a run that is stopping is awaited for a while.
 
     `host`: the host to resume on, from the mirror; the run has to have ended on its old host, or
-    its rented instance to be gone, unless `abandon`.
+    its rented instance to be gone, unless `abandon`. Its own, a cluster: its jobs ask for what the
+    host's options are now.
 
     `start`: `latest` (the newest that verifies; the default), `best`, `scratch`, or a step. `sets`
     change fields that may change on a resume. `apply`: `FINDING[:PATCH]`, whose changes, place to
@@ -137,6 +139,7 @@ async def _resume(
     confirm: Confirm | None = None,
 ) -> LaunchAnswer:
     asked = Asked(start, sets, apply, confirm, abandon=place is not None and place.abandon)
+    stays = place is not None and place.host == workspace.control.run(run).host
     view, allowed = await _on_target_host(workspace, run, place, asked)
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
@@ -164,7 +167,11 @@ async def _resume(
         secret_values.find_values(workspace.home, names, os.environ),
     )
     allowed.refuse_changed()
-    new_config = NewConfig(spec, apply_sets(view.run.document, changed)) if changed else None
+    document = view.run.document
+    if stays:
+        document = (await with_new_job(workspace, view.run, confirm)).document
+    is_new = changed or document is not view.run.document
+    new_config = NewConfig(spec, apply_sets(document, changed)) if is_new else None
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, new_config=new_config):
         raise still_running(view.run.run_id, "being started by another process")

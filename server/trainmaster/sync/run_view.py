@@ -360,4 +360,5 @@ def _sessions(
         skew_s=skew_s,
         over_t=record.state_t if record.reason == SESSION_OVER else None,
         gpus=run.config.compute.gpus or 0,
+        array=(run.document.get("slurm") or {}).get("array", {}).get("name"),
     )

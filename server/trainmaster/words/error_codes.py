@@ -138,6 +138,7 @@ CODES: dict[str, Code] = {
     "PARTITION_TOO_SHORT": Code("A partition's time limit is shorter than the training needs."),
     "PARTITION_TOO_SMALL": Code("A partition gives a job fewer nodes than the spec asks for."),
     "ACCOUNT_REFUSED": Code("A partition does not let this account use it."),
+    "HOURS_USED_UP": Code("An account or a QOS has used all its hours at a cluster."),
     "CONDITION_INVALID": Code("The condition of an alert doesn't parse, or has an unknown name."),
     "DESTINATION_UNKNOWN": Code("The settings have no destination of this name."),
     "ALERT_EXISTS": Code("An alert of this name exists already."),

@@ -45,3 +45,15 @@ def test_a_job_is_over_once_slurm_says_so_and_not_while_it_saves(
     asked = {"folders": [folder], "about": [{"place": 0, "job_id": 7}]}
     ended = jobs_of(json.dumps(asked))["ended"]
     assert bool(ended) is (state == ENDED)
+
+
+@pytest.mark.parametrize(("others", "alone"), [("RUNNING", False), ("PENDING", True), ("", True)])
+def test_a_waiting_job_is_alone_while_no_other_of_the_user_runs(
+    squeue: Path, tmp_path: Path, others: str, alone: bool
+) -> None:
+    rows = [f"7|{NAME}|PENDING|N/A|N/A||QOSMaxGRESPerUser"]
+    rows += [f"8|something-else|{others}|1795476070|1795476099|node1|None"] if others else []
+    squeue.write_text("".join(f"{row}\n" for row in rows))
+    asked = json.dumps({"folders": [str(tmp_path / "runs" / NAME)]})
+    [job] = jobs_of(asked)["jobs"]
+    assert job["alone"] is alone

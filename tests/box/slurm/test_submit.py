@@ -18,6 +18,7 @@ def test_an_output_without_a_number_is_refused() -> None:
         submitted_job("Submitted batch job\n")
 
 
-def test_a_login_shell_can_not_override_what_the_script_says() -> None:
+def test_a_login_shell_can_not_override_what_the_script_says_nor_shorten_lists() -> None:
     given = {"SBATCH_REQUEUE": "1", "SBATCH_ACCOUNT": "physics", "PATH": "/usr/bin"}
+    given |= {"SQUEUE_PARTITION": "debug", "SINFO_PARTITION": "debug", "SACCT_LOCAL": "1"}
     assert environment(given) == {"SBATCH_ACCOUNT": "physics", "PATH": "/usr/bin"}

@@ -164,6 +164,18 @@ class SlurmCluster:
         finally:
             subprocess.run([*change, "del", *rule], check=True)
 
+    @contextmanager
+    def enforcing(self, *what: str) -> Iterator[None]:
+        """The controller enforces these of accounting."""
+        path = self.root / "slurm.conf"
+        text = path.read_text()
+        for now in (f"{text}AccountingStorageEnforce={','.join(what)}\n", text):
+            self.stop_controller()
+            path.write_text(now)
+            self.start_controller()
+            if now is not text:
+                yield
+
     def cancel_as_operator(self, job: str) -> None:
         """As somebody else than its owner."""
         self.run("setpriv", f"--reuid={OPERATOR}", "--clear-groups", "scancel", job)

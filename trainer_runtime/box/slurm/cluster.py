@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trainer_runtime.box.slurm.hours import charged
 from trainer_runtime.box.slurm.programs import run_program
 from trainer_runtime.box.slurm.shared_disk import disk_of
 from trainer_runtime.box.slurm.surroundings import (
@@ -28,10 +29,16 @@ _NAMED = frozenset({"(null)", "N/A", ""})
 
 
 def describe_cluster(
-    root: Path, modules: Sequence[str] = (), *, whole: bool = False
+    root: Path,
+    modules: Sequence[str] = (),
+    *,
+    account: str | None = None,
+    qos: str | None = None,
+    whole: bool = False,
 ) -> ClusterAnswer:
     """The cluster of this login node; `root`: the folder that its nodes would have to share;
-    `modules`: those that jobs would load. `whole`: with what takes seconds to ask for.
+    `modules`: those that jobs would load; `account`, `qos`: what they would be charged to, None for
+    the user's own. `whole`: with what takes seconds to ask for.
 
     Raises:
         SlurmError: it can't be asked.
@@ -39,12 +46,14 @@ def describe_cluster(
     version = run_program("sinfo", "--version").split()
     partitions = run_program("scontrol", "show", "partition", "--oneliner")
     nodes = run_program("sinfo", "--noheader", "--Node", f"--format={_NODE}")
-    disk = disk_of(root)
+    disk, (charged_to, used_up) = disk_of(root), charged(account, qos)
     answer = ClusterAnswer(
         version=version[-1] if version else "",
         partitions=tuple(read_partitions(partitions, nodes)),
         disk=None if disk is None else disk.kind,
         locks=None if disk is None else disk.locks,
+        account=charged_to,
+        used_up=tuple(used_up),
     )
     if not whole:
         return answer

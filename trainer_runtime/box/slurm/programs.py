@@ -16,8 +16,10 @@ _VARIABLES = {
     "LC_ALL": "C.UTF-8",
     "TRAINMASTER_PYTHON": sys.executable or "python3",
 }
-# Variables of a login shell by which sbatch would do otherwise than the script says; those of
-# accounts and partitions stay, for they decide where the script says nothing.
+# Variables of a login shell by which lists would leave jobs, partitions or accounts out.
+_OF_LISTS = ("SQUEUE_", "SINFO_", "SACCT_")
+# Those by which sbatch would do otherwise than the script says; those of accounts and partitions
+# stay, for they decide where the script says nothing.
 _OVERRIDES = frozenset(
     f"SBATCH_{name}"
     for name in (
@@ -76,8 +78,12 @@ def run_program(name: str, *arguments: str, folder: Path | None = None, given: s
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those that would override what a batch script says."""
-    return {name: value for name, value in variables.items() if name not in _OVERRIDES}
+    """The variables without those that would override what a batch script says, or a list."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in _OVERRIDES and not name.startswith(_OF_LISTS)
+    }
 
 
 def _refused(name: str, words: str) -> SlurmError:

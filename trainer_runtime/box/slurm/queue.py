@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainer_runtime.box.files.files import read_json
@@ -58,9 +59,9 @@ def jobs_of(asked: str, *, fresh: bool = False, keep: bool = False) -> dict[str,
     ]
     places = {folder.name: place for place, folder in enumerate(folders)}
     root = folders[0].parent.parent
-    jobs = _jobs(_listed(root, 0.0 if fresh else KEPT_S, keep=keep), places)
+    jobs = _jobs_of_all(_listed(root, 0.0 if fresh else KEPT_S, keep=keep), places)
     if {one.job_id for one in about} - {job.job_id for job in jobs}:  # submitted since, or purged
-        jobs = _jobs(_listed(root, 0.0, keep=keep), places)
+        jobs = _jobs_of_all(_listed(root, 0.0, keep=keep), places)
     return {
         "jobs": [job.to_dict() for job in newest_jobs(jobs)],
         "ended": [end.to_dict() for end in ends_of(jobs, about)],
@@ -121,10 +122,16 @@ def _kept(root: Path, within_s: float) -> list[list[str]] | None:
 
 def _squeue(*chosen: str) -> list[list[str]]:
     user = f"--user={os.getuid()}"
-    shape = ("--noheader", "--states=all", "--array", f"--format={_FORMAT}")
+    shape = ("--noheader", "--all", "--states=all", "--array", f"--format={_FORMAT}")
     text = run_program("squeue", *shape, user, *chosen)
     rows = [line.split("|", _FIELDS - 1) for line in text.splitlines()]
     return [row for row in rows if len(row) == _FIELDS and read_job_id(row[0])]
+
+
+def _jobs_of_all(rows: Sequence[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
+    """By a list of all jobs of this user."""
+    alone = all(len(row) == _FIELDS and _state(row[2]) != RUNNING for row in rows)
+    return [replace(job, alone=alone and job.state == WAITING) for job in _jobs(rows, places)]
 
 
 def _jobs(rows: Iterable[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
@@ -136,17 +143,20 @@ def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:
     if len(row) != _FIELDS or row[1] not in places or job_id is None:
         return None
     _, name, word, begin, end, nodes, reason = row
-    state = ENDED if word in ENDED_WORDS else WAITING if word in _WAITING else RUNNING
     return JobAnswer(
         place=places[name],
         job_id=job_id,
-        state=state,
+        state=_state(word),
         word=word,
         reason=None if reason in _NOTHING else reason[:120],
         begin_t=_time(begin),
         end_t=_time(end),
         has_begun=nodes not in _NOTHING,
     )
+
+
+def _state(word: str) -> str:
+    return ENDED if word in ENDED_WORDS else WAITING if word in _WAITING else RUNNING
 
 
 def _time(text: str) -> float | None:

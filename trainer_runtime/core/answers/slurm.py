@@ -55,7 +55,7 @@ class JobAnswer:
     """A run's newest job. `place`: that of its folder among those asked about. `state` is waiting,
     running or ended; `word` Slurm's own for it, `reason` Slurm's for why it waits or ended. Times
     are Unix seconds: `begin_t` is expected where the job waits, `end_t` the limit while it runs.
-    `has_begun`: it was given a node."""
+    `has_begun`: it was given a node. `alone`: it waits, and no other job of this user runs."""
 
     place: int
     job_id: JobId
@@ -65,6 +65,7 @@ class JobAnswer:
     begin_t: float | None = None
     end_t: float | None = None
     has_begun: bool = True
+    alone: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -84,6 +85,7 @@ class JobAnswer:
             begin_t=fields.find_time("begin_t"),
             end_t=fields.find_time("end_t"),
             has_begun=fields.flag("has_begun", True),
+            alone=fields.flag("alone", False),
         )
 
 
@@ -204,6 +206,29 @@ class PartitionAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedUp:
+    """A resource of which an account or a QOS (`whose`) has used all that it may: minutes of `cpu`,
+    `gres/gpu` and so on, or of `wall` time."""
+
+    whose: str
+    resource: str
+    used: int
+    limit: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, fields: Fields) -> UsedUp:
+        return cls(
+            fields.text("whose"),
+            fields.text("resource"),
+            fields.integer("used"),
+            fields.integer("limit"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaAnswer:
     """A user's own quota of a disk; a limit of None is none."""
 
@@ -230,7 +255,8 @@ class ClusterAnswer:
     """A cluster as its login node sees it. `version`: of Slurm. `disk`: the kind of file system of
     the folder asked about; `locks`: whether a node's locks on files there hold on the others, None
     where nobody knows. `modules`: those that trainings load, None without a `module` command;
-    `missing`: of the modules asked about. `accounts`: those of the user."""
+    `missing`: of the modules asked about. `accounts`: those of the user. `account`: that jobs are
+    charged to, None where nobody says; `used_up`: what it has no more of."""
 
     version: str
     partitions: tuple[PartitionAnswer, ...]
@@ -240,6 +266,8 @@ class ClusterAnswer:
     missing: tuple[str, ...] = ()
     quota: QuotaAnswer | None = None
     accounts: tuple[str, ...] = ()
+    account: str | None = None
+    used_up: tuple[UsedUp, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -252,6 +280,8 @@ class ClusterAnswer:
             "missing": list(self.missing),
             "quota": None if self.quota is None else self.quota.to_dict(),
             "accounts": list(self.accounts),
+            "account": self.account,
+            "used_up": [one.to_dict() for one in self.used_up],
         }
 
     @classmethod
@@ -266,4 +296,6 @@ class ClusterAnswer:
             missing=fields.texts("missing"),
             quota=fields.part("quota", QuotaAnswer.of),
             accounts=fields.texts("accounts"),
+            account=fields.find_text("account"),
+            used_up=tuple(UsedUp.of(row) for row in fields.sections("used_up")),
         )

@@ -29,13 +29,14 @@ class JobState(str, Enum):
 class Job:
     """A run's newest job. `reason`: why it waits, or how it ended, in the launcher's own code;
     `number`: the launcher's own. Times are Unix seconds: `begin_t` is expected where it waits,
-    `end_t` its time limit."""
+    `end_t` its time limit. `alone`: it waits, and no other job of this user runs."""
 
     state: JobState
     reason: str | None = None
     number: int | str | None = None
     begin_t: float | None = None
     end_t: float | None = None
+    alone: bool = False
 
     @property
     def is_alive(self) -> bool:

@@ -152,4 +152,4 @@ def job_of(answer: JobAnswer) -> Job:
     reason = answer.reason if state is JobState.WAITING else None
     if state is JobState.ABSENT or answer.word == COMPLETING:
         reason = answer.word
-    return Job(state, reason, answer.job_id, answer.begin_t, answer.end_t)
+    return Job(state, reason, answer.job_id, answer.begin_t, answer.end_t, answer.alone)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import posixpath
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.answers.slurm import COMPLETING, ClusterAnswer, SubmitAnswer
-from trainmaster.backends.capabilities import EndFinder
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainmaster.backends.capabilities import EndFinder, JobRenewer
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import Host
@@ -41,12 +44,13 @@ _ASK_AGAIN_S = 5.0
 # A question that was given up sooner says nothing of the controller, or of one that was silent
 # before.
 _SILENT_S, _STILL_SILENT_S = 5.0, 1.0
+_CONFIG, _SCRIPT = "config.json", "job.sh"
 _UNREACHABLE = "SLURM_UNREACHABLE"
 # Between two submissions that Slurm refuses.
 _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 1800.0
 
 
-class SlurmBackend(HostedBackend, EndFinder):
+class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
     """A host whose launcher queues: what Slurm says of a run's job is kept in `records`."""
 
     def __init__(
@@ -64,7 +68,7 @@ class SlurmBackend(HostedBackend, EndFinder):
 
     async def cluster(self) -> ClusterAnswer:
         """The cluster's partitions."""
-        return await read_cluster(self._host)
+        return await read_cluster(self._host, self._options)
 
     async def facts(self, python: str | None) -> HostFacts:
         """Of the nodes that jobs get, by Slurm; disks and interpreter are the login node's.
@@ -72,8 +76,10 @@ class SlurmBackend(HostedBackend, EndFinder):
         Raises:
             HostError: `PARTITION_UNKNOWN`, `ACCOUNT_REFUSED`; what Slurm refuses with.
         """
-        partition = chosen_partition(self._options, await self.cluster())
-        return node_facts(await super().facts(python), self._options, partition)
+        cluster = await self.cluster()
+        partition = chosen_partition(self._options, cluster)
+        login = await super().facts(python)
+        return node_facts(login, self._options, partition, cluster.used_up)
 
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
@@ -86,6 +92,21 @@ class SlurmBackend(HostedBackend, EndFinder):
         """As `place`."""
         await super().put_run(run_id, files)
         await self._refuse_job(run_id)
+
+    async def renew_job(self, run_id: str, job: Mapping[str, Any], script: bytes) -> None:
+        folder = await self.folder(run_id)
+        paths = [posixpath.join(folder, name) for name in (_CONFIG, _SCRIPT)]
+        former = [await self._host.read(path, 0, MAX_DOCUMENT_BYTES) for path in paths]
+        config = decode_fields(former[0], _CONFIG, max_bytes=MAX_DOCUMENT_BYTES).values
+        renewed = (json.dumps({**config, "slurm": dict(job)}, indent=2).encode(), script)
+        try:
+            for path, data in zip(paths, renewed, strict=True):
+                await self._host.put_file(path, data, mode=0o644)
+            await self._slurm.check(self._host, folder)
+        except BaseException:
+            for path, data in zip(paths, former, strict=True):
+                await self._host.put_file(path, data, mode=0o644)
+            raise
 
     async def _refuse_job(self, run_id: str) -> None:
         try:
@@ -265,4 +286,4 @@ class SlurmBackend(HostedBackend, EndFinder):
 
 
 def _note(job: Job, t: float) -> JobNote:
-    return JobNote(job.state.value, t, job.reason, job.number, job.begin_t, job.end_t)
+    return JobNote(job.state.value, t, job.reason, job.number, job.begin_t, job.end_t, job.alone)

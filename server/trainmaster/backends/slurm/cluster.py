@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer
+from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer, UsedUp
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
-from trainmaster.backends.slurm.job_node import JobNode, add_again, node_for
+from trainmaster.backends.slurm.job_node import JobNode, change_option, node_for
 from trainmaster.store.host_record import SLURM_OPTIONS, HostRecord
 from trainmaster.words.errors import HostError
 
@@ -22,11 +22,9 @@ _UNKNOWN_GIB = 16.0
 _FIRST_BF16, _BEFORE_BF16 = 8.0, 7.0
 
 
-async def read_cluster(
-    host: Host, modules: Sequence[str] = (), *, whole: bool = False
-) -> ClusterAnswer:
-    """The cluster of a login node. `whole`: with its modules, of which `modules` are wanted, and
-    the user's quota and accounts.
+async def read_cluster(host: Host, options: HostRecord, *, whole: bool = False) -> ClusterAnswer:
+    """The cluster of a login node, and what the account of the host's jobs has used up. `whole`:
+    with the modules that there are, the user's quota and accounts.
 
     Raises:
         HostError: `SLURM_MISSING`, `SLURM_UNREACHABLE`, `SLURM_FAILED`.
@@ -36,8 +34,12 @@ async def read_cluster(
         "Run `sinfo` on the login node by hand.",
         code="SLURM_FAILED",
     )
-    wanted = [word for name in modules for word in ("--module", name)]
-    arguments = [*(["--whole"] if whole else []), *wanted, "--", await host.root()]
+    modules = options.modules.split(",") if options.modules and whole else []
+    words = [word for name in modules for word in ("--module", name)]
+    for option in ("account", "qos"):
+        value = getattr(options, option)
+        words += [] if value is None else [f"--{option}={value}"]
+    arguments = [*(["--whole"] if whole else []), *words, "--", await host.root()]
     call = RuntimeCall("cluster", arguments, failure, _TIMEOUT_S)
     return await runtime_call(host, call, ClusterAnswer.of)
 
@@ -60,17 +62,20 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
         raise HostError(
             "PARTITION_UNKNOWN",
             f"The {what} of {options.name} {state}; those that are up: {names}.",
-            f"{add_again(options, '--partition', 'NAME')}.",
+            f"Change it: {change_option(options.name, '--partition', 'NAME')}.",
             field="host",
         )
     partition = usable[0]
-    _refuse_account(options, partition)
+    _refuse_account(options, partition, cluster.account)
     node_for(options, partition)  # or none has what the host was added with
     return partition
 
 
-def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer) -> HostFacts:
+def node_facts(
+    login: HostFacts, options: HostRecord, partition: PartitionAnswer, used_up: Sequence[UsedUp]
+) -> HostFacts:
     """The machine that a job gets: the login node's, with the hardware of one of the nodes.
+    `used_up`: what jobs have none of any more.
 
     Raises:
         HostError: `JOB_REFUSED`, no node has what the host was added with.
@@ -89,6 +94,7 @@ def node_facts(login: HostFacts, options: HostRecord, partition: PartitionAnswer
         nodes=node.nodes,
         gpu_nodes=node.gpu_nodes if node.gpus else None,
         max_nodes=partition.max_nodes,
+        used_up=tuple((one.whose, one.resource, one.limit) for one in used_up),
     )
     memory_gib = node.memory_mib / 1024 if node.memory_mib > 1 else None
     gpus, torch = _gpus(node), login.torch
@@ -128,14 +134,14 @@ def _gpus(node: JobNode) -> tuple[GpuFacts, ...]:
     )
 
 
-def _refuse_account(options: HostRecord, partition: PartitionAnswer) -> None:
-    if not partition.accounts or options.account in partition.accounts:
+def _refuse_account(options: HostRecord, partition: PartitionAnswer, charged: str | None) -> None:
+    if not partition.accounts or (options.account or charged) in partition.accounts:
         return
     account = f"account {options.account!r}" if options.account else "your default account"
     raise HostError(
         "ACCOUNT_REFUSED",
         f"Partition {partition.name} of {options.name} is for the accounts "
         f"{', '.join(partition.accounts)}; jobs would use {account}.",
-        f"{add_again(options, '--account', 'NAME')}; or with another `--partition`.",
+        f"Change it: {change_option(options.name, '--account', 'NAME')}, or `--partition`.",
         field="host",
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from trainer_runtime.core.answers.slurm import NodeKind, PartitionAnswer
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.records import dataclass
-from trainmaster.store.host_record import DEFAULT_ROOT, SLURM_OPTIONS, HostRecord
+from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
 
 # A constraint of features that a node must all have; others are for Slurm to read.
@@ -75,37 +74,10 @@ def gpu_type(gres: str | None) -> str | None:
     return None
 
 
-def add_again(options: HostRecord, option: str, meant: str | None) -> str:
-    """How an option of a host is changed, its other options as they are; None: it is left out."""
-    given = [] if meant is None else [option, meant]
-    again = shlex.join([*_command(options, without=option), *given])
-    how = f"without `{option}`" if meant is None else "with one that is there"
-    return (
-        f"Remove the host (`trainmaster hosts remove {options.name}`) and add it again, {how}: "
-        f"`{again}`"
-    )
-
-
-def _command(record: HostRecord, without: str) -> Iterator[str]:
-    user = f"{record.user}@" if record.user else ""
-    host = f"[{record.address}]" if ":" in record.address else record.address
-    port = f":{record.port}" if record.port else ""
-    yield from ("trainmaster", "hosts", "add", record.name, f"{user}{host}{port}")
-    given = {
-        "--key": record.key,
-        "--jump": record.jump,
-        "--root": None if record.root == DEFAULT_ROOT else record.root,
-        "--cache": record.cache,
-        "--transport": None if record.transport == "asyncssh" else record.transport,
-        "--launcher": record.launcher,
-        **{f"--{name}": getattr(record, name) for name in SLURM_OPTIONS if name != "modules"},
-    }
-    for option, text in given.items():
-        if text is not None and option != without:
-            yield from (option, text)
-    for module in (record.modules or "").split(","):
-        if module:
-            yield from ("--module", module)
+def change_option(host: str, option: str, meant: str | None) -> str:
+    """How an option of a cluster's jobs is changed to one that is there; None: left out."""
+    value = "''" if meant is None else meant
+    return f"`trainmaster hosts set {host} {option} {value}`"
 
 
 def _chosen(kinds: Sequence[NodeKind], kind_of_gpu: str | None) -> JobNode:
@@ -147,5 +119,6 @@ def _listed(words: set[str]) -> str:
 
 
 def _refused(options: HostRecord, message: str, option: str, there: set[str]) -> HostError:
-    fix = f"{add_again(options, option, _MEANT[option] if there - {''} else None)}."
+    meant = _MEANT[option] if there - {""} else None
+    fix = f"Change it: {change_option(options.name, option, meant)}."
     return HostError("JOB_REFUSED", message, fix, field="host")

@@ -9,39 +9,45 @@ from trainer_runtime.core.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """`code` is the table's own name for it. `meaning` and `remedy` are sentences."""
+    """`code` is the table's own name for it. `meaning` and `remedy` are sentences, in which `{run}`
+    and `{host}` stand for names. `never_begins`: the job has to be replaced by another one."""
 
     code: str
     meaning: str
     remedy: str
+    never_begins: bool = False
 
     def remedy_for(self, gpus: int) -> str:
         """For a job that asks for so many."""
         return self.remedy if gpus else _WITHOUT_GPUS.get(self.remedy, self.remedy)
 
-    @property
-    def never_begins(self) -> bool:
-        """Whether the job has to be replaced by another one."""
-        return self.remedy.startswith(_STOP)
+
+def _another_job(option: str) -> str:
+    """How a run is given a job with another option; it continues from its checkpoint."""
+    return (
+        f"`trainmaster hosts set {{host}} {option}`, `trainmaster stop {{run}}` and then "
+        "`trainmaster resume {run} --host {host}` give the run another job."
+    )
 
 
-_STOP = "Stop the run, "
 _WAIT = "It starts by itself."
 _ASK = "Ask those who run the cluster."
-_SHORTER = "Fewer GPUs (`compute.gpus`), or a host with a shorter `hosts add --time`, start sooner."
-_SHORTER_ALONE = "A host with a shorter `hosts add --time` starts sooner."
-_OPTIONS = f"{_STOP}add the host again with other options, and launch it there."
-_OTHER_QOS = "launch it at a host that was added with another `--qos` or `--account`"
+_LESS_TIME = "of less time (`trainmaster hosts set {host} --time 12h`, for the next runs)"
+_SHORTER = f"Fewer GPUs (`compute.gpus`), or jobs {_LESS_TIME}, start sooner."
+_SHORTER_ALONE = f"Jobs {_LESS_TIME} start sooner."
+_BRIEFER = f"{_another_job('--time 12h')} What does not fit into one job continues in the next."
 _SMALLER = (
-    f"{_STOP}and launch it with fewer GPUs (`--set compute.gpus=1`) or nodes; or {_OTHER_QOS}."
+    f"{_another_job('--qos NAME')} Or launch it with fewer GPUs (`--set compute.gpus=1`) or nodes."
 )
-_SMALLER_ALONE = f"{_STOP}and launch it with fewer nodes; or {_OTHER_QOS}."
+_SMALLER_ALONE = f"{_another_job('--qos NAME')} Or launch it with fewer nodes."
 _WITHOUT_GPUS = {_SHORTER: _SHORTER_ALONE, _SMALLER: _SMALLER_ALONE}
-_BRIEFER = (
-    f"{_STOP}add the host again with a shorter `--time`, such as 12h, and launch it there: "
-    "what does not fit into one job continues in the next."
-)
 _UNKNOWN = Pending("slurm_other", "Slurm gives a reason that is not in our table.", _ASK)
+
+
+def _never(code: str, meaning: str, option: str) -> Pending:
+    return Pending(code, meaning, _another_job(option), never_begins=True)
+
+
 _TABLE = {
     "None": Pending("slurm_queued", "Slurm has not said why yet.", _WAIT),
     "Priority": Pending("slurm_priority", "Jobs of higher priority are before it.", _SHORTER),
@@ -56,28 +62,39 @@ _TABLE = {
         "slurm_node_unavailable", "A node that it needs is down, drained or reserved.", _ASK
     ),
     "NodeDown": Pending("slurm_node_down", "A node that it needs is down.", _ASK),
-    "BadConstraints": Pending(
-        "slurm_bad_constraints", "No node has what the job asks for.", _OPTIONS
+    "BadConstraints": _never(
+        "slurm_bad_constraints", "No node has what the job asks for.", "--constraint FEATURES"
     ),
     "PartitionDown": Pending("slurm_partition_down", "Its partition takes no jobs now.", _ASK),
     "PartitionInactive": Pending("slurm_partition_down", "Its partition takes no jobs now.", _ASK),
-    "PartitionTimeLimit": Pending(
-        "slurm_partition_time_limit", "It asks for more time than its partition gives.", _OPTIONS
+    "PartitionTimeLimit": _never(
+        "slurm_partition_time_limit",
+        "It asks for more time than its partition gives.",
+        "--time 12h",
     ),
-    "PartitionNodeLimit": Pending(
-        "slurm_partition_node_limit", "Its partition has not as many nodes as it needs.", _OPTIONS
+    "PartitionNodeLimit": _never(
+        "slurm_partition_node_limit",
+        "Its partition has not as many nodes as it needs.",
+        "--partition NAME",
     ),
-    "PartitionConfig": Pending(
-        "slurm_partition_config", "It asks for what its partition does not give.", _OPTIONS
+    "PartitionConfig": _never(
+        "slurm_partition_config",
+        "It asks for what its partition does not give.",
+        "--partition NAME",
     ),
-    "AccountNotAllowed": Pending(
-        "slurm_account_not_allowed", "Its account may not use the partition.", _OPTIONS
+    "AccountNotAllowed": _never(
+        "slurm_account_not_allowed", "Its account may not use the partition.", "--account NAME"
     ),
-    "QOSNotAllowed": Pending(
-        "slurm_qos_not_allowed", "Its QOS may not be used in the partition.", _OPTIONS
+    "QOSNotAllowed": _never(
+        "slurm_qos_not_allowed", "Its QOS may not be used in the partition.", "--qos NAME"
     ),
-    "InvalidAccount": Pending("slurm_invalid_account", "Its account is not valid.", _OPTIONS),
-    "InvalidQOS": Pending("slurm_invalid_qos", "Its QOS is not valid.", _OPTIONS),
+    "InvalidAccount": _never(
+        "slurm_invalid_account", "Its account is not valid.", "--account NAME"
+    ),
+    "AccountingPolicy": _never(
+        "slurm_invalid_account", "Its account is not valid.", "--account NAME"
+    ),
+    "InvalidQOS": _never("slurm_invalid_qos", "Its QOS is not valid.", "--qos NAME"),
     "JobArrayTaskLimit": Pending(
         "slurm_array_limit", "As many runs of its array train as may at a time.", _WAIT
     ),
@@ -89,7 +106,25 @@ _TABLE = {
     "launch failed requeued held": Pending(
         "slurm_launch_failure", "Slurm could not launch it, and holds it.", _ASK
     ),
+    "JobHoldMaxRequeue": Pending(
+        "slurm_launch_failure", "Slurm could not launch it, and holds it.", _ASK
+    ),
+    "DependencyNeverSatisfied": Pending(
+        "slurm_dependency_never",
+        "It depends on a job that did not end well.",
+        "`trainmaster stop {run}` and then `trainmaster resume {run}` give the run another job.",
+        never_begins=True,
+    ),
+    "ReservationDeleted": _never(
+        "slurm_reservation_deleted", "Its reservation was deleted.", "--partition NAME"
+    ),
 }
+_MAINTENANCE = Pending(
+    "slurm_maintenance",
+    "Its nodes are reserved for maintenance, which begins before its time limit would be over.",
+    f"It starts by itself afterwards. For a start before it: {_another_job('--time 4h')}",
+)
+_RESERVED = re.compile(r"ReqNodeNotAvail, ?(Reserved for maintenance|May be reserved for)")
 # By what a longer reason begins with.
 _BEGINNINGS = (
     ("ReqNodeNotAvail", _TABLE["ReqNodeNotAvail"]),
@@ -98,22 +133,35 @@ _BEGINNINGS = (
     ("Job's QOS", _TABLE["QOSNotAllowed"]),
 )
 _TOO_LONG = Pending(
-    "slurm_too_long", "It asks for more time than its account or QOS gives a job.", _BRIEFER
+    "slurm_too_long",
+    "It asks for more time than its account or QOS gives a job.",
+    _BRIEFER,
+    never_begins=True,
 )
 _TOO_LARGE = Pending(
-    "slurm_too_large", "It asks for more than its account or QOS gives a job.", _SMALLER
+    "slurm_too_large",
+    "It asks for more than its account or QOS gives a job.",
+    _SMALLER,
+    never_begins=True,
 )
-_TOO_SMALL = Pending(
-    "slurm_too_small", "It asks for less than its QOS is for.", f"{_STOP}and {_OTHER_QOS}."
+_TOO_LARGE_FOR_ONE = Pending(
+    "slurm_too_large",
+    "It alone asks for more than its account or QOS gives a user.",
+    _SMALLER,
+    never_begins=True,
 )
+_TOO_SMALL = _never("slurm_too_small", "It asks for less than its QOS is for.", "--qos NAME")
 _NO_HOURS = Pending(
     "slurm_no_hours",
     "The hours of its account or QOS are used up.",
-    f"Ask those who run the cluster for more; or stop the run, and {_OTHER_QOS}.",
+    f"Ask those who run the cluster for more; or {_another_job('--account NAME')}",
 )
 _OWN = Pending("slurm_own_limit", "Your other jobs use as much as may be used at a time.", _WAIT)
 _GROUP = Pending(
-    "slurm_group_limit", "Jobs of its account or QOS use as much as may be used at a time.", _WAIT
+    "slurm_group_limit",
+    "Jobs of its account or QOS use as much as may be used at a time.",
+    "It starts by itself once they end, unless it alone asks for more than the limit: `sacctmgr "
+    "show qos` and `sacctmgr show assoc`, on the login node, list the limits.",
 )
 # Slurm has over a hundred words for limits, of each resource at each level: `AssocGrpGRESMinutes`,
 # `QOSMaxCpuPerUserLimit`. The first of these that is found in one decides.
@@ -128,9 +176,17 @@ _LIMITS = (
 )
 
 
-def pending(word: str | None) -> Pending:
-    """What a reason of Slurm's means; `word`: None for none given."""
+_PER_USER = re.compile(r"(Assoc|QOS)Max(?!\w*Jobs?)\w+PerUser")
+
+
+def pending(word: str | None, *, alone: bool = False) -> Pending:
+    """What a reason of Slurm's means; `word`: None for none given. `alone`: no other job of this
+    user runs."""
     text = (word or "None").strip("() ")
+    if _RESERVED.match(text):
+        return _MAINTENANCE
+    if alone and _PER_USER.match(text):
+        return _TOO_LARGE_FOR_ONE
     found = _TABLE.get(text)
     if found is not None:
         return found
@@ -140,5 +196,5 @@ def pending(word: str | None) -> Pending:
 
 def all_reasons() -> list[Pending]:
     """Each once, for the docs."""
-    known = [*_TABLE.values(), *(why for _, why in (*_BEGINNINGS, *_LIMITS)), _UNKNOWN]
-    return list({why.code: why for why in known}.values())
+    known = [*_TABLE.values(), *(why for _, why in (*_BEGINNINGS, *_LIMITS)), _MAINTENANCE]
+    return list({why.code: why for why in [*known, _UNKNOWN]}.values())

@@ -44,7 +44,7 @@ class SlurmSessions:
     supervisor's last sign of life, `now` by the same clock, which is `skew_s` ahead of this
     machine's. `over_t`: when a supervisor last noted, by that clock, that its job is nearly over.
     `chain`: all jobs, the oldest first. `refused`: the submission that Slurm refused. `gpus`: how
-    many a job asks for."""
+    many a job asks for. `array`: the one that the run's first job belongs to."""
 
     job: JobNote | None
     asked: Asked | None
@@ -55,6 +55,7 @@ class SlurmSessions:
     skew_s: float = 0.0
     over_t: float | None = None
     gpus: int = 0
+    array: str | None = None
 
     files_travel = False
     lacks_data = False
@@ -124,7 +125,7 @@ class SlurmSessions:
         if self._silent_since is not None:
             return _UNREACHABLE
         if self.alive and self.job:
-            return pending(self.job.reason).code
+            return pending(self.job.reason, alone=self.job.alone).code
         return BETWEEN_JOBS if self.refused() is None else _REFUSED
 
     @property
@@ -148,17 +149,19 @@ class SlurmSessions:
                 f"refuses; the job is submitted again after {in_utc(refusal.again_t)}, and by "
                 "`trainmaster tick` at once. `trainmaster stop {run}` ends the run."
             )
+        if self.job is None and self.array is not None:
+            return (
+                f"Its array is submitted once all runs of it are on the cluster: `trainmaster runs "
+                f"--label array={self.array}` lists them, `trainmaster tick` sends what is missing."
+            )
         if self.job is None or not self.alive:
             return (
                 "`trainmaster tick` submits the next job; `trainmaster wait {run} --until end` too."
             )
-        why, begins = pending(self.job.reason), in_utc(self.resumes_at)
-        remedy = why.remedy_for(self.gpus)
+        why = pending(self.job.reason, alone=self.job.alone)
+        remedy, begins = why.remedy_for(self.gpus), in_utc(self.resumes_at)
         if why.never_begins:
-            return (
-                f"Job {self.job.number} never begins like this: {why.meaning} {remedy} "
-                "`trainmaster stop {run}`."
-            )
+            return f"Job {self.job.number} never begins like this: {why.meaning} {remedy}"
         expected = f" Slurm expects it to start at {begins}." if begins else ""
         return (
             f"Job {self.job.number} waits: {why.meaning}{expected} {remedy} "

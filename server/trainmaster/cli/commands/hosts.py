@@ -16,6 +16,27 @@ if TYPE_CHECKING:
 
 HostName = Annotated[str, typer.Argument(metavar="NAME", help="What the host is called here.")]
 
+Partition = Annotated[
+    str | None, typer.Option("--partition", metavar="NAME", help="Of jobs at Slurm.")
+]
+Account = Annotated[str | None, typer.Option("--account", metavar="NAME", help="Of jobs at Slurm.")]
+Qos = Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Of jobs.")]
+Constraint = Annotated[
+    str | None,
+    typer.Option("--constraint", metavar="FEATURES", help="What nodes of jobs must have."),
+]
+Gres = Annotated[
+    str | None,
+    typer.Option("--gres", metavar="TYPE", help="Of GPUs, such as gpu:a100; the plan counts."),
+]
+Time = Annotated[
+    str | None, typer.Option("--time", metavar="12h", help="The most that jobs ask for.")
+]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option("--module", metavar="NAME", help="That jobs load; may be repeated."),
+]
+
 hosts = typer.Typer(
     help="List hosts, and their state at the last check.",
     rich_markup_mode=None,
@@ -74,29 +95,13 @@ def add(
             help="slurm: the address is a login node's, and each run is a chain of jobs.",
         ),
     ] = "process",
-    partition: Annotated[
-        str | None, typer.Option("--partition", metavar="NAME", help="Of jobs at Slurm.")
-    ] = None,
-    account: Annotated[
-        str | None, typer.Option("--account", metavar="NAME", help="Of jobs at Slurm.")
-    ] = None,
-    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Of jobs.")] = None,
-    constraint: Annotated[
-        str | None,
-        typer.Option("--constraint", metavar="FEATURES", help="What nodes of jobs must have."),
-    ] = None,
-    gres: Annotated[
-        str | None,
-        typer.Option("--gres", metavar="TYPE", help="Of GPUs, such as gpu:a100; the plan counts."),
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option("--time", metavar="12h", help="The most that jobs ask for."),
-    ] = None,
-    module: Annotated[
-        list[str] | None,
-        typer.Option("--module", metavar="NAME", help="That jobs load; may be repeated."),
-    ] = None,
+    partition: Partition = None,
+    account: Account = None,
+    qos: Qos = None,
+    constraint: Constraint = None,
+    gres: Gres = None,
+    time: Time = None,
+    module: Modules = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Only note it, without a connection.")
     ] = False,
@@ -133,6 +138,41 @@ def check(name: HostName, as_json: AsJson = False) -> None:
     answer = ask(lambda workspace: check_host(workspace, name))
     _show(answer, as_json)
     raise typer.Exit(0 if answer.ok else 1)
+
+
+@hosts.command("set")
+@acts("hosts set")
+def set_options(
+    name: HostName,
+    *,
+    partition: Partition = None,
+    account: Account = None,
+    qos: Qos = None,
+    constraint: Constraint = None,
+    gres: Gres = None,
+    time: Time = None,
+    module: Modules = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only note it, without a connection.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change what a cluster's jobs ask for; '' leaves it to the cluster. Runs take it when they are
+    launched, or resumed with --host."""
+    from trainmaster.machines.job_options import set_job_options
+
+    given = {
+        "partition": partition,
+        "account": account,
+        "qos": qos,
+        "constraint": constraint,
+        "gres": gres,
+        "time": time,
+        "modules": None if module is None else ",".join(filter(None, module)),
+    }
+    changes = {option: value for option, value in given.items() if value is not None}
+    answer = ask(lambda workspace: set_job_options(workspace, name, changes, offline=offline))
+    _show(answer, as_json)
 
 
 @hosts.command()

@@ -57,11 +57,11 @@ def _count(spec: TrainingSpec, facts: HostFacts, target: Target) -> int:
             field=_FIELD,
         )
     if wanted > 1 and slurm is not None:
-        _refuse_too_many(wanted, slurm, has_gpus=target.device == "cuda")
+        _refuse_too_many(wanted, facts.hostname, slurm, has_gpus=target.device == "cuda")
     return wanted
 
 
-def _refuse_too_many(wanted: int, slurm: SlurmFacts, *, has_gpus: bool) -> None:
+def _refuse_too_many(wanted: int, host: str, slurm: SlurmFacts, *, has_gpus: bool) -> None:
     most, why = slurm.nodes, f"has {slurm.nodes}"
     if has_gpus and slurm.gpu_nodes is not None and slurm.gpu_nodes < most:
         most, why = slurm.gpu_nodes, f"has {slurm.gpu_nodes} with such GPUs"
@@ -71,6 +71,7 @@ def _refuse_too_many(wanted: int, slurm: SlurmFacts, *, has_gpus: bool) -> None:
         raise PlanError(
             "PARTITION_TOO_SMALL",
             f"`{_FIELD}` is {wanted}, but partition {slurm.partition} {why}.",
-            f"Set {_FIELD} to at most {most}, or add the host again with another `--partition`.",
+            f"Set {_FIELD} to at most {most}, or take another partition: `trainmaster hosts set "
+            f"{host} --partition NAME`.",
             field=_FIELD,
         )

@@ -22,7 +22,8 @@ _MOST_JOBS = 200
 class JobNote:
     """A run's newest job as it was at `t`. `state`: absent, waiting or running; `reason`: Slurm's
     word for why it waits, or how it ended. Times are Unix seconds, of this machine's clock but for
-    `begin_t` (expected where it waits) and `end_t`, its time limit."""
+    `begin_t` (expected where it waits) and `end_t`, its time limit. `alone`: it waits, and no other
+    job of this user runs."""
 
     state: str
     t: float
@@ -30,6 +31,7 @@ class JobNote:
     number: int | str | None = None
     begin_t: float | None = None
     end_t: float | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,14 @@ class HostAddedAnswer(WholeAnswer):
     next_step: str
 
 
+class JobOptionsAnswer(WholeAnswer):
+    host: str
+    partition: str | None = Field(default=None, description="none: the cluster's default")
+    job_options: str | None = Field(default=None, description="what else its jobs ask for")
+    open_runs: list[str] = Field(description="whose jobs ask for what they did")
+    next_step: str
+
+
 class HostTrustAnswer(WholeAnswer):
     host: str
     pinned: list[str] = Field(description="the fingerprints pinned before")
