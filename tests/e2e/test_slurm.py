@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def test_a_run_takes_other_options_of_its_jobs_and_continues(
     here("hosts", "set", "cluster", "--constraint", "a&b", "--offline")
     refused = here("resume", run, "--host", "cluster", code=1)
     assert refused["error"]["code"] == "JOB_REFUSED"
-    assert "hosts set cluster --constraint" in refused["error"]["fix"]
+    assert "hosts set HOST --partition NAME" in refused["error"]["fix"]
     assert (script.read_bytes(), here.folder(run).config.read_bytes()) == before
     here("hosts", "set", "cluster", "--constraint", "")
     here("resume", run, "--host", "cluster")
@@ -141,12 +142,14 @@ def test_a_run_takes_other_options_of_its_jobs_and_continues(
     assert (first["last_step"], second["started_at_step"]) == (5, 5)
 
 
-def test_an_account_without_hours_is_refused_before_a_job_is_queued(
+def test_limits_of_accounting_are_refused_or_said_with_what_gives_another_job(
     here: CommandLine, cluster: SlurmCluster, tmp_path: Path
 ) -> None:
     user = pwd.getpwuid(os.getuid()).pw_name
-    cluster.run("sacctmgr", "-i", "add", "account", "spent", "description=s", "organization=tests")
-    cluster.run("sacctmgr", "-i", "add", "user", user, "account=spent")
+    for account in ("spent", "rich"):
+        about = ("description=tests", "organization=tests")
+        cluster.run("sacctmgr", "-i", "add", "account", account, *about)
+        cluster.run("sacctmgr", "-i", "add", "user", user, f"account={account}")
     cluster.run("sacctmgr", "-i", "modify", "account", "spent", "set", "GrpTRESMins=cpu=0")
     here("hosts", "set", "cluster", "--account", "spent")
     spec = spec_file(tmp_path)
@@ -155,9 +158,15 @@ def test_an_account_without_hours_is_refused_before_a_job_is_queued(
         assert refused["code"] == "HOURS_USED_UP" and "account spent" in refused["message"]
         rows = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
         assert rows["hours"]["state"] == "warn"
-        here("hosts", "set", "cluster", "--account", "")
-        assert here("plan", spec, "--host", "cluster")["decisions"]
-    assert here("runs")["runs"] == [] and cluster.run("squeue", "-h") == ""
+        assert here("runs")["runs"] == [] and cluster.run("squeue", "-h") == ""
+        cluster.run("sacctmgr", "-i", "add", "qos", "small", "MaxTRESPerUser=cpu=1")
+        cluster.run("sacctmgr", "-i", "modify", "user", user, "set", "qos+=small")
+        here("hosts", "set", "cluster", "--account", "rich", "--qos", "small")
+        run = here("launch", light_spec(tmp_path, steps="3"), "--host", "cluster")["run_id"]
+        status = wait_until(lambda: _too_large(here("status", run)), "that it never begins")
+        assert "It alone asks for more" in status["next_step"]
+        _follow(here, status["next_step"].replace("NAME", "normal"))
+        here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
 
 
 def test_a_waiting_run_says_why_and_is_stopped_without_a_job(
@@ -240,6 +249,10 @@ def test_runs_of_one_spec_are_the_tasks_of_one_array_each_with_a_chain_of_its_ow
     assert seeds == [1, 2, 3]
 
 
+def _too_large(status: dict[str, Any]) -> dict[str, Any] | None:
+    return status if status["reason"] == "slurm_too_large" else None
+
+
 def _limited(status: dict[str, Any]) -> dict[str, Any] | None:
     return status if status["reason"] == "slurm_array_limit" else None
 
@@ -257,6 +270,24 @@ def test_a_node_without_the_runs_folder_ends_the_run(
     )
     here("tick")
     assert len(jobs_submitted(here, run)) == 1
+
+
+def test_a_module_that_nodes_lack_is_named_with_what_continues_the_run(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    here("hosts", "set", "cluster", "--module", "tests/9.9", "--offline")
+    run = here("launch", light_spec(tmp_path, steps="3"), "--host", "cluster")["run_id"]
+    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    status = here("status", run)
+    assert (status["state"], status["reason"]) == ("failed", "module_missing")
+    _follow(here, status["next_step"].replace("NAME", "tests/1.0"))
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+
+
+def _follow(command: CommandLine, advice: str) -> None:
+    """Run the commands of an advice, as they are printed."""
+    for words in re.findall(r"`[^`]* -m trainmaster --home \S+ ([^`]*)`", advice):
+        command(*words.split())
 
 
 def test_a_program_runs_as_a_job(here: CommandLine, cluster: SlurmCluster, tmp_path: Path) -> None:

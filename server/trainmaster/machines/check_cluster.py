@@ -68,7 +68,7 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
     for one in others[:_MOST_SHOWN]:
         yield passed("other partition", _described(one), _names(one))
     yield from _disk(cluster)
-    yield from _modules(cluster)
+    yield from _modules(cluster, options)
     if cluster.accounts:
         yield _accounts(cluster.accounts, options)
     for used_up in cluster.used_up:
@@ -144,14 +144,15 @@ def _quota(quota: QuotaAnswer) -> CheckRow:
     return passed("quota", found)
 
 
-def _modules(cluster: ClusterAnswer) -> Iterator[CheckRow]:
+def _modules(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
     if cluster.missing:
         yield CheckRow(
             name="modules",
             state="fail",
             found="the login node lacks modules that jobs would load",
             untrusted_found=_plain(", ".join(cluster.missing)),
-            remedy="Remove the host, and add it again with names that `module avail` shows there.",
+            remedy="Name some that `module avail` shows there: "
+            f"{change_option(options.name, '--module', 'NAME')}.",
         )
     elif cluster.modules is not None:
         names = ", ".join(cluster.modules)

@@ -27,11 +27,11 @@ _BY_REASON = {
     "again.",
     "nodes_unreachable": "Have those who run the cluster let TCP through between its nodes, then "
     "`trainmaster resume {run}`; or launch it again on one node.",
-    "nodes_differ": "Add the host again with a `--constraint` by which all nodes of a job are "
-    "alike, or name by `environment: {{python: PATH}}` an interpreter that they share, and launch "
-    "again.",
-    "module_missing": "Add the host again with the modules that its compute nodes have "
-    "(`--module NAME`), and launch again.",
+    "nodes_differ": "Ask for nodes that are alike, `trainmaster hosts set {host} --constraint "
+    "FEATURES`, and `trainmaster resume {run} --host {host}`; or name by `environment: {{python: "
+    "PATH}}` an interpreter that they share, and launch again.",
+    "module_missing": "Name modules that its compute nodes have, `trainmaster hosts set {host} "
+    "--module NAME`, and `trainmaster resume {run} --host {host}`.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
 }
 _BY_REASON_OF_STOP = {
@@ -196,7 +196,9 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
             advised = advised.replace(
                 "`trainmaster logs {run}`", "`trainmaster logs {run} --stream setup`", 1
             )
-        return advised.format(run=run) + (_files_are_kept(view) if "resume" in advised else "")
+        return advised.format(run=run, host=view.run.host) + (
+            _files_are_kept(view) if "resume" in advised else ""
+        )
     for finding in findings:
         if finding.patches:
             patch = f"{finding.id}:{finding.patches[0]}"

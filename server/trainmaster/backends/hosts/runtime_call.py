@@ -53,8 +53,9 @@ _REMEDIES = {
     "SLURM_UNREACHABLE": "Wait until the controller is back (`scontrol ping` on the login node); "
     "`trainmaster tick` tries again.",
     "SLURM_FAILED": "Try again; `trainmaster hosts check HOST` shows the cluster.",
-    "JOB_REFUSED": "Add the host again with other options, or change what the spec's `compute` "
-    "asks for; `trainmaster hosts check HOST` shows the partitions.",
+    "JOB_REFUSED": "Change what its jobs ask for (`trainmaster hosts set HOST --partition NAME`; "
+    "`--account`, `--qos`, `--constraint`, `--time` too), or the spec's `compute`; `trainmaster "
+    "hosts check HOST` shows the partitions.",
     "SUPERVISOR_DID_NOT_START": "Read logs/supervisor.err in the run's folder.",
     "ENVIRONMENT_UNUSABLE": "Name an interpreter with PyTorch 2.6 or newer (`--python PATH`).",
 }
