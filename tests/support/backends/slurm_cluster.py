@@ -167,14 +167,12 @@ class SlurmCluster:
     @contextmanager
     def enforcing(self, *what: str) -> Iterator[None]:
         """The controller enforces these of accounting."""
-        path = self.root / "slurm.conf"
-        text = path.read_text()
-        for now in (f"{text}AccountingStorageEnforce={','.join(what)}\n", text):
-            self.stop_controller()
-            path.write_text(now)
-            self.start_controller()
-            if now is not text:
-                yield
+        text = (self.root / "slurm.conf").read_text()
+        self._restart_with(f"{text}AccountingStorageEnforce={','.join(what)}\n")
+        try:
+            yield
+        finally:
+            self._restart_with(text)
 
     def cancel_as_operator(self, job: str) -> None:
         """As somebody else than its owner."""
@@ -215,6 +213,11 @@ class SlurmCluster:
         for name in reversed(list(self._started)):
             self._stop(name)
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def _restart_with(self, configuration: str) -> None:
+        self.stop_controller()
+        (self.root / "slurm.conf").write_text(configuration)
+        self.start_controller()
 
     def _on_node(self, node: str, *command: str) -> None:
         """In the namespace of mounts that the node's daemon and all its jobs are in."""
