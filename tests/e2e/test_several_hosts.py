@@ -195,6 +195,46 @@ def test_hosts_that_cannot_reach_one_another_are_refused(two: TwoHosts) -> None:
     assert "gpu2 can't connect to gpu1 on port" in error.message and first in error.message
 
 
+def test_a_firewall_that_bars_the_ports_of_ranks_is_named(two: TwoHosts) -> None:
+    """It opens those on which our own connections are made."""
+    with two.network.firewall("gpu1", "gpu2", "1:19999", "32000:65535"):
+        error = _probing_error(two, [_facts("gpu1"), _facts("gpu2")])
+    assert error.code == "NODES_UNREACHABLE"
+    where = f"gpu2 can't connect to gpu1 ({two.network.address('gpu1')}, port "
+    assert error.message.startswith(where) and error.message.endswith(": no answer).")
+
+
+@pytest.fixture(scope="module")
+def three(two: TwoHosts) -> Iterator[TwoHosts]:
+    """With a third host."""
+    space, address = two.network.add("gpu3"), two.network.address("gpu3")
+    with Sshd(netns=space, address=address, pid_namespace=True) as third:
+        two.hosts["gpu3"] = third
+        two.add("gpu3")
+        yield two
+        del two.hosts["gpu3"]
+
+
+def test_hosts_of_which_two_are_parted_are_refused_before_anything_is_placed(
+    three: TwoHosts,
+) -> None:
+    (three.folder / "parted").mkdir()
+    (three.folder / "parted/train.py").write_text(PROGRAM)
+    spec = three.folder / "parted.yaml"
+    spec.write_text(
+        f"name: parted\nframework: script\nhost: [gpu1, gpu2, gpu3]\nsteps: 60\nscript:\n"
+        f"  path: {three.folder / 'parted'}\n  command: [python3, train.py, '{{nodes}}']\n"
+    )
+    with three.network.firewall("gpu3", "gpu2"):
+        error = three.command("launch", str(spec), code=1)["error"]
+    assert error["code"] == "NODES_UNREACHABLE"
+    where = f"gpu2 can't connect to gpu3 ({three.network.address('gpu3')}, port "
+    assert error["message"].startswith(where)
+    assert "gpu3 can't" not in error["message"]  # that way is open
+    for host in three.hosts.values():
+        assert not list((host.home / "trainmaster/runs").glob("parted-*"))
+
+
 def test_hosts_with_other_versions_are_refused(two: TwoHosts) -> None:
     error = _probing_error(two, [_facts("gpu1"), _facts("gpu2", torch="2.12.0")])
     assert error.code == "NODES_DIFFER"
@@ -295,17 +335,6 @@ def test_faults_at_random_leave_the_losses_of_one_host(two: TwoHosts, strategy: 
         wait_until(partial(_next_attempt, two, run, attempt), "the next attempt")
     two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert two.losses(run) == two.losses(reference)
-
-
-@pytest.fixture
-def three(two: TwoHosts) -> Iterator[TwoHosts]:
-    """With a third host."""
-    space, address = two.network.add("gpu3"), two.network.address("gpu3")
-    with Sshd(netns=space, address=address, pid_namespace=True) as third:
-        two.hosts["gpu3"] = third
-        two.add("gpu3")
-        yield two
-        del two.hosts["gpu3"]
 
 
 @pytest.mark.skipif(ROUNDS < 2, reason=_LONG)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
+from support.backends.slurm_cluster import NODES, SlurmCluster, slurm_cluster
 from support.backends.ssh_hosts import Sshd
 from support.box.two_nodes import expected_losses, stand_in_run
 from support.runs.running_run import (
@@ -55,12 +55,13 @@ def cluster() -> Iterator[SlurmCluster]:
 class JobOfNodes:
     """A run in a folder that all nodes share, submitted as a client does."""
 
-    def __init__(self, root: Path, cluster: SlurmCluster) -> None:
+    def __init__(self, root: Path, cluster: SlurmCluster, nodes: int = 2) -> None:
         self.cluster = cluster
         self.run = RunFolder(root / "runs" / f"nodes-{os.getpid()}")
         config = stand_in_run(self.run, root / "corpus", STEPS, 0.02)
         limits = {"limit_minutes": 30, "cpus": 1, "margin_s": 20.0, "memory_mib": 500}
-        config = {**config, "slurm": limits}
+        every = {"nodes": nodes, "processes": nodes, "taking_part": list(range(nodes))}
+        config = {**config, "slurm": limits, "compute": {**config["compute"], **every}}
         self.run.config.write_text(json.dumps(config))
         for name, data in job_files(config, self.run.root.name, find_assets()).items():
             (self.run.root / name).write_bytes(data)
@@ -157,6 +158,19 @@ def test_nodes_that_a_firewall_parts_end_the_run_with_their_names(job: JobOfNode
         record = job.until("failed")
     assert record.reason == "nodes_unreachable"
     assert str(record.detail).startswith("node2 can't connect to node1 on port ")
+    assert record.attempts == []
+
+
+def test_nodes_two_of_which_are_parted_end_the_run_with_their_names(tmp_path: Path) -> None:
+    with slurm_cluster(nodes=(*NODES, "node3")) as cluster:
+        job = JobOfNodes(tmp_path, cluster, nodes=3)
+        with cluster.firewall("node3", "node2"):
+            job.submit()
+            record = job.until("failed")
+        job.until_idle()
+        where = f"node2 can't connect to node3 ({cluster.address('node3')}, port "
+    assert record.reason == "nodes_unreachable"
+    assert str(record.detail).startswith(where) and str(record.detail).endswith(": no answer)")
     assert record.attempts == []
 
 

@@ -60,12 +60,16 @@ def _input(options: Options) -> int:
 
 def _reach(options: Options) -> int:
     from trainer_runtime.box.answer import reach
+    from trainer_runtime.core.processes.reaching import Peer
 
     asked = decode_fields(sys.stdin.read(), "standard input")
     if options.how == "addresses":
         return print_answer(reach.addresses())
-    port, nonce = asked.integer("port"), asked.text("nonce")
-    within_s = asked.number("within_s")
+    nonce, within_s = asked.text("nonce"), asked.number("within_s")
+    if options.how == "others":
+        own, others = Peer.of(asked.section("own")), tuple(map(Peer.of, asked.sections("others")))
+        return print_answer(reach.reach_others(own, others, nonce, within_s))
+    port = asked.integer("port")
     if options.how == "listen":
         return print_answer(reach.listen(port, nonce, asked.texts("nodes"), within_s))
     name, candidates = asked.text("node"), asked.texts("addresses")
@@ -151,7 +155,7 @@ COMMANDS = {
     "reach": Command(
         "whether this machine and others reach one another, as standard input asks",
         _reach,
-        (Argument.of("how", choices=("addresses", "listen", "connect")),),
+        (Argument.of("how", choices=("addresses", "listen", "connect", "others")),),
     ),
     "check": Command(
         "what stands between this machine and a training",

@@ -14,7 +14,6 @@ from trainer_runtime.commands.command import (
     print_answer,
     run_folder,
 )
-from trainer_runtime.core.decoding import decode_fields
 
 
 def _submit(options: Options) -> int:
@@ -56,7 +55,7 @@ def _session(options: Options) -> int:
 def _meet(_options: Options) -> int:
     from trainer_runtime.box.slurm.meet import meet
 
-    return print_answer(meet(decode_fields(sys.stdin.read(), "standard input")))
+    return meet(sys.stdin, sys.stdout)
 
 
 def _cluster(options: Options) -> int:

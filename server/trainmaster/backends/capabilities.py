@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainer_runtime.core.files.model_folder import ModelFolder
     from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
     from trainer_runtime.core.processes.nodes import NodesConfig
+    from trainer_runtime.core.processes.reaching import Peer
     from trainmaster.backends.hosts.tree_files import TreeFile
     from trainmaster.backends.hosts.trees import OnTreeProgress
 
@@ -224,6 +225,13 @@ class NodeProber(Capability):
         self, node: str, addresses: Sequence[str], port: int, nonce: str, within_s: float
     ) -> Mapping[str, object]:
         """Connect to a node that listens; see `box.answer.reach.connect`."""
+
+    @abstractmethod
+    async def reach_others(
+        self, own: Peer, others: Sequence[Peer], nonce: str, within_s: float
+    ) -> Mapping[str, str] | str:
+        """Listen as `own` says, and connect to the others, which all do so meanwhile: why not, of
+        those that can't be connected to; a sentence, why the port can't be used."""
 
     @abstractmethod
     async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, decode_fields
 from trainer_runtime.core.processes.nodes import NODES, NodesConfig
+from trainer_runtime.core.processes.reaching import Peer
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -240,6 +241,13 @@ class HostedBackend(
     ) -> Mapping[str, object]:
         asked = {"port": port, "nonce": nonce, "node": node, "within_s": within_s}
         return await reach.connect(self._host, {**asked, "addresses": list(addresses)})
+
+    async def reach_others(
+        self, own: Peer, others: Sequence[Peer], nonce: str, within_s: float
+    ) -> Mapping[str, str] | str:
+        peers = [peer.to_dict() for peer in others]
+        asked = {"own": own.to_dict(), "others": peers, "nonce": nonce, "within_s": within_s}
+        return await reach.reach_others(self._host, asked)
 
     async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
         await self._put_json(run_id, NODES, given.to_dict(), mode=0o600)

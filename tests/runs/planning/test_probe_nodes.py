@@ -15,6 +15,7 @@ from support.runs.running_run import run_async
 
 from trainer_runtime.box.answer import reach
 from trainer_runtime.core.processes.nodes import NodesConfig
+from trainer_runtime.core.processes.reaching import Peer
 from trainmaster.backends import NodeProber
 from trainmaster.plan.facts import HostFacts
 from trainmaster.runs.planning.probe_nodes import NodesFacts, probe_nodes
@@ -68,6 +69,12 @@ class Prober(NodeProber):
         await self._listening[port].wait()
         asked = (node, allowed, port, nonce, within_s / 6)
         return await asyncio.to_thread(reach.connect, *asked)
+
+    async def reach_others(
+        self, own: Peer, others: Sequence[Peer], nonce: str, within_s: float
+    ) -> Mapping[str, str] | str:
+        found = await asyncio.to_thread(reach.reach_others, own, others, nonce, within_s)
+        return found.get("unreached") or found["problem"] or {}
 
     async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
         raise NotImplementedError

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import pytest
@@ -65,6 +67,18 @@ class Network:
         neighbour = [self.address(host), "lladdr", link["address"], "dev", self._bridge]
         _ip("neighbour", "replace", *neighbour, "nud", "permanent")
         self.partition(host)
+
+    @contextmanager
+    def firewall(self, host: str, source: str, *ports: str) -> Iterator[None]:
+        """The host drops connections that another one begins, to these ports or to all."""
+        where = ("-m", "multiport", "--dports", ",".join(ports)) if ports else ()
+        rule = ("-s", self.address(source), "-p", "tcp", "--syn", *where, "-j", "DROP")
+        there = ["ip", "netns", "exec", self.namespace(host), "iptables"]
+        subprocess.run([*there, "-A", "INPUT", *rule], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*there, "-D", "INPUT", *rule], check=True)
 
     def heal(self, host: str) -> None:
         _ip("link", "set", self._link(host), "up")

@@ -1,5 +1,6 @@
 """A real Slurm for tests: munge, a controller, and two compute nodes, each with an address and
-process numbers of its own. The login node is this machine, or an `Sshd` with `environment`.
+process numbers of its own; a third where it is named. The login node is this machine, or an `Sshd`
+with `environment`.
 
 Scheduling intervals are short. `node1` and `node2` have four CPUs each, `node2` two GPUs by name.
 With accounting, the controller forgets ended jobs soon, and `OPERATOR` may cancel those of others.
@@ -12,8 +13,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,12 +56,13 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=node1 NodeAddr={node1} CPUs=4 RealMemory=4000
 NodeName=node2 NodeAddr={node2} CPUs=4 RealMemory=4000 Gres=gpu:a100:2
-PartitionName=cpu Nodes=node1,node2 Default=YES MaxTime=60
+{third}PartitionName=cpu Nodes={nodes} Default=YES MaxTime=60
 PartitionName=blink Nodes=node1 MaxTime=1
 PartitionName=gpu Nodes=node2 MaxTime=UNLIMITED
 PartitionName=members Nodes=node1 MaxTime=60 AllowAccounts=physics
 PartitionName=closed Nodes=node1 State=DOWN
 """
+_THIRD = "NodeName=node3 NodeAddr={node3} CPUs=4 RealMemory=4000\n"
 _WITH_ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={control}
@@ -84,15 +86,17 @@ StorageLoc=slurm
 class SlurmCluster:
     """`environment`: the variables by which Slurm's commands find this cluster."""
 
-    def __init__(self, network: Network, *, accounting: bool = False) -> None:
-        self._network = network
+    def __init__(
+        self, network: Network, *, accounting: bool = False, nodes: Sequence[str] = NODES
+    ) -> None:
+        self._network, self._nodes = network, nodes
         self._accounting = accounting
         self.root = Path(tempfile.mkdtemp(prefix="tm-slurm-"))
         self.root.chmod(0o755)
         self.environment = {"SLURM_CONF": str(self.root / "slurm.conf")}
         self._variables = {**os.environ, **self.environment}  # none of a single test's
         self._started: dict[str, subprocess.Popen[bytes]] = {}
-        for name in ("control", *NODES):
+        for name in ("control", *self._nodes):
             network.add(name)
         self._write_configuration()
 
@@ -106,9 +110,9 @@ class SlurmCluster:
         if self._accounting:
             self._start_accounting()
         self.start_controller()
-        for node in NODES:
+        for node in self._nodes:
             self.start_node(node)
-        wait_until(lambda: self._idle() == len(NODES), "two idle nodes")
+        wait_until(lambda: self._idle() == len(self._nodes), "idle nodes")
         return self
 
     def start_controller(self) -> None:
@@ -146,12 +150,12 @@ class SlurmCluster:
     @contextmanager
     def hidden(self, folder: Path, *nodes: str) -> Iterator[None]:
         """These nodes, or all, have an empty folder there, as those that do not share it."""
-        for node in nodes or NODES:
+        for node in nodes or self._nodes:
             self._on_node(node, "mount", "-t", "tmpfs", "tmpfs", str(folder))
         try:
             yield
         finally:
-            for node in nodes or NODES:
+            for node in nodes or self._nodes:
                 self._on_node(node, "umount", str(folder))
 
     @contextmanager
@@ -173,6 +177,10 @@ class SlurmCluster:
             yield
         finally:
             self._restart_with(text)
+
+    def firewall(self, node: str, source: str) -> AbstractContextManager[None]:
+        """A node drops connections that another one begins."""
+        return self._network.firewall(node, source)
 
     def cancel_as_operator(self, job: str) -> None:
         """As somebody else than its owner."""
@@ -258,9 +266,9 @@ class SlurmCluster:
         """In the namespaces of the machine that it is on; its children end with it."""
         entering = []
         machine = "control" if name == "accounting" else name
-        if machine in ("control", *NODES):
+        if machine in ("control", *self._nodes):
             entering = ["nsenter", f"--net=/run/netns/{self._network.namespace(machine)}"]
-            entering += ["unshare", "--uts", *(_OWN_PIDS if name in NODES else ())]
+            entering += ["unshare", "--uts", *(_OWN_PIDS if name in self._nodes else ())]
             entering += ["sh", "-c", 'hostname "$0" && exec "$@"', machine]
         with (self.root / f"{name}.out").open("ab") as output:
             self._started[name] = subprocess.Popen(
@@ -281,14 +289,20 @@ class SlurmCluster:
 
     def _write_configuration(self) -> None:
         munge = self.root / "munge"
-        for folder in (munge, self.root / "state", *(self.root / f"spool-{n}" for n in NODES)):
+        for folder in (
+            munge,
+            self.root / "state",
+            *(self.root / f"spool-{n}" for n in self._nodes),
+        ):
             folder.mkdir(mode=0o755)
         (munge / "key").write_bytes(os.urandom(128))
         (munge / "key").chmod(0o400)
-        places = {name: self._network.address(name) for name in ("control", *NODES)}
+        places = {name: self._network.address(name) for name in ("control", *self._nodes)}
         text = _CONFIGURATION + (_WITH_ACCOUNTING if self._accounting else "")
         forgotten_s = 10 if self._accounting else 300
-        text = text.format(root=self.root, forgotten_s=forgotten_s, **places)
+        third = _THIRD.format(**places) if "node3" in self._nodes else ""
+        given = {"forgotten_s": forgotten_s, "nodes": ",".join(self._nodes), "third": third}
+        text = text.format(root=self.root, **given, **places)
         (self.root / "slurm.conf").write_text(text)
         accounting = self.root / "slurmdbd.conf"
         accounting.write_text(_ACCOUNTING.format(root=self.root, control=places["control"]))
@@ -301,13 +315,15 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(*, accounting: bool = False) -> Iterator[SlurmCluster]:
+def slurm_cluster(
+    *, accounting: bool = False, nodes: Sequence[str] = NODES
+) -> Iterator[SlurmCluster]:
     """A cluster whose nodes are idle; ended with all its jobs."""
     lacking = [name for name in _PROGRAMS if not _is_installed(name)]
     if lacking:
         pytest.fail(f"not installed: {', '.join(lacking)}; run `make setup`")
     with Network() as network:
-        cluster = SlurmCluster(network, accounting=accounting)
+        cluster = SlurmCluster(network, accounting=accounting, nodes=nodes)
         try:
             yield cluster.start()
         except AssertionError as error:

@@ -1,8 +1,9 @@
-"""Whether nodes reach one another: real connections both ways, before anything is started.
+"""Whether nodes reach one another: real connections, before anything is started.
 
 Node 0 listens on the run's port. Every other node connects to it by each address that node 0 may
-have, until one answers with the nonce, so that it is the right machine; then node 0 connects back
-to a port of the other's choice, as the ranks' libraries will.
+have, until one answers with the nonce, so that it is the right machine. Then each node listens on a
+port of those that systems give out by themselves, and connects to every other one's, as the ranks'
+libraries will.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from trainer_runtime.box.nodes.interfaces import own_addresses
 from trainer_runtime.box.nodes.unauthenticated import MOST_UNAUTHENTICATED, Unauthenticated
 from trainer_runtime.core.decoding import Fields, decode_fields
+from trainer_runtime.core.processes.reaching import Peer
 
 _TRY_S = 3.0
 _PAUSE_S = 0.2
@@ -34,19 +37,52 @@ def addresses() -> dict[str, Any]:
 
 
 def listen(port: int, nonce: str, nodes: Sequence[str], within_s: float) -> dict[str, Any]:
-    """Wait for each of these nodes; by the names of those that came what became of the way back,
-    and by how many seconds their clocks are ahead."""
+    """Wait for each of these nodes; by the names of those that came, how many seconds their clocks
+    are ahead."""
     try:
-        listener = socket.create_server(("", port), backlog=MOST_UNAUTHENTICATED)
+        listener = _listener("", port)
     except OSError as error:
-        return {"problem": f"port {port} can't be listened on: {os.strerror(error.errno or 0)}"}
+        return _not_listening(port, error)
     with listener:
-        return {"problem": None, **hear(listener, nonce, nodes, within_s)}
+        return {"problem": None, "ahead_s": hear(listener, nonce, nodes, within_s)}
+
+
+def reach_others(own: Peer, others: Sequence[Peer], nonce: str, within_s: float) -> dict[str, Any]:
+    """Listen as `own` says, and connect to each of the others, all of which do so meanwhile;
+    `unreached`: by their names why not, of those that can't be connected to."""
+    try:
+        listener = _listener(own.address, own.port)
+    except OSError as error:
+        return _not_listening(own.port, error)
+    with listener:
+        found = reach_from(listener, own.name, others, nonce, within_s)
+        return {"problem": None, "unreached": found}
+
+
+def reach_from(
+    listener: socket.socket, name: str, others: Sequence[Peer], nonce: str, within_s: float
+) -> dict[str, str]:
+    """As `reach_others`, at a port that is listened on: what is `unreached`. Returns once all of
+    the others have come here as well, or can't any more."""
+
+    def try_one(peer: Peer) -> dict[str, Any]:
+        return connect(name, [peer.address], peer.port, nonce, within_s)
+
+    with ThreadPoolExecutor(1 + len(others)) as threads:
+        names = [peer.name for peer in others]
+        hearing = threads.submit(hear, listener, nonce, names, within_s)
+        answers = list(threads.map(try_one, others))
+        hearing.result()
+    return {
+        peer.name: f"{peer.address}, port {peer.port}: {answer['tried'].get(peer.address)}"
+        for peer, answer in zip(others, answers, strict=True)
+        if answer["address"] is None
+    }
 
 
 def hear(
     listener: socket.socket, nonce: str, nodes: Sequence[str], within_s: float
-) -> dict[str, Any]:
+) -> dict[str, float]:
     """As `listen`, at a port that is listened on. Anybody may connect meanwhile, say anything, and
     keep no node from being heard."""
     deadline = time.monotonic() + within_s
@@ -62,17 +98,17 @@ def hear(
             continue
         heard.unauthenticated.add(connection)
         threading.Thread(target=heard.take, args=(connection,), daemon=True).start()
-    return heard.found()
+    return heard.ahead_s
 
 
 def connect(
     name: str, candidates: Sequence[str], port: int, nonce: str, within_s: float
 ) -> dict[str, Any]:
-    """Connect to node 0 by the first of these addresses that works, or by that of its own
+    """Connect to a node by the first of these addresses that works, or by that of its own
     interface which a name or a translated address leads to: its ranks can listen there only.
 
     `address`: which one, None where none does, with the reason of each under `tried`; `own`: this
-    end's address; `back`: why node 0 can't connect to this node, None where it can.
+    end's address.
     """
     deadline = time.monotonic() + within_s
     tried: dict[str, str] = {}
@@ -83,7 +119,15 @@ def connect(
             except (OSError, ValueError) as error:
                 tried[address] = _reason(error)
         time.sleep(_PAUSE_S)
-    return {"address": None, "own": None, "back": None, "tried": tried}
+    return {"address": None, "own": None, "tried": tried}
+
+
+def _listener(address: str, port: int) -> socket.socket:
+    return socket.create_server((address, port), backlog=MOST_UNAUTHENTICATED)
+
+
+def _not_listening(port: int, error: OSError) -> dict[str, Any]:
+    return {"problem": f"port {port} can't be listened on: {os.strerror(error.errno or 0)}"}
 
 
 def _reach(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
@@ -98,18 +142,13 @@ def _reach(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
 
 
 def _try(name: str, address: str, port: int, nonce: str) -> dict[str, Any]:
-    with (
-        socket.create_connection((address, port), timeout=_TRY_S) as connection,
-        socket.create_server(("", 0)) as listener,
-    ):
-        port = listener.getsockname()[1]
+    with socket.create_connection((address, port), timeout=_TRY_S) as connection:
         own = connection.getsockname()[0]
-        said = {"node": name, "own": own, "to": address, "nonce": nonce, "port": port}
-        _send(connection, {**said, "t": time.time()})
-        answer = _receive(connection, 3 * _TRY_S)
+        _send(connection, {"node": name, "to": address, "nonce": nonce, "t": time.time()})
+        answer = _receive(connection, _TRY_S)
         if not _is_same(answer.text("nonce"), nonce[::-1]):
             raise OSError("another program answers there")
-        return {"address": answer.text("address"), "own": own, "back": answer.find_text("back")}
+        return {"address": answer.text("address"), "own": own}
 
 
 class _Heard:
@@ -118,18 +157,19 @@ class _Heard:
     def __init__(self, nonce: str, nodes: Sequence[str]) -> None:
         self._nonce, self._nodes = nonce, frozenset(nodes)
         self._lock = threading.Lock()
-        self._back: dict[str, str | None] = {}
         self._ahead_s: dict[str, float] = {}
         self.unauthenticated = Unauthenticated()
 
     @property
     def is_awaiting(self) -> bool:
         with self._lock:
-            return len(self._back) < len(self._nodes)
+            return len(self._ahead_s) < len(self._nodes)
 
-    def found(self) -> dict[str, Any]:
+    @property
+    def ahead_s(self) -> dict[str, float]:
+        """By how many seconds the clocks are ahead of those that were heard."""
         with self._lock:
-            return {"back": dict(self._back), "ahead_s": dict(self._ahead_s)}
+            return dict(self._ahead_s)
 
     def take(self, connection: socket.socket) -> None:
         with connection:
@@ -147,24 +187,12 @@ class _Heard:
         self.unauthenticated.remove(connection)
         name, ahead_s = said.text("node"), said.time("t") - time.time()
         own = connection.getsockname()[0]
+        _send(connection, {"nonce": self._nonce[::-1], "address": own})
         if said.text("to") != own:
-            _send(connection, {"nonce": self._nonce[::-1], "address": own, "back": None})
             return  # it comes again, by this address
-        back = _way_back(said)
-        _send(connection, {"nonce": self._nonce[::-1], "address": own, "back": back})
         with self._lock:
             if name in self._nodes:
-                self._back[name], self._ahead_s[name] = back, ahead_s
-
-
-def _way_back(said: Fields) -> str | None:
-    """Why a node can't be connected to; None where it can."""
-    peer = said.text("own")  # not what a translation makes of it, which its ranks don't know
-    try:
-        socket.create_connection((peer, said.integer("port")), timeout=_TRY_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        return f"{peer}: {_reason(error)}"
-    return None
+                self._ahead_s[name] = ahead_s
 
 
 def _is_same(said: str, wanted: str) -> bool:

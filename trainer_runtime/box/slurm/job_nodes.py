@@ -1,20 +1,19 @@
 """The nodes of a job that has several: found, checked, and each given a member of the run.
 
 Before a job is started nobody knows its nodes. So what a plan tries between hosts, the job's first
-node tries here: that the others reach it and it them, and that all are alike. What `srun` carries
+node has tried here: that each reaches every other one, and that all are alike. What `srun` carries
 needs no connection of ours, so that a node says what it could not reach.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import socket
-import subprocess
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from trainer_runtime.box.answer import reach
@@ -23,18 +22,18 @@ from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.nodes.interfaces import own_addresses
 from trainer_runtime.box.nodes.unauthenticated import MOST_UNAUTHENTICATED
+from trainer_runtime.box.slurm.asked_step import AskedStep
 from trainer_runtime.box.slurm.meet import LONGEST_SKEW_S, alike
 from trainer_runtime.box.slurm.node_folders import make_node_folder
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
-from trainer_runtime.box.slurm.steps import FOLDER_MISSING, KeptSteps, Step, ask_step
+from trainer_runtime.box.slurm.steps import FOLDER_MISSING, KeptSteps, Step
 from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT, Node, NodesConfig
-from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.processes.reaching import Peer, unreached_in_words
 from trainer_runtime.core.records import dataclass
 
 _PORTS_TRIED = 20
 # A step is launched within seconds; a controller that is busy takes longer.
 _CONNECTS_S, _STEP_S = 15.0, 120.0
-_LONGEST = 300
 
 
 class UnfitNodesError(Exception):
@@ -47,12 +46,14 @@ class UnfitNodesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """`names` of the job's nodes, the first of which is this one; `listener`: where it listens."""
+    """`names` of the job's nodes, the first of which is this one; `listener`: where it listens;
+    `nonce`: by which they know one another."""
 
     run: RunFolder
     names: Sequence[str]
     cpus: int
     listener: socket.socket
+    nonce: str
 
     @property
     def port(self) -> int:
@@ -80,7 +81,8 @@ def gather_nodes(run: RunFolder) -> KeptSteps | None:
         raise SlurmError("SLURM_FAILED", what, "Submit job.sh as it is.")
     limits = (read_json(run.config) or {}).get("slurm") or {}
     with _listener() as listener:
-        meeting = _Meeting(run, names, int(limits.get("cpus") or 1), listener)
+        nonce = secrets.token_hex(16)
+        meeting = _Meeting(run, names, int(limits.get("cpus") or 1), listener, nonce)
         nodes, port = _meet(meeting), meeting.port
     secret, given = secrets.token_hex(32), {}
     for rank, node in enumerate(nodes):
@@ -111,34 +113,77 @@ def _listener() -> socket.socket:
     raise OSError(f"no port from {FIRST_PORT} to {LAST_PORT} can be listened on")
 
 
+def _listener_for_all() -> socket.socket:
+    """At a port that the system gives out, as to a rank."""
+    return socket.create_server(("", 0), backlog=MOST_UNAUTHENTICATED)
+
+
 def _meet(meeting: _Meeting) -> list[Node]:
-    """The nodes with their addresses, once each has connected and all are alike.
+    """The nodes with their addresses, once all have connected to one another and are alike.
 
     Raises:
         UnfitNodesError, SlurmError: see `gather_nodes`.
     """
-    nonce, heard = secrets.token_hex(16), {}
+    names, steps = meeting.names, dict[str, AskedStep]()
+    try:
+        for rank, name in enumerate(names[1:], start=1):
+            steps[name] = AskedStep(meeting.step(rank, "meet"))
+        answers = _connected(meeting, steps)
+        nodes = _addressed(meeting, answers)
+        _refuse_parted(meeting, nodes, steps, [int(answers[name]["port"]) for name in names[1:]])
+        return nodes
+    finally:
+        for step in steps.values():
+            step.end()
 
-    def listen() -> None:
-        within_s = _STEP_S + _CONNECTS_S
-        heard.update(reach.hear(meeting.listener, nonce, meeting.names[1:], within_s))
 
-    listening = threading.Thread(target=listen, name="meeting", daemon=True)
-    listening.start()
-    asked = {"addresses": _addresses(meeting.names[0]), "port": meeting.port, "nonce": nonce}
-    steps = {
-        name: ask_step(meeting.step(rank, "meet"))
-        for rank, name in enumerate(meeting.names)
-        if rank
-    }
-    for name, process in steps.items():
-        _ask(process, {**asked, "node": name, "within_s": _CONNECTS_S})
-    answers = {name: _answer(name, process, meeting.run) for name, process in steps.items()}
-    for name, answer in answers.items():
-        _refuse_unreached(meeting, name, answer)
-    listening.join(_CONNECTS_S)
-    _refuse_unlike(meeting, answers, heard.get("ahead_s") or {})
-    return _addressed(meeting, answers)
+def _connected(meeting: _Meeting, steps: Mapping[str, AskedStep]) -> dict[str, dict[str, Any]]:
+    """What each further node says that it has connected to this one with, and is like.
+
+    Raises:
+        UnfitNodesError, SlurmError: see `gather_nodes`.
+    """
+    first, within_s = meeting.names[0], _STEP_S + _CONNECTS_S
+    hear = partial(reach.hear, meeting.listener, meeting.nonce, meeting.names[1:], within_s)
+    asked = {"addresses": _addresses(first), "port": meeting.port, "nonce": meeting.nonce}
+    with ThreadPoolExecutor(1) as threads:
+        hearing = threads.submit(hear)
+        try:
+            for name, step in steps.items():
+                step.ask({**asked, "node": name, "within_s": _CONNECTS_S})
+            answers = {name: _answer(name, step, meeting.run) for name, step in steps.items()}
+            for name, answer in answers.items():
+                _refuse_unreached(meeting, name, answer)
+        except BaseException:
+            meeting.listener.close()  # nobody is awaited any more
+            raise
+        _refuse_unlike(meeting, answers, hearing.result())
+    return answers
+
+
+def _refuse_parted(
+    meeting: _Meeting, nodes: Sequence[Node], steps: Mapping[str, AskedStep], ports: Sequence[int]
+) -> None:
+    """Have each node connect to each other one, by ports such as their ranks are given.
+
+    Raises:
+        UnfitNodesError, SlurmError: see `gather_nodes`.
+    """
+    with _listener_for_all() as listener, ThreadPoolExecutor(1) as threads:
+        every = (listener.getsockname()[1], *ports)
+        peers = [
+            Peer(node.name, node.address, port) for node, port in zip(nodes, every, strict=True)
+        ]
+        for peer in peers[1:]:
+            steps[peer.name].ask({"others": [one.to_dict() for one in peers if one != peer]})
+        name, nonce = nodes[0].name, meeting.nonce
+        own = threads.submit(reach.reach_from, listener, name, peers[1:], nonce, _CONNECTS_S)
+        answers = {name: _answer(name, step, meeting.run) for name, step in steps.items()}
+        unreached = {name: own.result()}
+    unreached |= {name: answer["unreached"] for name, answer in answers.items()}
+    what = unreached_in_words(unreached)
+    if what is not None:
+        raise UnfitNodesError("nodes_unreachable", what)
 
 
 def _addresses(name: str) -> list[str]:
@@ -150,33 +195,19 @@ def _addresses(name: str) -> list[str]:
     return own
 
 
-def _ask(process: subprocess.Popen[str], asked: Mapping[str, object]) -> None:
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(asked))
-        process.stdin.close()
-    process.stdin = None  # `communicate` would write to it
-
-
-def _answer(name: str, process: subprocess.Popen[str], run: RunFolder) -> dict[str, Any]:
+def _answer(name: str, step: AskedStep, run: RunFolder) -> dict[str, Any]:
     """What a node says.
 
     Raises:
         UnfitNodesError: it lacks the run's folder.
-        SlurmError: its step did not end well.
+        SlurmError: its step says nothing.
     """
-    try:
-        output, errors = process.communicate(timeout=_STEP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, errors = process.communicate()
-    if process.returncode == FOLDER_MISSING:
+    answer = step.answer(_STEP_S)
+    if answer is not None:
+        return answer
+    code, words = step.end()
+    if code == FOLDER_MISSING:
         raise UnfitNodesError("folder_missing", f"node {name} has no {run.root}")
-    with suppress(ValueError, IndexError):
-        found = json.loads(output.splitlines()[-1])
-        if process.returncode == 0 and isinstance(found, dict):
-            return found
-    words = shown(" ".join(errors.split())[-_LONGEST:].encode())
     raise SlurmError("SLURM_FAILED", f"the step on {name} failed: {words}", "Read logs/job.out.")
 
 
@@ -186,9 +217,6 @@ def _refuse_unreached(meeting: _Meeting, name: str, answer: Mapping[str, Any]) -
         tried = answer.get("tried") or {}
         reasons = "; ".join(f"{address}: {reason}" for address, reason in tried.items())
         what = f"{name} can't connect to {first} on port {meeting.port} ({reasons})"
-        raise UnfitNodesError("nodes_unreachable", what)
-    if answer.get("back") is not None:
-        what = f"{first} can't connect back to {name} ({answer['back']})"
         raise UnfitNodesError("nodes_unreachable", what)
 
 

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import platform
+import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import TextIO
 
 from trainer_runtime.box.answer import reach
 from trainer_runtime.box.answer.facts import gpu_names
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.box.nodes.unauthenticated import MOST_UNAUTHENTICATED
+from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.processes.reaching import Peer
 
 LONGEST_SKEW_S = 5.0
 
 
-def meet(asked: Fields) -> Mapping[str, Any]:
-    """Connect to the job's first node; what came of it, and what has to be the same on all."""
-    name, addresses = asked.text("node"), asked.texts("addresses")
-    port, nonce, within_s = asked.integer("port"), asked.text("nonce"), asked.number("within_s")
-    return {**reach.connect(name, addresses, port, nonce, within_s), **alike()}
+def meet(asked: TextIO, answers: TextIO) -> int:
+    """Connect to the job's first node, and say what came of it and what has to be the same on all;
+    once all nodes have, connect to each of the others, as they do; the exit code."""
+    with socket.create_server(("", 0), backlog=MOST_UNAUTHENTICATED) as listener:
+        given = decode_fields(asked.readline(), "standard input")
+        name, nonce, within_s = given.text("node"), given.text("nonce"), given.number("within_s")
+        candidates, port = given.texts("addresses"), given.integer("port")
+        found = reach.connect(name, candidates, port, nonce, within_s)
+        _answer(answers, {**found, "port": listener.getsockname()[1], **alike()})
+        line = asked.readline()
+        if line:  # the first node has not ended
+            others = tuple(map(Peer.of, decode_fields(line, "standard input").sections("others")))
+            unreached = reach.reach_from(listener, name, others, nonce, within_s)
+            _answer(answers, {"unreached": unreached})
+    return 0
+
+
+def _answer(answers: TextIO, answer: Mapping[str, object]) -> None:
+    print(json.dumps(answer), file=answers, flush=True)
 
 
 def alike() -> Mapping[str, str]:

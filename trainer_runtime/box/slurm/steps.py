@@ -45,19 +45,6 @@ class Step:
         ]
 
 
-def ask_step(step: Step) -> subprocess.Popen[str]:
-    """Begin a step that is asked through its standard input and answers on standard output."""
-    return subprocess.Popen(
-        step.command,
-        env=_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-
-
 class KeptSteps:
     """Steps that are begun again whenever one ends, until `close`; `given`: a file for the standard
     input of each."""
@@ -91,7 +78,7 @@ def _detached(step: Step, given: Path) -> ProcessIdentity | None:
     """The step's `srun`, of which this process is not the parent; None where it did not begin."""
     done = subprocess.run(
         ["sh", "-c", _DETACHED, str(given), *step.command],
-        env=_environment(),
+        env=step_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -101,5 +88,6 @@ def _detached(step: Step, given: Path) -> ProcessIdentity | None:
     return identify(int(number)) if number.isdigit() else None
 
 
-def _environment() -> dict[str, str]:
+def step_environment() -> dict[str, str]:
+    """The environment of `srun`."""
     return {**os.environ, **_VARIABLES}

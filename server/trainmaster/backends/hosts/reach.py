@@ -34,13 +34,22 @@ async def connect(host: Host, asked: Mapping[str, object]) -> Mapping[str, objec
     return await runtime_call(host, _call(host, "connect", asked), _reached)
 
 
+async def reach_others(host: Host, asked: Mapping[str, object]) -> Mapping[str, str] | str:
+    """Connect to all others, which connect to this one; those that can't be, or why none can."""
+    return await runtime_call(host, _call(host, "others", asked), _unreached)
+
+
 def _reached(answer: Fields) -> Mapping[str, object]:
     return {
         "address": answer.find_text("address"),
         "own": answer.find_text("own"),
-        "back": answer.find_text("back"),
         "tried": answer.text_map("tried"),
     }
+
+
+def _unreached(answer: Fields) -> Mapping[str, str] | str:
+    problem = answer.find_text("problem")
+    return answer.text_map("unreached") if problem is None else problem
 
 
 def _call(host: Host, how: str, asked: Mapping[str, object]) -> RuntimeCall:

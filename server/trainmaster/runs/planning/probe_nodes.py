@@ -8,6 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT
+from trainer_runtime.core.processes.reaching import (
+    FIRST_EPHEMERAL,
+    LAST_EPHEMERAL,
+    Peer,
+    unreached_in_words,
+)
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import NodeProber
 from trainmaster.plan import HostFacts
@@ -17,6 +23,7 @@ from trainmaster.words.errors import HostError
 _WITHIN_S = 12.0
 _LONGEST_SKEW_S = 5.0
 _PORTS_TRIED = 3
+_CHOSEN = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ async def probe_nodes(
     nodes = [NodeFacts(hosts[0], address, first.cache_folder)]
     for host, one in zip(hosts[1:], facts[1:], strict=True):
         nodes.append(NodeFacts(host, str(reached[host]["own"]), one.cache_folder))
+    await _reach_all(nodes, probers)
     return NodesFacts(tuple(nodes), port)
 
 
@@ -198,8 +206,6 @@ def _refuse_unreached(first: str, host: str, port: int, answer: Mapping[str, obj
         each = tried.items() if isinstance(tried, Mapping) else ()
         reasons = "; ".join(f"{address}: {reason}" for address, reason in each)
         raise _unreachable(f"{host} can't connect to {first} on port {port} ({reasons})")
-    if answer["back"] is not None:
-        raise _unreachable(f"{first} can't connect back to {host} ({answer['back']})")
 
 
 def _unreachable(what: str) -> HostError:
@@ -228,6 +234,38 @@ async def _reach_by_one(
             if error.code != "NODES_UNREACHABLE":
                 raise
     raise _unreachable(f"{hosts[0]} has no address that all others reach")
+
+
+async def _reach_all(nodes: Sequence[NodeFacts], probers: Sequence[NodeProber]) -> None:
+    """Have every host connect to every other one, by ports such as their ranks are given.
+
+    Raises:
+        HostError: `NODES_UNREACHABLE`, with each pair that can't connect.
+    """
+    problem = ""
+    for _ in range(_PORTS_TRIED):
+        nonce = secrets.token_hex(16)
+        ports = _CHOSEN.sample(range(FIRST_EPHEMERAL, LAST_EPHEMERAL + 1), len(nodes))
+        peers = [
+            Peer(node.name, node.address, port) for node, port in zip(nodes, ports, strict=True)
+        ]
+        reaching = [
+            prober.reach_others(own, [one for one in peers if one != own], nonce, _WITHIN_S)
+            for own, prober in zip(peers, probers, strict=True)
+        ]
+        unreached = {}
+        for node, found in zip(nodes, await asyncio.gather(*reaching), strict=True):
+            if isinstance(found, str):
+                problem = f"{node.name} can't be listened on: {found}"
+            else:
+                unreached[node.name] = found
+        if len(unreached) < len(nodes):
+            continue  # a port is somebody's
+        what = unreached_in_words(unreached)
+        if what is not None:
+            raise _unreachable(what)
+        return
+    raise _unreachable(problem)
 
 
 def _addresses_of_first(reached: Mapping[str, Mapping[str, object]]) -> set[str]:
