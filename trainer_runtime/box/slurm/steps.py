@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGTERM
 
@@ -51,7 +52,7 @@ class KeptSteps:
 
     def __init__(self, steps: Sequence[Step], given: Mapping[str, Path]) -> None:
         self._given = given
-        self._running = {step: _detached(step, given[step.node]) for step in steps}
+        self._running = {step: self._begun(step) for step in steps}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="steps", daemon=True)
         self._thread.start()
@@ -71,7 +72,18 @@ class KeptSteps:
                 lives = process is not None and is_alive(process)
                 if not lives and time.monotonic() - begun_s[step] > _AGAIN_S:
                     begun_s[step] = time.monotonic()
-                    self._running[step] = _detached(step, self._given[step.node])
+                    self._running[step] = self._begun(step)
+
+    def _begun(self, step: Step) -> ProcessIdentity | None:
+        """The step's `srun`; None where it could not be begun, as without a process to spare: it
+        is tried again like one that has ended, and the job's output says why."""
+        try:
+            return _detached(step, self._given[step.node])
+        except OSError as error:
+            with suppress(OSError):  # that may be on a full disk
+                said = f"session: the step on {step.node} can't be begun, and is tried again"
+                print(f"{said}: {error}", file=sys.stderr, flush=True)
+            return None
 
 
 def _detached(step: Step, given: Path) -> ProcessIdentity | None:
