@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,6 +142,58 @@ def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(sharded: TwoNo
     there = nodes.folders[1].checkpoints
     wait_until(lambda: {part.step for part in handed_over(there)} <= set(kept), "old parts to go")
     assert not list(nodes.folders[0].checkpoints.glob(".gathering/*"))
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """A small disk without space is mounted on the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    try:
+        with contextlib.suppress(OSError), folder.joinpath("filler").open("wb", 0) as file:
+            while True:
+                file.write(bytes(4096))
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_of_another_node_is_named_and_the_run_continues_once_it_has_space(
+    tmp_path: Path,
+) -> None:
+    nodes = TwoNodes(tmp_path, await_nodes="1s")
+    attempts = nodes.folders[1].root / "attempts"
+    try:
+        with full_disk(attempts):
+            nodes.start()
+            member = nodes.supervisor(1)
+            wait_until(lambda: nodes.record().attempts and nodes.attempt(1).reason, "an end")
+            attempts.joinpath("filler").unlink()
+            nodes.until("completed")
+            assert nodes.supervisor(1) == member
+            nodes.close()
+    finally:
+        nodes.close()
+    first = nodes.attempt(1)
+    words = "[Errno 28] No space left on device"
+    assert first.reason == "crashed" and f"node gpu2: {words}" in str(first.detail)
+    assert f"gpu2: {words}" in str(first.last_words)
+    found = [one.finding for one in nodes.record().findings.values() if one.attempt == 1]
+    assert [finding.code for finding in found] == ["disk_full"]
+    assert all_losses(nodes) == expected_losses(nodes.steps)
+
+
+def test_a_node_that_is_kept_from_its_start_ends_the_attempt_with_what_keeps_it(
+    nodes: TwoNodes,
+) -> None:
+    """It has prepared, and can't write how its ranks meet the others."""
+    nodes.folders[1].attempt(1).rendezvous.joinpath("in-its-place").mkdir(parents=True)
+    nodes.start()
+    record = nodes.until("completed")
+    kept, _ = record.attempts
+    assert "exit code 1, first node gpu2: [Errno 21] Is a directory" in str(kept.detail)
+    assert str(kept.last_words).startswith("nodes: gpu2: [Errno 21] Is a directory")
+    assert all_losses(nodes) == expected_losses(nodes.steps)
 
 
 @pytest.mark.skipif(ROUNDS < 2, reason="TRAINMASTER_FAULT_ROUNDS sets how many kills come")

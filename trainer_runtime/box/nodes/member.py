@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ _GIVE_UP_S = 24 * 3600.0
 # A run that has ended may be resumed at once, by a client that finds its members alive.
 _LINGERS_S = 10.0
 _RETRY = 1
+_LONGEST_PROBLEM = 500
 
 
 def read_nodes(run: RunFolder) -> NodesConfig | None:
@@ -78,6 +81,7 @@ class Member:
         self._pause_s = BEAT_S
         self._left_s: float | None = None
         self._own_address: str | None = None
+        self._problem: str | None = None
         self._port = nodes.port
 
     def run(self) -> int:
@@ -99,12 +103,28 @@ class Member:
             message = None
         if message is not None:
             self._heard_s = self._ordered_s = time.monotonic()
-            self._obey(Order.of(message) if message.values else None)
-            if message.values:
-                self._parts.poll(message.integers("kept"))
+            self._follow(message)
         elif time.monotonic() - self._heard_s > self._nodes.silent_s:
             self._end_attempt()
         return self._left_s is not None and time.monotonic() - self._left_s > _LINGERS_S
+
+    def _follow(self, message: Fields) -> None:
+        """Obey. What this machine refuses, as a full disk, is reported, and is tried again with the
+        next answer: the connection stands."""
+        try:
+            self._obey(Order.of(message) if message.values else None)
+            if message.values:
+                self._parts.poll(message.integers("kept"))
+        except OSError as error:
+            self._note_problem(error)
+        else:
+            self._problem = None
+
+    def _note_problem(self, error: OSError) -> None:
+        words = _in_words(error)
+        if words != self._problem:
+            self._problem = words
+            _say(words)
 
     def close(self) -> None:
         if self._link is not None:
@@ -120,7 +140,7 @@ class Member:
                 return None
             self._link = self._connected(MEMBER)
             self._pause_s = BEAT_S
-        self._link.send(self._report().to_dict())
+        self._link.send(self._reported().to_dict())
         message = self._link.receive(2 * BEAT_S)
         time.sleep(max(0.0, self._beat_s - (time.monotonic() - begun_s)))
         return message
@@ -246,6 +266,16 @@ class Member:
         assert self._order is not None
         return self._run.attempt(self._order.attempt)
 
+    def _reported(self) -> Report:
+        """The report, with what keeps this node from doing what is wanted."""
+        try:
+            report = self._report()
+        except OSError as error:  # of this machine, not of the connection
+            self._note_problem(error)
+            number = None if self._order is None else self._order.attempt
+            report = Report(number, "idle", time.time())
+        return replace(report, problem=report.problem or self._problem)
+
     def _report(self) -> Report:
         order, now = self._order, time.time()
         if order is None:
@@ -255,7 +285,8 @@ class Member:
         if observed.end is not None:
             end = observed.end
             ends = ends_on_node(self._attempt, end, self._first_rank(order))
-            tail = _tail(self._attempt.train_log)
+            log = self._attempt.train_log if end.prepared else self._run.supervisor_errors
+            tail = _tail(log)  # of a trainer that could not be started, hold says why
             return Report(number, "ended", now, end.code, end.signal, ends, tail)
         if observed.state == "running":
             return Report(number, "running", now)
@@ -325,8 +356,8 @@ class _Fetch:
                 self._member.fetch(self._order)
                 self.problem, self.is_done = None, True
             except (OSError, ValueError) as error:
-                self.problem = str(error)[:500]
-                print(f"member: {error}", file=sys.stderr, flush=True)
+                self.problem = _in_words(error)
+                _say(self.problem)
                 time.sleep(BEAT_S)
 
 
@@ -334,6 +365,15 @@ def torch_of(attempt: AttemptFolder) -> str | None:
     """The version of PyTorch that was prepared for an attempt, where one was chosen."""
     version = (read_json(attempt.environment) or {}).get("torch")
     return version if isinstance(version, str) else None
+
+
+def _in_words(error: Exception) -> str:
+    return str(error)[:_LONGEST_PROBLEM] or type(error).__name__
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):  # that may be a file on the full disk
+        print(f"member: {words}", file=sys.stderr, flush=True)
 
 
 def _tail(path: Path) -> str:

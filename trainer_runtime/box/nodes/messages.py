@@ -64,7 +64,7 @@ class Report:
 
     `t`: Unix seconds by its clock. `code`, `signal`: of a preparation that failed, or of the end;
     `ends`: how its ranks ended; `tail`: the end of its log, once it has ended or failed. `torch`:
-    the version that it has prepared.
+    the version that it has prepared. `problem`: what keeps it from doing what is wanted.
     """
 
     attempt: int | None

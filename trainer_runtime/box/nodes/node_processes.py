@@ -25,12 +25,20 @@ from trainer_runtime.box.nodes.interfaces import interface_of
 from trainer_runtime.box.nodes.member import torch_of
 from trainer_runtime.box.nodes.messages import Order, Stage
 from trainer_runtime.box.nodes.node_ends import ends_on_node
+from trainer_runtime.box.nodes.reports import (
+    cannot_start,
+    ends_of,
+    has_failed,
+    is_in,
+    is_in_order,
+    problem_of,
+)
 from trainer_runtime.box.processes.processes import Observation, Processes
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.processes.fewer_nodes import Step, chosen_nodes, resized
 from trainer_runtime.core.processes.nodes import Rendezvous
-from trainer_runtime.core.processes.rank_exits import RankEnd, first_failure
+from trainer_runtime.core.processes.rank_exits import first_failure
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.journal_lines import LEFT
 from trainer_runtime.core.records import dataclass
@@ -42,7 +50,6 @@ RETURNS_WITHIN_S = 900.0
 _FOLLOWS_WITHIN_S = 10.0
 # After ends in order: a rank may still be writing what it has to.
 _ENDS_WITHIN_S = 60.0
-_SIGKILL = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +123,15 @@ class NodeProcesses:
         self._give(attempt, "prepare")
         heard = self._hub.heard()
         members = self._members_of(attempt)
-        waiting = [name for name in members if not _is(heard.get(name), attempt, "prepared")]
+        waiting = [name for name in members if not is_in(heard.get(name), attempt, "prepared")]
         for name in waiting:
             failed = heard.get(name)
-            if failed is not None and _is(failed, attempt, "failed"):
+            if failed is not None and is_in(failed, attempt, "failed"):
                 self._say(attempt, f"The preparation of {name} ends with:\n{failed.report.tail}")
                 self._note(attempt, {"node": name, "code": failed.report.code})
                 return failed.report.code or 1
         missing = [
-            name
-            for name in waiting
-            if self._is_silent(name, heard) or _problem(heard.get(name), attempt)
+            name for name in waiting if self._is_silent(name, heard) or problem_of(heard.get(name))
         ]
         self._say_who_is_awaited(attempt, waiting, heard)
         if not missing:
@@ -141,7 +146,7 @@ class NodeProcesses:
             silent = [name for name in missing if self._is_silent(name, heard)]
             if silent:
                 self._note_lost(attempt, silent[0], returns_s, awaited=silent)
-            self._note(attempt, {"node": missing[0]})
+            self._note_problem(attempt, missing[0], heard)
             return 1
         return None
 
@@ -186,8 +191,8 @@ class NodeProcesses:
             return own
         if not self._have_ended(attempt, own.end, heard, lost):
             return Observation("running")
-        unheard = [name for name in lost if not _is(heard.get(name), attempt, "ended")]
-        if unheard and not _is_in_order(own.end):  # it took this node's ranks with it
+        unheard = [name for name in lost if not is_in(heard.get(name), attempt, "ended")]
+        if unheard and not is_in_order(own.end):  # it took this node's ranks with it
             self._note_lost(attempt, unheard[0], self._nodes.silent_s)
         return Observation("ended", self._merged(attempt, own.end, heard))
 
@@ -231,12 +236,16 @@ class NodeProcesses:
     def _end_where_others_have(
         self, attempt: int, heard: Mapping[str, Heard], lost: list[str]
     ) -> None:
-        """Kill this node's part where another one's is lost, or has failed some time ago."""
+        """Kill this node's part where another one's is lost, or has failed or been kept from its
+        start for some time."""
         if lost and not self._run.attempt(attempt).nodes_end.exists():
             self._note_lost(attempt, lost[0], self._nodes.silent_s)
         members = self._members_of(attempt)
-        failed = [name for name in members if _has_failed(heard.get(name), attempt)]
-        if lost or (failed and self._since_failure(attempt) > self._patience.follows_s):
+        failed = [name for name in members if has_failed(heard.get(name), attempt)]
+        kept = [name for name in members if cannot_start(heard.get(name))]
+        if lost or ((failed or kept) and self._since_failure(attempt) > self._patience.follows_s):
+            if not failed and not lost:
+                self._note_problem(attempt, kept[0], heard)
             self.kill(attempt)
 
     def _have_ended(
@@ -246,12 +255,12 @@ class NodeProcesses:
         waiting = [
             name
             for name in self._members_of(attempt)
-            if name not in lost and not _is(heard.get(name), attempt, "ended")
+            if name not in lost and not is_in(heard.get(name), attempt, "ended")
         ]
         if not waiting:
             return True
         patience = self._patience
-        bound_s = patience.ends_s if _is_in_order(own) else patience.follows_s
+        bound_s = patience.ends_s if is_in_order(own) else patience.follows_s
         waited_s = self._since_failure(attempt)
         if waited_s > bound_s:
             self._give(attempt, "end")
@@ -270,8 +279,8 @@ class NodeProcesses:
         members = self._members_of(attempt)
         for number, name in enumerate(members, start=1):
             known = heard.get(name)
-            if known is not None and _is(known, attempt, "ended"):
-                ends += _ends_of(known, number * each)
+            if known is not None and is_in(known, attempt, "ended"):
+                ends += ends_of(known, number * each)
         first = first_failure(ends)
         if first is None or folder.nodes_end.exists():
             return own
@@ -306,6 +315,12 @@ class NodeProcesses:
     ) -> None:
         self._note(attempt, {"lost": name, "silent_s": silent_s, "awaited": list(awaited)})
 
+    def _note_problem(self, attempt: int, name: str, heard: Mapping[str, Heard]) -> None:
+        problem = problem_of(heard.get(name))
+        if problem is not None:  # what the diagnosis reads of an attempt that did not start
+            self._say(attempt, f"nodes: {name}: {problem}\n")
+        self._note(attempt, {"node": name, "problem": problem})
+
     def _note(self, attempt: int, found: Mapping[str, object]) -> None:
         folder = self._run.attempt(attempt)
         if not folder.nodes_end.exists():
@@ -317,7 +332,7 @@ class NodeProcesses:
         if self._hub.problem is not None:
             self._say(attempt, f"nodes: {self._hub.problem}\n")
         for name in waiting:
-            problem = _problem(heard.get(name), attempt)
+            problem = problem_of(heard.get(name))
             if self._is_silent(name, heard):
                 self._say(attempt, f"nodes: waiting for {name}, which is not connected\n")
             elif problem is not None:
@@ -344,36 +359,6 @@ class NodeProcesses:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "ab") as log:
             log.write(text.encode())
-
-
-def _is(heard: Heard | None, attempt: int, phase: str) -> bool:
-    return heard is not None and (heard.report.attempt, heard.report.phase) == (attempt, phase)
-
-
-def _problem(heard: Heard | None, attempt: int) -> str | None:
-    """What keeps a member from getting ready."""
-    return heard.report.problem if heard is not None and heard.report.attempt == attempt else None
-
-
-def _has_failed(heard: Heard | None, attempt: int) -> bool:
-    if heard is None or not _is(heard, attempt, "ended"):
-        return False
-    return not _is_in_order(Exit(heard.report.code, heard.report.signal))
-
-
-def _is_in_order(end: Exit) -> bool:
-    return end.signal is None and end.code in (0, 75)
-
-
-def _ends_of(heard: Heard, first_rank: int) -> list[RankEnd]:
-    """The ends of a node's ranks, by this node's clock; one whose end nobody saw was killed."""
-    report = heard.report
-    if report.ends:
-        return [replace(end, t=end.t - heard.skew_s) for end in report.ends]
-    if report.code is None and report.signal is None:
-        return [RankEnd(first_rank, report.t - heard.skew_s, signal=_SIGKILL)]
-    end = RankEnd(first_rank, report.t - heard.skew_s, report.code, report.signal)
-    return [end]
 
 
 def _free_port() -> int:

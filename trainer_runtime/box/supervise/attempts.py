@@ -198,6 +198,10 @@ def on_nodes(run: RunFolder, attempt: int, end: Exit) -> Exit:
         # Whatever its ranks ended by since, node 0 did that itself.
         return replace(end, code=None, signal=None, lost=lost, where=f"not heard of for {silent}")
     where = f"node {node}" if rank is None else f"rank {rank} on node {node}"
+    problem = found.find_text("problem")
+    if problem is not None:  # that node's part never began, and this one's was ended for it
+        end = replace(end, code=1, signal=None, prepared=False)
+        where += f": {shown(problem.encode())[:_LONGEST_LAST_WORDS]}"
     return replace(end, where=where, elsewhere=node != _first_node(run))
 
 
