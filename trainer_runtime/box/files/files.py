@@ -59,14 +59,22 @@ class AppendedLog:
             OSError: the disk took none or only part of it; the next call starts a new line.
         """
         line = encode(self._next_seq, time_s, kind, fields)
+        self.append_line(line)
+        self._next_seq += 1
+        return line
+
+    def append_line(self, line: bytes) -> None:
+        """Write one line of another kind.
+
+        Raises:
+            OSError: as `append`.
+        """
         data = _END_OF_TORN_LINE + line if self._torn else line
         written = os.write(self._descriptor, data)
         if written < len(data):
             self._torn = True
             raise OSError(errno.ENOSPC, "only part of a line could be written")
         self._torn = False
-        self._next_seq += 1
-        return line
 
     @property
     def size(self) -> int:

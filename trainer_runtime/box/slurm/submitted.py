@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm.programs import SlurmError
 from trainer_runtime.core.answers.slurm import JobId
@@ -23,22 +24,22 @@ Line = dict[str, object]
 
 
 def submitted_lines(folder: Path) -> list[Line]:
-    """All lines, the oldest first."""
-    try:
-        lines = (folder / _SUBMITTED).read_text().splitlines()
-    except OSError:
-        return []
+    """All whole lines, the oldest first."""
     found = []
-    for line in lines:
-        with suppress(ValueError):  # torn by a kill
-            found.append(json.loads(line))
+    with suppress(OSError):
+        for line in LineReader(folder / _SUBMITTED).read():
+            with suppress(ValueError):  # torn by a kill
+                found.append(json.loads(line))
     return [line for line in found if isinstance(line, dict)]
 
 
 def note_job(run: RunFolder, job_id: JobId, **what: object) -> None:
     """Append a line."""
-    with (run.root / _SUBMITTED).open("a") as file:
-        file.write(json.dumps({"t": time.time(), "job_id": job_id, **what}) + "\n")
+    log = AppendedLog(run.root / _SUBMITTED, 0)
+    try:
+        log.append_line(json.dumps({"t": time.time(), "job_id": job_id, **what}).encode() + b"\n")
+    finally:
+        log.close()
 
 
 def is_cancelled_here(folder: Path, job_id: JobId) -> bool:
