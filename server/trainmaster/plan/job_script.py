@@ -105,4 +105,4 @@ def _tasks(array: Mapping[str, Any]) -> str:
 def _limits(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "time", checked_directive("time", section["limit_minutes"])
     if section.get("signal_s"):
-        yield "signal", checked_directive("signal", f"B:TERM@{section['signal_s']}")
+        yield "signal", checked_directive("signal", f"B:USR1@{section['signal_s']}")

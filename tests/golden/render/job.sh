@@ -13,7 +13,7 @@
 #SBATCH --cpus-per-task=8
 #SBATCH --mem=64000M
 #SBATCH --time=60
-#SBATCH --signal=B:TERM@60
+#SBATCH --signal=B:USR1@60
 # One job of a run: it trains until its time is nearly up, saves, and ends. Trainmaster submits the
 # next one, which continues exactly; by hand: `cd` here and `sbatch job.sh`.
 cd "$SLURM_SUBMIT_DIR" 2>/dev/null && test -f config.json || {
