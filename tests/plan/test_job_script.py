@@ -154,6 +154,29 @@ def test_a_job_asks_for_the_type_of_gpu_and_the_time_that_it_is_planned_for(
     assert said["slurm.limit_minutes"].startswith("For less than a minute of training;")
 
 
+def test_a_first_save_has_the_time_that_a_slow_disk_takes(
+    gpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    def planned(limit_s: float, model: str) -> Plan:
+        facts = SlurmFacts(partition="long", cpus=64, gpus=1, limit_s=limit_s)
+        host = gpu_host.model_copy(update={"slurm": facts})
+        return plan(load_spec(SPEC, [f"model={model}", "checkpoint.every=50"]), host, text_corpus)
+
+    small, large = (
+        planned(86400.0, f"{{preset: gpt2-{size}, vocab_size: 50304}}") for size in ("124m", "774m")
+    )
+    for made in (small, large):
+        save_s = round(12 * (made.estimates.parameters or 0) / 100e6, 1)
+        assert (made.config["slurm"]["save_s"], made.config["slurm"]["margin_s"]) == (save_s, 60.0)
+    assert small.config["slurm"]["signal_s"] == 60
+    asked_s = large.config["slurm"]["signal_s"]
+    assert asked_s == int(20 + 2 * large.config["slurm"]["save_s"]) and asked_s > 200
+    script = render(large, "small-abc234", find_assets()).files["job.sh"].decode()
+    assert f"#SBATCH --signal=B:USR1@{asked_s}\n" in script
+    short = planned(120.0, "{preset: gpt2-774m, vocab_size: 50304}").config["slurm"]
+    assert (short["save_s"], short["signal_s"]) == (30.0, None)  # half of it is left to train
+
+
 @pytest.mark.parametrize("value", ["a b", "a\n#SBATCH --wrap=x", "$(id)", "a;b", "", "x" * 201])
 def test_no_second_directive_and_no_shell_text_comes_into_a_script(value: str) -> None:
     section = {"partition": "cpu", "limit_minutes": value, "cpus": 1}

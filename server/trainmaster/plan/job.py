@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from trainer_runtime.core.lease.lease import DISK_BYTES_PER_S
 from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
 from trainmaster.plan.config import Decided
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, share_of_node
-from trainmaster.plan.decisions.memory import GIB
+from trainmaster.plan.decisions.memory import CHECKPOINT_BYTES_PER_PARAMETER, GIB
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
 from trainmaster.plan.result import Ledger
@@ -26,8 +27,13 @@ _FACTOR, _PREPARATION_S = 1.25, 1800.0
 # Kept free before the limit for what follows the training's end; less where jobs are very short.
 _MARGIN_S, _MARGIN_SHARE = 60.0, 6.0
 _UNKNOWN_MIB, _OVERHEAD_MIB = 2048, 2048
-# Slurm may send a signal up to a minute early: shorter jobs would end as they begin.
+# A save's share of the shortest jobs: its time is an estimate, and a measured one replaces it.
+_SAVE_SHARE = 4.0
+# Of the margin, what a first save may take without time of its own.
+_WITHIN_MARGIN_S = 20.0
+# Slurm may send a signal up to a minute early: shorter jobs would be warned as they begin.
 _SIGNALLED_MINUTES = 10
+_MOST_SIGNAL_S = 65535
 
 
 def plan_job(
@@ -36,12 +42,14 @@ def plan_job(
     """The section `slurm` of the config; None for other hosts. `hours`: the training's.
 
     Raises:
-        PlanError: `PARTITION_TOO_SHORT`.
+        PlanError: `PARTITION_TOO_SHORT`, `HOURS_USED_UP`.
     """
     slurm, target = facts.slurm, decided.target
     if slurm is None:
         return None
-    job = _job(facts.hostname, slurm, target, _limit_minutes(slurm, hours, ledger), ledger)
+    _refuse_without_hours(facts.hostname, slurm, target)
+    limit_minutes = _limit_minutes(slurm, hours, ledger)
+    job = _job(slurm, target, limit_minutes, ledger, _save_s(decided, limit_minutes))
     usable_s = job["limit_minutes"] * _MINUTE_S - job["margin_s"]
     _refuse_too_short(spec, slurm, usable_s, decided, facts.hostname)
     return {
@@ -57,7 +65,8 @@ def plan_program_job(facts: HostFacts, target: Target, ledger: Ledger) -> dict[s
     slurm = facts.slurm
     if slurm is None:
         return None
-    job = _job(facts.hostname, slurm, target, _limit_minutes(slurm, None, ledger), ledger)
+    _refuse_without_hours(facts.hostname, slurm, target)
+    job = _job(slurm, target, _limit_minutes(slurm, None, ledger), ledger)
     if target.device == "cuda":
         cpus, share = cores_of_gpus(slurm, target.gpus), share_of_node(slurm, target.gpus)
         reason = "The share of a node that belongs to its GPUs."
@@ -70,15 +79,17 @@ def plan_program_job(facts: HostFacts, target: Target, ledger: Ledger) -> dict[s
     return {**job, "memory_mib": memory_mib, "cpus": cpus}
 
 
-def _job(
-    host: str, slurm: SlurmFacts, target: Target, limit_minutes: int, ledger: Ledger
-) -> dict[str, Any]:
-    """What does not depend on the training.
+def _save_s(decided: Decided, limit_minutes: int) -> float:
+    """What a checkpoint takes to be written at most, until one was; 0 where its size is unknown."""
+    size_bytes = (decided.fitted.trained or 0) * CHECKPOINT_BYTES_PER_PARAMETER
+    return round(min(size_bytes / DISK_BYTES_PER_S, limit_minutes * _MINUTE_S / _SAVE_SHARE), 1)
 
-    Raises:
-        PlanError: `HOURS_USED_UP`.
-    """
-    _refuse_without_hours(host, slurm, target)
+
+def _job(
+    slurm: SlurmFacts, target: Target, limit_minutes: int, ledger: Ledger, save_s: float = 0.0
+) -> dict[str, Any]:
+    """What does not depend on the training, but for the time that it takes to save."""
+    warned_s = min(_MOST_SIGNAL_S, max(_MARGIN_S, _WITHIN_MARGIN_S + 2.0 * save_s))
     return {
         "partition": slurm.partition,
         "account": slurm.account,
@@ -87,7 +98,8 @@ def _job(
         "gres": _gres(slurm, target, ledger),
         "limit_minutes": limit_minutes,
         "margin_s": min(_MARGIN_S, limit_minutes * _MINUTE_S / _MARGIN_SHARE),
-        "signal_s": int(_MARGIN_S) if limit_minutes >= _SIGNALLED_MINUTES else None,
+        "save_s": save_s,
+        "signal_s": int(warned_s) if limit_minutes >= _SIGNALLED_MINUTES else None,
         **({"modules": slurm.modules.split(",")} if slurm.modules else {}),
     }
 
@@ -134,7 +146,7 @@ def _refuse_too_short(
     spec: TrainingSpec, slurm: SlurmFacts, usable_s: float, decided: Decided, host: str
 ) -> None:
     """A job that ends before its first checkpoint would be repeated without progress; where the
-    interval is in steps, the end of the job saves one."""
+    interval is in steps, the end of the job saves one, in the time that `save_s` sets aside."""
     every = decided.checkpoint_every
     interval_s = parse_duration(every) if isinstance(every, str) else 0.0
     if interval_s <= usable_s:

@@ -40,7 +40,7 @@ LABEL = "array"
 # As many jobs as a scheduler's user may commonly have at a time.
 MOST_RUNS = 200
 # Of these an array takes the largest of any run; in all else its runs have to ask for the same.
-_LARGEST = {"limit_minutes", "memory_mib", "cpus", "margin_s", "signal_s"}
+_LARGEST = {"limit_minutes", "memory_mib", "cpus", "margin_s", "save_s", "signal_s"}
 
 
 async def launch_array(
