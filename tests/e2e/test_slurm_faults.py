@@ -56,6 +56,7 @@ _OUTCOMES = {
     "COMPLETED": "over",  # it saved, and ended by itself
     "FAILED": "failed",
     "NODE_FAIL": "node_failed",
+    "PREEMPTED": "preempted",
     "TIMEOUT": "time_limit",
 }
 _LONG = "takes minutes: TRAINMASTER_FAULT_ROUNDS sets how many faults come"
@@ -294,7 +295,18 @@ def _kill_the_controller(here: CommandLine, cluster: SlurmCluster, run: str) -> 
     assert (attempt, number) == (_newest_attempt(here, run), running_job(cluster, run))
 
 
-def _end_the_job_as_preemption_does(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+def _preempt_the_job(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
+    attempt, node = _newest_attempt(here, run), node_of(cluster, run)
+    taking = ["--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null"]
+    cluster.run("sbatch", "--job-name=urgent", *taking, "--wrap=sleep 600")
+    try:
+        _until_the_next(here, run, attempt)
+        assert node_of(cluster, run) != node
+    finally:
+        cluster.run("scancel", "--name=urgent")
+
+
+def _ask_its_processes_to_end(here: CommandLine, cluster: SlurmCluster, run: str) -> None:
     attempt = _newest_attempt(here, run)
     cluster.run("scancel", "--signal=TERM", "--full", running_job(cluster, run))
     _until_the_next(here, run, attempt)
@@ -345,7 +357,8 @@ FAULTS: list[Callable[[CommandLine, SlurmCluster, str], None]] = [
     _cancel_the_job,
     _cancel_as_somebody_else,
     _kill_the_controller,
-    _end_the_job_as_preemption_does,
+    _preempt_the_job,
+    _ask_its_processes_to_end,
     _end_its_time,
     _drain_the_node,
     _take_the_node_down,

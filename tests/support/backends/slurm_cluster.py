@@ -3,6 +3,7 @@ process numbers of its own; a third where it is named. The login node is this ma
 with `environment`.
 
 Scheduling intervals are short. `node1` and `node2` have four CPUs each, `node2` two GPUs by name.
+Jobs in partition `urgent` preempt those in others, which `cpu` gives ten seconds of grace.
 With accounting, the controller forgets ended jobs soon, and `OPERATOR` may cancel those of others.
 """
 
@@ -47,6 +48,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=20000,batch_sched_delay=0
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 SlurmctldTimeout=30
 SlurmdTimeout=30
 KillWait=5
@@ -56,7 +59,8 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=node1 NodeAddr={node1} CPUs=4 RealMemory=4000
 NodeName=node2 NodeAddr={node2} CPUs=4 RealMemory=4000 Gres=gpu:a100:2
-{third}PartitionName=cpu Nodes={nodes} Default=YES MaxTime=60
+{third}PartitionName=cpu Nodes={nodes} Default=YES MaxTime=60 GraceTime=10
+PartitionName=urgent Nodes={nodes} MaxTime=60 PriorityTier=10
 PartitionName=blink Nodes=node1 MaxTime=1
 PartitionName=gpu Nodes=node2 MaxTime=UNLIMITED
 PartitionName=members Nodes=node1 MaxTime=60 AllowAccounts=physics
