@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.box.foreign_program import program_spec, with_data, write_program
 from support.kaggle.site import KaggleSite
-from support.runs.running_run import LONGEST_S, CommandLine
+from support.runs.running_run import LONGEST_S, CommandLine, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +24,7 @@ def test_a_program_is_sent_to_a_session_and_its_saves_come_back(
     command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     status = command("status", run)
     assert (status["state"], status["step"]) == ("completed", 12)
+    wait_until(lambda: not command("status", run)["session"].get("ends_at"), "the session's end")
     fetched = tmp_path / "fetched"
     command("fetch", run, "latest", str(fetched))
     assert [path.name for path in fetched.rglob("ckpt.pt")] == ["ckpt.pt"]

@@ -6,7 +6,6 @@ import base64
 import bz2
 import io
 import json
-import textwrap
 import zipfile
 from collections.abc import Iterable, Mapping
 
@@ -31,7 +30,8 @@ def kernel_script(
     """
     # Compressed as one piece: about half the size of separately compressed files.
     packed = bz2.compress(_zip(_members(order, files, desired)))
-    lines = textwrap.wrap(base64.b64encode(packed).decode(), _WIDTH)
+    text = base64.b85encode(packed).decode()  # which has neither quotes nor backslashes
+    lines = [text[at : at + _WIDTH] for at in range(0, len(text), _WIDTH)]
     return rendered(assets, _TEMPLATE, {"payload": "\n".join(lines)})
 
 

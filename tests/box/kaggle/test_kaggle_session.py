@@ -119,7 +119,7 @@ def test_a_trainer_that_does_not_end_is_killed_so_that_the_output_is_kept(
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda script: script.replace('"""\nQlpo', '"""\nQlpp'), "is damaged"),
+        (lambda script: script.replace('PAYLOAD = """\n', 'PAYLOAD = """\n0'), "is damaged"),
         (lambda script: script, f"{RUN_SLUG} is not mounted below"),
     ],
     ids=["damaged", "not mounted"],  # RUN_SLUG is another one in each process

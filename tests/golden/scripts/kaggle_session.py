@@ -1,6 +1,6 @@
 """One session of a Trainmaster run, as a Kaggle kernel.
 
-PAYLOAD, a bzip2-compressed zip in base64, holds everything that it runs: the runtime, the run's
+PAYLOAD, a bzip2-compressed zip in base85, holds everything that it runs: the runtime, the run's
 files, and `kernel.json`, which describes this session. The session's output in `run/` of the
 working folder is the next session's input. Log lines that begin with `TM1 ` carry the run's files
 to the Trainmaster client; the other lines are for people.
@@ -20,7 +20,8 @@ QlpoOTE=
 
 def main() -> int:
     try:
-        payload = zipfile.ZipFile(io.BytesIO(bz2.decompress(base64.b64decode(PAYLOAD))))
+        packed = base64.b85decode("".join(PAYLOAD.split()))
+        payload = zipfile.ZipFile(io.BytesIO(bz2.decompress(packed)))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         print(f"The payload of this script is damaged ({error}): push it again.", flush=True)
         return 1

@@ -43,7 +43,8 @@ class FakeSession:
     def order(self) -> KernelOrder:
         payload = re.search(r'PAYLOAD = """(.*?)"""', self.push.code, re.DOTALL)
         assert payload is not None
-        with zipfile.ZipFile(io.BytesIO(bz2.decompress(base64.b64decode(payload[1])))) as packed:
+        data = bz2.decompress(base64.b85decode("".join(payload[1].split())))
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
             return KernelOrder.of(decode_fields(packed.read(ORDER), ORDER))
 
     def say(self, line: str) -> None:
