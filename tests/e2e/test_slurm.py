@@ -54,12 +54,15 @@ def test_what_no_job_could_do_is_refused_before_one_is_queued(
     assert row["job_options"] == "account nope, time 10m" and len(row["gpus"]) == 2
     spec = spec_file(tmp_path, checkpoint="{every: 10m}")
     many = spec_file(tmp_path, "many", framework="hf", compute="{gpus: 4, threads: 1}")
+    boxed = "{gpus: 0, launcher: docker, image: localhost/torch:1}"
+    contained = spec_file(tmp_path, "contained", environment="auto", compute=boxed)
     for code, options, text in (
         ("PARTITION_UNKNOWN", ["--partition", "nope"], spec),
         ("PARTITION_UNKNOWN", ["--partition", "closed"], spec),
         ("ACCOUNT_REFUSED", ["--partition", "members", "--account", "biology"], spec),
         ("PARTITION_TOO_SHORT", ["--partition", "blink"], spec),
         ("GPU_NOT_FOUND", ["--partition", "gpu"], many),
+        ("UNSUPPORTED", ["--partition", "gpu"], contained),
         ("JOB_REFUSED", ["--constraint", "a&b"], spec),
     ):
         here("hosts", "remove", "cluster")

@@ -9,6 +9,7 @@ from support.box.fake_packages import make_wheel
 
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, TorchFacts, plan
 from trainmaster.plan.decisions.environment import choose_requirements
+from trainmaster.plan.facts import SlurmFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec, read_attached, refuse_other_files
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
@@ -347,3 +348,14 @@ def test_a_container_on_a_host_without_an_engine_is_refused(
         "compute.launcher",
     )
     assert "apt install podman" in refused.value.fix
+
+
+def test_a_container_in_the_job_of_a_cluster_is_refused(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    slurm = SlurmFacts(partition="cpu", cpus=8, memory_mib=16000)
+    host = cpu_host.model_copy(update={"engines": ("podman",), "slurm": slurm})
+    with pytest.raises(HostError, match="is a Slurm cluster") as refused:
+        plan(make_spec(CONTAINED), host, text_corpus)
+    assert (refused.value.code, refused.value.field) == ("UNSUPPORTED", "compute.launcher")
+    assert "environment: auto" in refused.value.fix

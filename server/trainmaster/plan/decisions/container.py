@@ -22,8 +22,9 @@ def choose_image(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
     """Record what trains.
 
     Raises:
-        HostError: CONTAINER_ENGINE_MISSING.
+        HostError: UNSUPPORTED, a cluster; CONTAINER_ENGINE_MISSING.
     """
+    _refuse_cluster(facts)
     if facts.engines == () and spec.host != "debug":
         raise HostError(
             "CONTAINER_ENGINE_MISSING",
@@ -35,3 +36,20 @@ def choose_image(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
         )
     reason = "Its Python and PyTorch train. The host pulls it where it is missing, and tries it."
     ledger.decide("environment.python", f"python3 of {spec.compute.image}", reason)
+
+
+def _refuse_cluster(facts: HostFacts) -> None:
+    """Refuse containers in a scheduler's jobs. A daemon's container does not belong to the job: it
+    has neither its limits nor its GPUs, outlives it when it is killed, and the next job, on another
+    node, could neither see nor remove it."""
+    if facts.slurm is None:
+        return
+    raise HostError(
+        "UNSUPPORTED",
+        f"`compute.launcher` is docker, but {facts.hostname} is a Slurm cluster: a container would "
+        "run outside of the job, without its limits, and outlive it.",
+        "Remove compute.launcher and compute.image: `environment: auto` installs what the training "
+        "needs there, and `environment: {modules: […]}` loads the cluster's modules. Or choose a "
+        "host with Docker or Podman that is not a cluster.",
+        field="compute.launcher",
+    )
