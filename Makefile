@@ -28,6 +28,7 @@ help: ## what can be made
 setup: ## .venv with everything for development
 	@scripts/setup.sh train,frameworks,dev $(TEST_PROGRAMS)
 	@scripts/setup_node.sh
+	@scripts/setup_skypilot.sh
 
 install: ## .venv/bin/trainmaster, with PyTorch, for those who use it
 	@scripts/setup.sh train git=git ssh=openssh-client

@@ -3,9 +3,10 @@
 - `requirements-dev.lock`: what `make setup` installs.
 - `trainer_runtime/core/environment/packages.lock`: what hosts install into the environments that
   Trainmaster builds, for all frameworks and for Python 3.10 and newer.
+- `tests/support/plan/skypilot.lock`: SkyPilot, which `make setup` installs apart from all other.
 
 Each line pins a version and the sha256 of its files, and names the packages that ask for it.
-PyTorch and what comes with it are in neither: which build a machine needs depends on its hardware
+PyTorch and what comes with it are in none: which build a machine needs depends on its hardware
 and on its package indexes (docs/design/supply-chain.md). `--keep`: keep the versions where they
 still do.
 """
@@ -28,7 +29,10 @@ from trainmaster.plan.decisions.requirements import lockable
 ROOT = Path(__file__).parents[1]
 DEVELOPMENT = ROOT / "requirements-dev.lock"
 HOSTS = ROOT / "trainer_runtime" / "core" / "environment" / "packages.lock"
+SKYPILOT = ROOT / "tests" / "support" / "plan" / "skypilot.lock"
 _EXTRAS = ("all", "dev")
+# Of the client that checks exported tasks; docs/scale.md names the version.
+_SKYPILOT = "skypilot==0.14.1"
 # Built for one machine's hardware; torchvision breaks beside another build of PyTorch.
 _TORCH = ("torch", "torchvision")
 _OF_TORCH = re.compile(r"(?:torch|torchvision|triton|nvidia-.*|cuda-.*)\Z")
@@ -49,13 +53,21 @@ def main() -> int:
     development = _resolved([str(ROOT / "pyproject.toml"), *extras], "3.11", DEVELOPMENT, keep)
     what = "Everything for development but PyTorch; `make setup` installs it."
     _write(DEVELOPMENT, what, development)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
-        wanted.write("".join(f"{line}\n" for line in lockable()))
-        wanted.flush()
-        hosts = _resolved([wanted.name], "3.10", HOSTS, keep)
+    hosts = _resolved_lines(lockable(), "3.10", HOSTS, keep)
     what = "What hosts install beside their PyTorch into the environments that are built there."
     _write(HOSTS, what, hosts)
+    what = "SkyPilot, to whose client the tests give exported tasks; scripts/setup_skypilot.sh"
+    _write(SKYPILOT, f"{what} installs it.", _resolved_lines([_SKYPILOT], "3.11", SKYPILOT, keep))
     return 0
+
+
+def _resolved_lines(
+    lines: Iterable[str], python: str, before: Path, keep: bool
+) -> list[LockedPackage]:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
+        wanted.write("".join(f"{line}\n" for line in lines))
+        wanted.flush()
+        return _resolved([wanted.name], python, before, keep)
 
 
 def _resolved(inputs: list[str], python: str, before: Path, keep: bool) -> list[LockedPackage]:

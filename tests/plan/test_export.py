@@ -24,6 +24,8 @@ from trainmaster.words.errors import PlanError
 SpecMaker = Callable[..., TrainingSpec]
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "export"
 _IMAGE = "registry.example:5000/team/torch:2.9"
+# To SkyPilot's own developers.
+_NO_REPORTS = {"SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
 
 
 @pytest.fixture
@@ -242,15 +244,15 @@ def test_composes_own_client_takes_the_file(
 
 
 def test_skypilots_own_client_takes_the_task(on_gpus: Plan, tmp_path: Path) -> None:
-    python = os.environ.get("TRAINMASTER_SKYPILOT")
-    if python is None:
-        pytest.skip("TRAINMASTER_SKYPILOT names no Python that has SkyPilot")
+    python = os.environ.get("TRAINMASTER_SKYPILOT") or f"{sys.prefix}/skypilot/bin/python"
+    if not Path(python).exists():
+        pytest.fail(f"{python} is missing: run `make setup`, or scripts/setup_skypilot.sh")
     (tmp_path / "task.yaml").write_text(_text(on_gpus, "skypilot"))
     code = "import sky; task = sky.Task.from_yaml('task.yaml'); print(task.name, task.resources)"
     ended = subprocess.run(
         [python, "-c", code],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_TOKEN": "x"},
+        env={**_NO_REPORTS, "PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_TOKEN": "x"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -16,6 +16,11 @@ from trainer_runtime.core.environment.requirements import name_of
 from trainmaster.plan.decisions.requirements import TRIED, requirements
 
 ROOT = Path(__file__).parents[3]
+_LOCKS = (
+    "requirements-dev.lock",
+    "trainer_runtime/core/environment/packages.lock",
+    "tests/support/plan/skypilot.lock",
+)
 TEXT = """\
 # a comment
 one==1.0 ; python_full_version < '3.11' \\
@@ -84,8 +89,15 @@ def test_the_locks_hold_the_versions_that_were_tried_and_no_address() -> None:
     versions = {one.name: one.version for one in locked_packages()}
     assert versions.items() >= dict(TRIED).items()
     assert not any(is_of_torch(one.name) for one in locked_packages())
-    for path in ("requirements-dev.lock", "trainer_runtime/core/environment/packages.lock"):
+    for path in _LOCKS:
         assert "://" not in (ROOT / path).read_text()
+
+
+def test_every_line_of_a_lock_has_a_digest() -> None:
+    for path in _LOCKS:
+        found = parse_lock((ROOT / path).read_text())
+        assert found and all(one.sha256 for one in found), path
+        assert not any(is_of_torch(one.name) for one in found), path
 
 
 def test_the_lock_for_development_covers_every_requirement() -> None:
