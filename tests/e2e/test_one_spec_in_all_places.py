@@ -1,7 +1,6 @@
 """One spec in every place that is driven: the same commands, answers and losses, bit for bit.
 
-Each place is tried against this machine alone in its own file; `TRAINMASTER_FAULT_ROUNDS` of two or
-more tries all of them side by side.
+With one process always; with two where `TRAINMASTER_FAULT_ROUNDS` is two or more.
 """
 
 from __future__ import annotations
@@ -19,32 +18,31 @@ from support.backends.ssh_hosts import Network, Sshd
 from support.box.container_images import TORCH, Podman
 from support.runs.running_run import LONGEST_S, CommandLine, small_spec
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0")) < 2,
-        reason="seven trainings at once: TRAINMASTER_FAULT_ROUNDS of two or more",
-    ),
-]
+pytestmark = pytest.mark.slow
+ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0"))
 # Of an answer about a run: what a place may not change.
 _SAME = ("state", "reason", "attempt", "step", "target_step", "findings", "checkpoint")
 _KEYS = ("loss", "val_loss", "lr", "grad_norm")
 
 
 class Places:
-    """A home that knows a host over SSH, a cluster, and two hosts that train together."""
+    """A home that knows a host over SSH and a cluster."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         self.folder, self.command = folder, CommandLine(folder / "home")
+        self._opened = opened
         cluster = opened.enter_context(slurm_cluster())
         login = opened.enter_context(Sshd(environment=cluster.environment))
         self._add("cluster", login, "--launcher", "slurm")
         self._add("box", opened.enter_context(Sshd()))
-        network = opened.enter_context(Network())
+
+    def add_two_hosts(self) -> None:
+        """Hosts that train together."""
+        network = self._opened.enter_context(Network())
         for name in ("gpu1", "gpu2"):
             space = network.add(name)
             host = Sshd(netns=space, address=network.address(name), pid_namespace=True)
-            self._add(name, opened.enter_context(host))
+            self._add(name, self._opened.enter_context(host))
 
     def _add(self, name: str, host: Sshd, *options: str) -> None:
         record = host.record(name)
@@ -105,9 +103,11 @@ def test_one_process_trains_the_same_here_over_ssh_in_a_container_and_at_slurm(
     podman("rm", "--force", "--all", "--time", "0")
 
 
+@pytest.mark.skipif(ROUNDS < 2, reason="six processes at once: TRAINMASTER_FAULT_ROUNDS >= 2")
 def test_two_processes_train_the_same_on_one_host_on_two_and_in_a_job_of_two_nodes(
     places: Places,
 ) -> None:
+    places.add_two_hosts()
     two = "{gpus: 0, threads: 1, processes: 2}"
     runs = {
         "one host": places.launched("one", host="box", framework="hf", compute=two),
