@@ -10,7 +10,8 @@ TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh
 	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron \
 	npm=npm chromium=chromium docker-compose=docker-compose podman=podman runc=runc \
 	docker=docker.io dockerd=docker.io munged=munge slurmctld=slurmctld slurmd=slurmd \
-	sbatch=slurm-client slurmdbd=slurmdbd mariadbd=mariadb-server-core modulecmd=environment-modules
+	sbatch=slurm-client slurmdbd=slurmdbd mariadbd=mariadb-server-core modulecmd=environment-modules \
+	systemd-analyze=systemd
 # Three workers for each of up to two cores, else eight: most tests wait for processes. The files
 # are ordered by tests/support/session/ordering.py, the longest first.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? 3 * cores : 8)))

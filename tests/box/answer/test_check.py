@@ -148,7 +148,6 @@ def test_a_driver_that_does_not_answer_fails_with_its_words(check: Check, progra
 
 
 def test_a_pytorch_that_sees_no_gpu_says_why(check: Check, programs: Path) -> None:
-    pytest.importorskip("torch")
     nvidia_smi(programs)
     found = check(within_s=240.0)["torch"]
     assert found["state"] == "warn"
@@ -157,7 +156,6 @@ def test_a_pytorch_that_sees_no_gpu_says_why(check: Check, programs: Path) -> No
 
 
 def test_a_pytorch_without_gpus_computes_on_the_processor(check: Check) -> None:
-    pytest.importorskip("torch")
     found = check(within_s=240.0)["torch"]
     assert found["state"] == "ok"
     assert "computes on the processor" in found["found"]
