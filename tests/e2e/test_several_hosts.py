@@ -174,7 +174,7 @@ def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
             "rng_state_0.pth",
             "rng_state_1.pth",
         }
-    log = two.hosts["gpu2"].home / f"trainmaster/runs/{run}/attempts/1/train.log"
+    log = two.hosts["gpu2"].home / f"trainmaster/runs/{run}/attempts/1/ranks/1.log"
     lines = two.command("logs", run, "--rank", "1")["lines"]
     assert lines == [line for line in log.read_text().splitlines()[-100:] if line.strip()]
     assert two.command("logs", run, "--rank", "2", code=2)["error"]["code"] == "BAD_ARGUMENT"

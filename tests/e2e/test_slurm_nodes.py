@@ -243,7 +243,7 @@ def test_two_nodes_of_a_job_have_the_losses_of_one_machine_though_a_rank_is_kill
     done = here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert done["event"] == "completed"
     assert here("status", run)["attempt"] == 2
-    log = here.folder(run).node(1).attempt(2).train_log.read_text()
+    log = (here.folder(run).node(1).attempt(2).ranks / "1.log").read_text()
     lines = [line for line in log.splitlines()[-100:] if line.strip()]
     assert here("logs", run, "--rank", "1")["lines"] == lines
     assert (here.folder(run).root / "jobs.jsonl").read_text().count("job_id") == 1

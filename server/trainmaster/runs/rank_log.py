@@ -1,5 +1,5 @@
-"""The log of one rank of a run on several machines, read from the one that it is on, or from the
-folder that the nodes of a job share."""
+"""The log of one rank of several, read from the machine that it is on, or from the folder that the
+nodes of a job share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.files.listing import ListedFile
+from trainer_runtime.core.processes.rank_exits import RANKS, log_file
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.backends import RunFiles
 from trainmaster.runs.diagnosis.attempts import newest_config
@@ -19,7 +20,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LogAnswer
-from trainmaster.words.errors import StateError, UsageError
+from trainmaster.words.errors import HostError, StateError, UsageError
 
 _MOST_BYTES = 1 << 20
 
@@ -27,25 +28,34 @@ _MOST_BYTES = 1 << 20
 async def read_rank_log(
     workspace: Workspace, run: str, rank: int, *, grep: str | None = None, limit: int = 100
 ) -> LogAnswer:
-    """The last lines of the newest attempt's log on the machine of a rank, which all ranks there
-    share.
+    """The last lines that a rank of the newest attempt has printed; where ranks keep no logs of
+    their own (a program's, an older run's), those of the log that all ranks of its machine share.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `SECRET_MISSING`.
         UsageError: `BAD_ARGUMENT`, the run has no such rank.
-        HostError: that host can't be reached.
+        HostError: its host can't be reached.
     """
     view = await refresh(workspace, run)
     node = _node_of(workspace, view, rank)
-    if node == 0:
-        return await read_log(workspace, view.run.run_id, grep=grep, limit=limit)
     members = members_of(view.run)
-    host, below = (members[node - 1], "") if members else (view.run.host, f"nodes/{node}/")
-    data = await _last_bytes(workspace, view, host, below)
+    host, below = (members[node - 1], "") if members and node else (view.run.host, "")
+    if node and not members:
+        below = f"nodes/{node}/"
+    own, shared = (f"{below}attempts/{view.attempt}/{name}" for name in (_own(rank), TRAIN_LOG))
+    data = await _last_bytes(workspace, view, host, own, is_needed=node > 0)
+    if data is None and node == 0:
+        return await read_log(workspace, view.run.run_id, grep=grep, limit=limit)
+    if data is None:
+        data = await _last_bytes(workspace, view, host, shared) or b""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "train.log")
         file.write_bytes(_masked(workspace, view, data))
         return await read_log(workspace, str(file), grep=grep, limit=limit)
+
+
+def _own(rank: int) -> str:
+    return f"{RANKS}/{log_file(rank)}"
 
 
 def _node_of(workspace: Workspace, view: RunView, rank: int) -> int:
@@ -76,12 +86,22 @@ def _parsed(view: RunView, config: ConfigDocument) -> RunConfig:
         return view.run.config
 
 
-async def _last_bytes(workspace: Workspace, view: RunView, host: str, folder: str) -> bytes:
-    files = RunFiles.of(workspace.backend(host))
-    path = f"{folder}attempts/{view.attempt}/{TRAIN_LOG}"
-    listed = await files.list_files(view.run.run_id, path)
-    size = sum(found.size_bytes for found in listed if isinstance(found, ListedFile))
-    begin = max(0, size - _MOST_BYTES)
+async def _last_bytes(
+    workspace: Workspace, view: RunView, host: str, path: str, *, is_needed: bool = True
+) -> bytes | None:
+    """The end of one of the run's files; None where there is none. Unless it `is_needed`, also
+    where its host does not give it out."""
+    try:
+        files = RunFiles.of(workspace.backend(host))
+        listed = await files.list_files(view.run.run_id, path)
+    except HostError:
+        if is_needed:
+            raise
+        return None
+    found = [one for one in listed if isinstance(one, ListedFile)]
+    if not found:
+        return None
+    begin = max(0, found[0].size_bytes - _MOST_BYTES)
     data = await files.read_file(view.run.run_id, path, begin, _MOST_BYTES)
     return data.partition(b"\n")[2] if begin else data
 

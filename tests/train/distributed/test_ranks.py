@@ -187,6 +187,9 @@ def test_ranks_continue_bit_by_bit_after_a_kill_and_save_at_sigterm(
     assert asked.wait(timeout=BOUND_S) == 75, run.log(2)
     saved_at = run.steps_stored()[-1]
     assert saved_at > 2 * SAVED_EVERY
+    for rank in (0, 1):
+        own = (run.attempt(2) / RANKS / f"{rank}.log").read_text().splitlines()
+        assert set(own) <= set(run.log(2).splitlines()) and (own or rank)
     _assert_whole(run)
     _assert_the_same_steps(run, at_least=2)
 

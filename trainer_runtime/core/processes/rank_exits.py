@@ -66,6 +66,11 @@ def end_file(rank: int) -> str:
     return f"{rank}.json"
 
 
+def log_file(rank: int) -> str:
+    """The name of the file with what a rank alone has printed."""
+    return f"{rank}.log"
+
+
 def outcome(ends: Sequence[RankEnd], processes: int, launcher_code: int) -> int:
     """The attempt's exit code, or minus the signal it died by, once no process of it lives.
 

@@ -25,9 +25,15 @@ from torch import distributed
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE, WORLD_VARIABLE
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.processes.parent_death import descends_from, die_with_parent
-from trainer_runtime.core.processes.rank_exits import FOLDER_VARIABLE, WATCHER_VARIABLE, end_file
+from trainer_runtime.core.processes.rank_exits import (
+    FOLDER_VARIABLE,
+    WATCHER_VARIABLE,
+    end_file,
+    log_file,
+)
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.distributed.rank_log import keep_log
 
 # Verifying a large checkpoint takes long.
 _BROADCAST_TIMEOUT = timedelta(hours=12)
@@ -162,7 +168,7 @@ class Ranks:
 
 
 def join() -> None:
-    """Binds this process's life to its launcher's; to be called first.
+    """Binds this process's life to its launcher's, and keeps a log of its own; to be called first.
 
     Does nothing if no process watches the launcher.
     """
@@ -173,6 +179,8 @@ def join() -> None:
     if not descends_from(os.getpid(), int(watcher)):  # the launcher ended already
         os.kill(os.getpid(), signal.SIGKILL)
     _write(None)
+    if folder := os.environ.get(FOLDER_VARIABLE):
+        keep_log(Path(folder, log_file(_own_number())))
 
 
 def record_exit(code: int) -> int:
@@ -243,7 +251,10 @@ def _decided(decide: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _write(code: int | None) -> None:
-    folder, rank = os.environ.get(FOLDER_VARIABLE), os.environ.get(RANK_VARIABLE, "0")
-    if folder:
+    if folder := os.environ.get(FOLDER_VARIABLE):
         end = {"pid": os.getpid(), "code": code, "t": time.time()}
-        write_atomic(Path(folder, end_file(int(rank))), json.dumps(end).encode() + b"\n")
+        write_atomic(Path(folder, end_file(_own_number())), json.dumps(end).encode() + b"\n")
+
+
+def _own_number() -> int:
+    return int(os.environ.get(RANK_VARIABLE, "0"))

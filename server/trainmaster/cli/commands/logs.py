@@ -36,7 +36,7 @@ def logs(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of lines.")] = 100,
     rank: Annotated[
         int | None,
-        typer.Option("--rank", min=0, help="Last lines of the host that this rank is on."),
+        typer.Option("--rank", min=0, help="What this rank of several has printed last."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
