@@ -16,17 +16,20 @@ from support.runs.light_run import light_spec, standing
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
+    pace,
     wait_until,
 )
 from support.runs.slurm_run import (
     add_cluster,
     jobs_submitted,
     knowing_the_cluster,
+    losses,
     spec_file,
     submit,
 )
 
 pytestmark = pytest.mark.slow
+IS_LONG = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0")) > 0
 
 
 @pytest.fixture
@@ -131,7 +134,7 @@ def test_a_run_takes_other_options_of_its_jobs_and_continues(
     here("hosts", "set", "cluster", "--constraint", "a&b", "--offline")
     refused = here("resume", run, "--host", "cluster", code=1)
     assert refused["error"]["code"] == "JOB_REFUSED"
-    assert "hosts set HOST --partition NAME" in refused["error"]["fix"]
+    assert "hosts set cluster --constraint ''" in refused["error"]["fix"]
     assert (script.read_bytes(), here.folder(run).config.read_bytes()) == before
     here("hosts", "set", "cluster", "--constraint", "")
     here("resume", run, "--host", "cluster")
@@ -143,6 +146,30 @@ def test_a_run_takes_other_options_of_its_jobs_and_continues(
     assert losses["steps"] == list(range(1, 9))
     first, second = here("status", run, "--detail")["attempts"]
     assert (first["last_step"], second["started_at_step"]) == (5, 5)
+
+
+@pytest.mark.skipif(not IS_LONG, reason="starts PyTorch six times: TRAINMASTER_FAULT_ROUNDS")
+def test_a_run_continues_on_fewer_ranks_in_a_job_of_fewer_cores(
+    here: CommandLine, cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    compute = "{gpus: 0, threads: 1, processes: 2}"
+    model = "{n_layer: 1, n_head: 2, d_model: 32, dropout: 0.0}"
+    same = {"framework": "hf", "compute": compute, "model": model}
+    slow = spec_file(tmp_path, **same, env=pace(tmp_path, 0.1))
+    run = here("launch", slow, "--host", "cluster")["run_id"]
+    here("wait", run, "--until", "step:25,end", "--timeout", str(LONGEST_S))
+    here("stop", run)
+    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    here("resume", run, "--set", "compute.processes=1")
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    whole = CommandLine(here.home, "local")
+    there = whole("launch", spec_file(tmp_path, "alone", **same), "--host", "local")["run_id"]
+    whole("wait", there, "--until", "completed", "--timeout", str(LONGEST_S))
+    ours, theirs = (losses(here, one)["loss"] for one in (run, there))
+    assert ours == (theirs[0], pytest.approx(theirs[1], rel=1e-4))
+    assert "--cpus-per-task=1\n" in (here.folder(run).root / "job.sh").read_text()
+    first, second = here("status", run, "--detail")["attempts"]
+    assert second["started_at_step"] == first["last_step"] >= 25
 
 
 def test_limits_of_accounting_are_refused_or_said_with_what_gives_another_job(

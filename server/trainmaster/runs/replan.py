@@ -45,24 +45,35 @@ async def replanned(workspace: Workspace, run: Run, host: str, confirm: Confirm 
 
 
 async def with_new_job(workspace: Workspace, run: Run, confirm: Confirm | None) -> Run:
-    """A run of a cluster whose next jobs ask for what its host's options are now; as it is on any
-    other host. The files on the cluster are changed; the record is the caller's to change.
+    """A run of a cluster whose jobs ask for what its host's options are now; as it is on any other
+    host.
 
     Raises:
-        TrainmasterError: the run can't train so, or Slurm refuses such a job. Nothing was changed.
+        TrainmasterError: the run can't train so.
     """
     if _CLUSTER not in run.document:
         return run
     planned = await _planned(workspace, run, run.host, confirm)
-    before = run.document[_CLUSTER]
-    kept = {name: before[name] for name in ("array",) if name in before}
-    job = {**planned.config[_CLUSTER], **kept}
-    if job == before:
-        return run
-    renewed = replace(run, document={**run.document, _CLUSTER: job})
-    scripts = job_files(renewed.document, run.run_id, find_assets())
-    await JobRenewer.of(workspace.backend(run.host)).renew_job(run.run_id, job, scripts["job.sh"])
-    return renewed
+    job = dict(planned.config[_CLUSTER])
+    if "array" in run.document[_CLUSTER]:
+        job["array"] = run.document[_CLUSTER]["array"]
+    return replace(run, document={**run.document, _CLUSTER: job})
+
+
+async def renew_job(workspace: Workspace, run: Run) -> None:
+    """Have a cluster's next jobs of the run ask for what its document says, and no more.
+
+    Raises:
+        HostError: Slurm refuses such a job. Nothing was changed.
+    """
+    script = job_files(run.document, run.run_id, find_assets())["job.sh"]
+    renewer = JobRenewer.of(workspace.backend(run.host))
+    await renewer.renew_job(run.run_id, run.document[_CLUSTER], script)
+
+
+def asks_for_another_job(before: Run, after: Run) -> bool:
+    """Whether the run is at a cluster, and its jobs ask for something else."""
+    return bool(before.document.get(_CLUSTER) != after.document.get(_CLUSTER))
 
 
 async def _planned(workspace: Workspace, run: Run, host: str, confirm: Confirm | None) -> Planned:

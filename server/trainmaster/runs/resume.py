@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
@@ -28,7 +29,7 @@ from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is
 from trainmaster.runs.planning.spec_policy import Beyond
 from trainmaster.runs.positions import cursor_of
 from trainmaster.runs.remaining_hosts import host_changes, refuse_unless_remaining
-from trainmaster.runs.replan import with_new_job
+from trainmaster.runs.replan import asks_for_another_job, renew_job, with_new_job
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
@@ -167,11 +168,13 @@ async def _resume(
         secret_values.find_values(workspace.home, names, os.environ),
     )
     allowed.refuse_changed()
-    document = view.run.document
+    after = replace(view.run, document=apply_sets(view.run.document, changed))
     if stays:
-        document = (await with_new_job(workspace, view.run, confirm)).document
-    is_new = changed or document is not view.run.document
-    new_config = NewConfig(spec, apply_sets(document, changed)) if is_new else None
+        after = await with_new_job(workspace, after, confirm)
+    if asks_for_another_job(view.run, after):
+        await renew_job(workspace, after)
+    is_new = changed or asks_for_another_job(view.run, after)
+    new_config = NewConfig(spec, after.document) if is_new else None
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, new_config=new_config):
         raise still_running(view.run.run_id, "being started by another process")
@@ -251,7 +254,8 @@ def _changed(
     def plan_with(sets: Sequence[str]) -> ConfigDocument:
         return plan_again(view.run.spec, sets, view.run.plan).config
 
-    lends_time = None if view.sessions is None else view.run.host
+    travels = view.sessions is not None and view.sessions.files_travel
+    lends_time = view.run.host if travels else None
     of_batch = sets_of_batch(asked, newest, plan_with, lends_time)
     before = plan_again(view.run.spec, (), view.run.plan)
     after = plan_again(view.run.spec, [*asked, *of_batch], view.run.plan)
