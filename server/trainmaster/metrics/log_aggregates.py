@@ -59,5 +59,6 @@ def _rows(batches: Sequence[Batch], base: str) -> Iterator[tuple[int, int, float
     for batch in batches:
         if base in batch.keys:
             values = batch.columns[batch.keys.index(base)]
-            for line, step, value in zip(batch.lines, batch.steps, values, strict=True):
-                yield line, batch.segment, step, batch.rank, value
+            rows = zip(batch.lines, batch.segments, batch.steps, values, strict=True)
+            for line, segment, step, value in rows:
+                yield line, segment, step, batch.rank, value

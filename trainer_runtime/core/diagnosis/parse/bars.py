@@ -43,19 +43,13 @@ class Bars:
 
     def bar_lookup(
         self, block: Block, all_rows: Sequence[Rows]
-    ) -> Callable[[int], _Found | None] | None:
-        """A function from line to bar; None where no line of the block has one."""
+    ) -> Callable[[Sequence[int]], list[_Found | None]] | None:
+        """A function from lines to their bars; None where no line of the block has one."""
         count = sum(len(rows.index) for rows in _log_rows(all_rows))
         if not count or (self._since >= _NEAR and self._has_no_bars(block, count)):
             return None
-
-        def bar_below(line: int) -> _Found | None:
-            if not self._stood_above(block, line):
-                return None
-            found = self._below(block, line)
-            return self._above(block, line) if found is None or found is ... else found
-
-        return bar_below
+        above = self._last if self._since < _NEAR else None
+        return _BarsOfBlock(block.lines, _NEAR - self._since, above).of
 
     def advance(self, block: Block) -> None:
         """Remember the last bar of a block that was read."""
@@ -76,14 +70,6 @@ class Bars:
             return True
         return any(BAR in piece for piece in block.lines[max(0, line - _NEAR) : line])
 
-    def _above(self, block: Block, line: int) -> _Found | None:
-        """The bar above, which may be a few steps old."""
-        for piece in reversed(block.lines[max(0, line - _NEAR) : line]):
-            if BAR in piece:
-                bar = _PLAIN_BAR.match(piece)
-                return (int(bar[1]), int(bar[2])) if bar else None
-        return self._last if line + self._since < _NEAR else None
-
     def _below(self, block: Block, line: int) -> Any:
         """The bar as (at, total); None if there is none; `...` if that needs further lines."""
         for piece in block.lines[line + 1 : line + 1 + _NEAR]:
@@ -102,6 +88,41 @@ class Bars:
         bars._since = data["since"]
         bars._last = tuple(data["last"]) if data["last"] else None
         return bars
+
+
+class _BarsOfBlock:
+    """The bars of a block's lines. `above` is the last before it, near its first `within` lines."""
+
+    def __init__(self, lines: Sequence[bytes], within: int, above: _Found | None) -> None:
+        self._lines = lines
+        self._within, self._last = within, above
+        self._bars = [number for number, line in enumerate(lines) if BAR in line]
+
+    def of(self, numbers: Sequence[int]) -> list[_Found | None]:
+        """The bar of each line, below it or else above; None unless a bar stood above."""
+        return list(map(self._of, numbers))
+
+    def _of(self, number: int) -> _Found | None:
+        bars = self._bars
+        at = bisect_left(bars, number)
+        stood_above = at > 0 and bars[at - 1] >= number - _NEAR
+        if not stood_above and number >= self._within:
+            return None
+        below = at + (at < len(bars) and bars[at] == number)
+        for bar in bars[below : below + _NEAR]:
+            if bar > number + _NEAR:
+                break
+            found = self._at(bar)
+            if found is not None:
+                if any(map(_ANOTHER.search, self._lines[number + 1 : bar])):
+                    break
+                return found
+        # The one above may be a few steps old.
+        return self._at(bars[at - 1]) if stood_above else self._last
+
+    def _at(self, number: int) -> _Found | None:
+        bar = _PLAIN_BAR.match(self._lines[number])
+        return (int(bar[1]), int(bar[2])) if bar else None
 
 
 def _log_rows(all_rows: Sequence[Rows]) -> Iterator[Rows]:

@@ -12,7 +12,7 @@ def tokens_of(block: Block, found: Sorted) -> dict[Template, Tokens]:
     tokens = {} if found.usual is None else _of_whole_block(block, found, found.usual)
     for template, index in found.by_template.items():
         if template not in tokens:
-            text = b"\n".join([block.line(line) for line in index])
+            text = b"\n".join(block.lines_at(index))
             decimals = _decimals(found, template)
             texts = template.split(text, without_points=decimals is not None)
             tokens[template] = Tokens(texts, decimals)

@@ -14,7 +14,7 @@ from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
 from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
-from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, rows_of_reading, rows_of_template
+from trainer_runtime.core.diagnosis.parse.rows import Block, Gathered, Rows, rows_of_template
 from trainer_runtime.core.diagnosis.parse.shapes import Shapes
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
 from trainer_runtime.core.diagnosis.parse.tables import (
@@ -225,27 +225,27 @@ class LogParser:
 
     def _read_singly(self, block: Block, singly: list[int], all_rows: list[Rows]) -> list[int]:
         bar_lines = []
+        gathered = Gathered()
         for i in singly:
             line = block.line(i)
             readings = self._shapes.read(line)
-            all_rows += [rows_of_reading(reading, i) for reading in readings]
             if readings:
-                continue
-            if BAR in line:
+                gathered.add(readings, i)
+            elif BAR in line:
                 bar_lines.append(i)
             else:
                 self.coverage.sample(line)
+        all_rows += gathered.rows()
         return bar_lines
 
     def _yield(self, block: Block, all_rows: list[Rows], parsed: Parsed) -> None:
+        with_events = []
         for rows in sorted(all_rows, key=_first_line):
             kept = [self._keeps(key, rows) for key in rows.keys]
             parsed.batches += rows.batches(block, kept)
-            for kind, text in rows.like.events:
-                step = None if rows.event_step is None else int(rows.event_step)
-                offset = block.start_of(rows.index[0])
-                event = LogEvent(kind, step, rows.rank, offset, text[:_LONGEST_TEXT])
-                parsed.events.append(event)
+            if rows.like.events:
+                with_events.append(rows)
+        parsed.events += _events(block, with_events)
 
     def _keeps(self, key: str, rows: Rows) -> bool:
         if key in self._keys:
@@ -253,12 +253,28 @@ class LogParser:
         if len(self._keys) < MAX_KEYS:
             self._keys.add(key)
             return True
-        self.coverage.keys_left_out += sum(part.end - part.first for part in rows.accepted)
+        self.coverage.keys_left_out += sum(len(part.rows) for part in rows.accepted)
         return False
 
 
 def _first_line(rows: Rows) -> int:
     return rows.index[0]
+
+
+def _events(block: Block, all_rows: Sequence[Rows]) -> list[LogEvent]:
+    """The events of rows, in the order of their lines."""
+    of_lines = sorted(
+        (line, number, i)
+        for number, rows in enumerate(all_rows)
+        for i, line in enumerate(rows.index)
+    )
+    found = []
+    for line, number, i in of_lines:
+        rows, offset = all_rows[number], block.start_of(line)
+        step = None if rows.event_steps is None else int(rows.event_steps[i])
+        for kind, text in rows.like.events:
+            found.append(LogEvent(kind, step, rows.rank, offset, text[:_LONGEST_TEXT]))
+    return found
 
 
 def _with_numbers(block: Block, found: Sorted) -> int:

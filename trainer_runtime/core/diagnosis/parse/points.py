@@ -86,7 +86,8 @@ class Reading:
 
 @dataclass(slots=True)
 class Batch:
-    """Rows of one shape: `columns[k][i]` is the value of `keys[k]` at `steps[i]`.
+    """Rows of one shape: `columns[k][i]` is the value of `keys[k]` at `steps[i]`, in the segment
+    `segments[i]`.
 
     `lines[i]` is the line of row i within the block that was read at once; batches of the same
     block follow each other and have the same `block`.
@@ -96,7 +97,7 @@ class Batch:
     columns: list[Sequence[float]]
     steps: Sequence[float]
     rank: int
-    segment: int
+    segments: Sequence[int]
     inferred: bool
     block: object
     lines: Sequence[int]
@@ -108,11 +109,11 @@ class Batch:
 
     def points(self) -> Iterator[Point]:
         columns = [list(column) for column in self.columns]
-        for row, step in enumerate(self.steps):
+        for row, (step, segment) in enumerate(zip(self.steps, self.segments, strict=True)):
             offset, t = self.offset_of(row), self.time_of(row)
             for key, column in zip(self.keys, columns, strict=True):
                 yield Point(
-                    key, int(step), t, column[row], self.rank, self.segment, offset, self.inferred
+                    key, int(step), t, column[row], self.rank, segment, offset, self.inferred
                 )
 
 

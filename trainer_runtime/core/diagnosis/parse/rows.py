@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import accumulate, compress, count, islice
 from operator import ge, lt
+from typing import TypeVar
 
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
@@ -15,6 +16,7 @@ from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn,
 from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
+_T = TypeVar("_T")
 
 
 class Block:
@@ -58,6 +60,11 @@ class Block:
             return self.data[start:end]
         return self.lines[number]
 
+    def lines_at(self, numbers: Sequence[int]) -> list[bytes]:
+        if self._lines is None and all(number in self._places for number in numbers):
+            return list(map(self.line, numbers))
+        return list(map(self.lines.__getitem__, numbers))
+
     def forget_lines(self) -> None:
         """Free memory; they are cut again where they are used."""
         self._lines = None
@@ -86,11 +93,10 @@ class Block:
 
 @dataclass(slots=True)
 class Accepted:
-    """Rows `first` to before `end`, accepted in one segment; `steps` where they were inferred."""
+    """Rows in order, each with its segment; `steps` where they were inferred."""
 
-    first: int
-    end: int
-    segment: int
+    rows: Sequence[int]
+    segments: list[int]
     steps: list[float] | None
 
 
@@ -107,10 +113,17 @@ class Rows:
     rank: int
     increasing: bool
     accepted: list[Accepted] = field(default_factory=list)
-    event_step: float | None = None  # the step of its events
+    event_steps: Sequence[float] | None = None  # of each row's events
+    # Where its rows are in the block, if another row is on the same line.
+    own_places: Sequence[float] | None = None
     breaks: list[int] | None = None  # rows whose step does not rise, once they are needed
     laps: list[float] | None = None  # epochs as they are printed, until the first is known
     lap_steps: list[float] | None = None
+
+    @property
+    def places(self) -> Sequence[float]:
+        """Where each row is in the block: its line, or a little below it."""
+        return self.index if self.own_places is None else self.own_places
 
     def row(self, i: int) -> tuple[float, ...]:
         return tuple(column[i] for column in self.columns)
@@ -153,32 +166,35 @@ class Rows:
         self.laps = None
 
     def accept(self, first: int, end: int, segment: int, steps: list[float] | None = None) -> None:
-        if self.accepted:
-            last = self.accepted[-1]
-            inferred = steps is not None
-            if (last.end, last.segment, last.steps is not None) == (first, segment, inferred):
-                last.end = end
-                if last.steps is not None and steps is not None:
-                    last.steps += steps
-                return
-        self.accepted.append(Accepted(first, end, segment, steps))
+        """Accept rows `first` to before `end` in one segment; `steps` where they were inferred."""
+        last = self.accepted[-1] if self.accepted else None
+        if last is None or (last.steps is None) != (steps is None):
+            last = Accepted([], [], None if steps is None else [])
+            self.accepted.append(last)
+        last.rows += range(first, end)  # type: ignore[operator]
+        last.segments += [segment] * (end - first)
+        if last.steps is not None and steps is not None:
+            last.steps += steps
+
+    def accept_all(
+        self, rows: Sequence[int], segments: list[int], steps: list[float] | None
+    ) -> None:
+        """Accept rows, in ascending order, each in a segment; `steps` where they were inferred."""
+        if rows:
+            self.accepted.append(Accepted(rows, segments, steps))
 
     def batches(self, block: Block, kept: Sequence[bool]) -> Iterator[Batch]:
         keys = tuple(key for key, keep in zip(self.keys, kept, strict=True) if keep)
         columns = [column for column, keep in zip(self.columns, kept, strict=True) if keep]
         for part in self.accepted if keys else ():
-            whole = part.first == 0 and part.end == len(self.index)
-            cut = columns if whole else [column[part.first : part.end] for column in columns]
-            steps = part.steps
-            if steps is None:
-                steps = (self.steps or [])[part.first : part.end] if not whole else self.steps
-            index = self.index[part.first : part.end]
+            steps = _chosen(self.steps or [], part.rows) if part.steps is None else part.steps
+            index = _chosen(self.index, part.rows)
             yield Batch(
                 keys,
-                cut,
-                steps or [],
+                [_chosen(column, part.rows) for column in columns],
+                steps,
                 self.rank,
-                part.segment,
+                part.segments,
                 part.steps is not None,
                 block,
                 index,
@@ -187,23 +203,86 @@ class Rows:
             )
 
 
-def rows_of_reading(reading: Reading, line: int) -> Rows:
-    step = reading.step
-    if step is not None and reading.laps is not None:
-        step += reading.laps * (reading.lap_steps or 0.0)
-    made = Rows(
-        reading,
-        tuple(key for key, _ in reading.values),
-        [[value] for _, value in reading.values],
-        [line],
-        None if step is None else [step],
-        None if reading.micro is None else [reading.micro],
-        reading.rank or 0,
-        True,
+def _chosen(column: Sequence[_T], rows: Sequence[int]) -> Sequence[_T]:
+    """The column in some rows, in ascending order."""
+    if len(rows) == len(column):
+        return column
+    first, last = rows[0], rows[-1]
+    if last - first + 1 == len(rows):
+        return column[first : last + 1]
+    return list(map(column.__getitem__, rows))
+
+
+class Gathered:
+    """The rows of lines that were read one by one: those that differ in numbers alone together."""
+
+    def __init__(self) -> None:
+        self._of_kind: dict[object, tuple[list[Reading], list[int]]] = {}
+        self._of_reading: dict[int, tuple[list[Reading], list[int]]] = {}
+        self._glued: list[Rows] = []
+
+    def add(self, readings: Sequence[Reading], line: int) -> None:
+        """Add the readings of a line; lines come in order."""
+        if len(readings) > 1:
+            for number, reading in enumerate(readings):
+                rows = _rows_of([reading], [line])
+                rows.own_places = [line + number / len(readings)]
+                self._glued.append(rows)
+            return
+        for reading in readings:
+            known = self._of_reading.get(id(reading))
+            if known is None:
+                known = self._of_kind.setdefault(_kind_of(reading), ([], []))
+                self._of_reading[id(reading)] = known
+            known[0].append(reading)
+            known[1].append(line)
+
+    def rows(self) -> list[Rows]:
+        return [*(_rows_of(*found) for found in self._of_kind.values()), *self._glued]
+
+
+def _kind_of(reading: Reading) -> object:
+    """What is the same in all rows of a kind."""
+    return (
+        reading.clock,
+        reading.source,
+        reading.rank,
+        reading.rounded,
+        reading.taught,
+        reading.counts_epochs,
+        (reading.step is None, reading.micro is None, reading.laps is None),
+        tuple([key for key, _ in reading.values]),
+        tuple(reading.events),
+        tuple(reading.facts.items()),
     )
-    if reading.counts_epochs and reading.laps is not None:
-        made.laps, made.lap_steps = [reading.laps], [reading.lap_steps or 0.0]
+
+
+def _rows_of(readings: Sequence[Reading], lines: Sequence[int]) -> Rows:
+    """The rows of readings of one kind, each of a line."""
+    like = readings[0]
+    steps = None if like.step is None else [_step_of(reading) for reading in readings]
+    made = Rows(
+        like,
+        tuple([key for key, _ in like.values]),
+        [list(column) for column in zip(*[_numbers(one) for one in readings], strict=True)],
+        lines,
+        steps,
+        None if like.micro is None else [reading.micro or 0.0 for reading in readings],
+        like.rank or 0,
+        steps is None or increases(steps),
+    )
+    if like.counts_epochs and like.laps is not None:
+        made.laps = [reading.laps or 0.0 for reading in readings]
+        made.lap_steps = [reading.lap_steps or 0.0 for reading in readings]
     return made
+
+
+def _step_of(reading: Reading) -> float:
+    return (reading.step or 0.0) + (reading.laps or 0.0) * (reading.lap_steps or 0.0)
+
+
+def _numbers(reading: Reading) -> list[float]:
+    return [value for _, value in reading.values]
 
 
 def rows_of_template(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from itertools import compress, repeat
-from operator import is_not
+from operator import is_, is_not
 
 from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.records import dataclass
@@ -17,6 +17,8 @@ OBJECT = "object"  # JSON, of no fixed shape
 NOISE = "noise"
 PROGRESS = "progress"  # a bar without metrics
 Handling = Template | str
+_RARE = 4  # lines are exceptions where fewer than one in this many is not as usual
+_FEW = 4  # kinds that are sorted faster kind by kind than line by line
 
 
 @dataclass(slots=True)
@@ -42,18 +44,28 @@ def sorted_lines(
     if not handlings:
         return Sorted({}, noise=None)
     count, usual = len(handlings), handlings[len(handlings) // 2]
-    exceptions: dict[int, Handling | None] = {}
-    if handlings.count(usual) < count:
-        others = compress(range(count), map(is_not, handlings, repeat(usual)))
-        exceptions = {k: handlings[k] for k in others}
+    others = count - handlings.count(usual)
+    if lines is None and others * _RARE < count:
+        places = compress(range(count), map(is_not, handlings, repeat(usual)))
+        return sorted_as(usual, {k: handlings[k] for k in places} if others else {}, count)
+    by_handling = _by_handling(handlings)
     if lines is None:
-        return sorted_as(usual, exceptions, count)
-    by_handling = {
-        handling: [lines[k] for k in index]
-        for handling, index in _by_handling(usual, exceptions, count).items()
-    }
-    found = _sorted(by_handling)
+        return _sorted(by_handling)
+    found = _sorted({one: [lines[k] for k in index] for one, index in by_handling.items()})
     found.noise = None
+    return found
+
+
+def _by_handling(handlings: Sequence[Handling | None]) -> Mapping[Handling | None, Sequence[int]]:
+    kinds = set(handlings)
+    if len(kinds) == 1:
+        return {handlings[0]: range(len(handlings))}
+    if len(kinds) <= _FEW:
+        numbers = range(len(handlings))
+        return {kind: list(compress(numbers, map(is_, handlings, repeat(kind)))) for kind in kinds}
+    found: dict[Handling | None, list[int]] = defaultdict(list)
+    for k, handling in enumerate(handlings):
+        found[handling].append(k)
     return found
 
 
@@ -61,19 +73,13 @@ def sorted_as(
     usual: Handling | None, exceptions: Mapping[int, Handling | None], count: int
 ) -> Sorted:
     """The `count` lines of a block, all handled as `usual` but the exceptions, in order."""
-    found = _sorted(_by_handling(usual, exceptions, count))
-    if isinstance(usual, Template) and len(exceptions) * 4 < count:
+    by_handling: dict[Handling | None, list[int]] = defaultdict(list)
+    for line, handling in exceptions.items():
+        by_handling[handling].append(line)
+    found = _sorted({usual: _all_but(list(exceptions), count), **by_handling})
+    if isinstance(usual, Template) and len(exceptions) * _RARE < count:
         found.usual, found.exceptions = usual, exceptions
     return found
-
-
-def _by_handling(
-    usual: Handling | None, exceptions: Mapping[int, Handling | None], count: int
-) -> dict[Handling | None, Sequence[int]]:
-    others: dict[Handling | None, list[int]] = defaultdict(list)
-    for line, handling in exceptions.items():
-        others[handling].append(line)
-    return {usual: _all_but(list(exceptions), count), **others}
 
 
 def _sorted(lines: Mapping[Handling | None, Sequence[int]]) -> Sorted:

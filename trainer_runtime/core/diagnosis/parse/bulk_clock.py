@@ -1,0 +1,292 @@
+"""Assigns steps and segments to all rows of a rank in a block at once.
+
+Row by row, as `clock.py` also can, each row is compared with the ones before it. Here the rows of
+each kind stay together: where a step falls is searched in all of them at once, and only those few
+rows are treated one by one that may begin a segment or repeat the row above.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
+from itertools import compress, count, islice
+from operator import eq
+
+from trainer_runtime.core.diagnosis.parse.line_order import Neighbours, Order, Track
+from trainer_runtime.core.diagnosis.parse.logged_steps import BarsOf, logged_at_once
+from trainer_runtime.core.diagnosis.parse.points import StepFrom
+from trainer_runtime.core.diagnosis.parse.rank_state import (
+    LastRow,
+    Rank,
+    last_row_of,
+    repeats,
+    step_of_micro,
+)
+from trainer_runtime.core.diagnosis.parse.rows import Rows
+from trainer_runtime.core.records import dataclass
+
+_BESIDE = (StepFrom.LAST, StepFrom.MICRO)  # rows that belong to the step above them
+
+
+def settled_at_once(
+    rank: Rank, all_rows: Sequence[Rows], facts: dict[str, float], bars_of: BarsOf | None
+) -> bool:
+    """Accept the rows, except repeats, and assign segment and step to each. Returns whether that
+    was done; where it was not, nothing has changed."""
+    keyed = [rows for rows in all_rows if rows.keys]
+    at_steps = [rows for rows in all_rows if _has_own_steps(rows)]
+    if any(rows.steps is None for rows in at_steps):
+        return False
+    tracks = [_whole(rows) for rows in at_steps]
+    if any(rows.like.source is StepFrom.LOG for rows in keyed):
+        logged = logged_at_once(rank, keyed, tracks, facts, bars_of)
+        if logged is None:
+            return False
+        tracks += logged
+    settling = _Settling(
+        rank,
+        keyed,
+        tracks,
+        Order(tracks),
+        Neighbours(keyed),
+        {track.rows: track for track in tracks},
+    )
+    settling.settle()
+    for rows in all_rows:
+        if rows.like.events:
+            rows.event_steps = settling.steps_of_events(rows)
+    settling.finish()
+    return True
+
+
+def _whole(rows: Rows) -> Track:
+    return Track(rows, range(len(rows.places)), rows.places, rows.steps or ())
+
+
+def _has_own_steps(rows: Rows) -> bool:
+    if rows.keys:
+        return rows.like.source is StepFrom.LINE
+    return rows.steps is not None and not rows.like.events
+
+
+@dataclass(slots=True, eq=False)
+class _Settling:
+    """The rows of a rank in a block. `tracks`: those with a step, own or inferred."""
+
+    rank: Rank
+    keyed: Sequence[Rows]
+    tracks: Sequence[Track]
+    order: Order
+    neighbours: Neighbours
+    track_of: Mapping[Rows, Track]
+    cuts: list[float] = field(default_factory=list)  # the lines at which segments begin
+    repeated: dict[Rows, set[int]] = field(default_factory=lambda: defaultdict(set))
+    beside: dict[Rows, list[float]] = field(default_factory=dict)  # steps of rows without any
+
+    def settle(self) -> None:
+        if self.tracks:
+            self._find_cuts()
+        for track in self.tracks:
+            if track.rows.keys:
+                self._accept(track)
+        beside = [rows for rows in self.keyed if rows.like.source in _BESIDE]
+        for rows in beside:
+            self.beside[rows] = self._steps_beside(rows)
+        if beside:
+            self._find_repeats_beside(beside)
+        for rows in beside:
+            track = Track(rows, range(len(rows.places)), rows.places, self.beside[rows])
+            self._accept(track)
+
+    def steps_of_events(self, rows: Rows) -> Sequence[float]:
+        return rows.steps or self.order.before(rows.places, self.rank.step)
+
+    def finish(self) -> None:
+        """Note what the rows of the next block are compared with."""
+        rank = self.rank
+        newest = self._newest()
+        rank.segment += len(self.cuts)
+        if self.cuts:
+            rank.steps.clear()
+        for track in sorted(self.tracks, key=_last_line):
+            clock, rows = track.rows.like.clock, track.rows
+            if rows.micros is not None:
+                rank.micro[clock] = (track.steps[-1], rows.micros[-1])
+            rank.step = track.steps[-1]
+            if not self.cuts or track.lines[-1] >= self.cuts[-1]:
+                rank.steps[clock] = rank.step
+        if newest is not None:
+            rows, i, step = newest
+            rank.newest = rows, i
+            if step != rank.step or rows.like.source in _BESIDE:
+                rank.newest, rank.seen = None, last_row_of(rows, i, step)
+
+    def _newest(self) -> tuple[Rows, int, float] | None:
+        """The last row with values, its number and its step."""
+        ends = [(track.lines[-1], n) for n, track in enumerate(self.tracks) if track.rows.keys]
+        ends += [(rows.places[-1], n - len(self.beside)) for n, rows in enumerate(self.beside)]
+        if not ends:
+            return None
+        _, number = max(ends)
+        if number < 0:
+            rows = list(self.beside)[number]
+            return rows, len(rows.places) - 1, self.beside[rows][-1]
+        rows, kept, _, steps = self.tracks[number]
+        return rows, kept[-1], steps[-1]
+
+    def _accept(self, track: Track) -> None:
+        rows, kept, lines, steps = track
+        inferred = rows.like.source is not StepFrom.LINE
+        repeated = self.repeated.get(rows)
+        if repeated:
+            chosen = [k for k, i in enumerate(kept) if i not in repeated]
+            kept, lines = [kept[k] for k in chosen], [lines[k] for k in chosen]
+            steps = [steps[k] for k in chosen] if inferred else steps
+        rows.accept_all(kept, self._segments(lines), list(steps) if inferred else None)
+
+    def _segments(self, lines: Sequence[float]) -> list[int]:
+        """The segments of lines, in order."""
+        segment, cuts = self.rank.segment, self.cuts
+        if len(cuts) * 2 > len(lines):
+            return [segment + bisect_right(cuts, line) for line in lines]
+        found: list[int] = []
+        for cut in cuts:
+            found += [segment] * (bisect_left(lines, cut) - len(found))
+            segment += 1
+        found += [segment] * (len(lines) - len(found))
+        return found
+
+    def _find_cuts(self) -> None:
+        """Find the lines at which steps fall, and the rows that repeat the one above."""
+        distinct = len({_kind(rows) for rows in self.keyed}) == len(self.keyed)
+        by_clock: dict[str, list[Track]] = defaultdict(list)
+        for track in self.tracks:
+            by_clock[track.rows.like.clock].append(track)
+        if len(by_clock) > 1:
+            self._find_cuts_of_clocks(by_clock, distinct)
+            return
+        last = self.rank.steps.get(self.tracks[0].rows.like.clock, -1.0)
+        places = self.order.not_above(last, distinct=distinct)
+        if not places:
+            return
+        lines, steps = self.order.merged()
+        if places[0] == 0:
+            del places[0]
+            if steps[0] != self.rank.step or not self._drop_if_repeated(lines[0]):
+                self.cuts += [lines[0]] * (steps[0] < last)
+        self.cuts += [lines[at] for at in places if steps[at] < steps[at - 1]]
+        equal = [lines[at] for at in places if steps[at] == steps[at - 1]]
+        for line in self._may_repeat(equal):
+            self._drop_if_repeated(line)
+
+    def _find_cuts_of_clocks(self, by_clock: Mapping[str, list[Track]], distinct: bool) -> None:
+        """The same where lines count by several clocks. All of them begin a segment together."""
+        found: list[tuple[float, float, float, float]] = []
+        for clock, tracks in by_clock.items():
+            order, last = Order(tracks), self.rank.steps.get(clock, -1.0)
+            for at in order.not_above(last, distinct=distinct):
+                lines, steps = order.merged()
+                before = (lines[at - 1], steps[at - 1]) if at else (-1.0, last)
+                found.append((lines[at], before[0], steps[at], before[1]))
+        may_repeat = self._may_repeat([line for line, *_ in found])
+        cut = -1.0
+        for line, above, step, last in sorted(found):
+            if above < cut:  # the first of its clock in this segment
+                continue
+            if line in may_repeat and self._repeats_step(line, step):
+                continue
+            if step < last:
+                self.cuts.append(line)
+                cut = line
+
+    def _repeats_step(self, line: float, step: float) -> bool:
+        is_newest = step == self.order.before([line], self.rank.step)[0]
+        return is_newest and self._drop_if_repeated(line)
+
+    def _may_repeat(self, lines: Collection[float]) -> set[float]:
+        """Of lines whose step does not rise, those whose row may repeat the one above: it is the
+        block's first, or there is another row of its kind."""
+        if not lines:
+            return set()
+        kinds = Counter(map(_kind, self.keyed))
+        found = {self.neighbours.first()}
+        for rows in self.keyed:
+            if rows.like.source is not StepFrom.LINE or rows.steps is None:
+                continue
+            if kinds[_kind(rows)] > 1:
+                found.update(rows.places)
+            elif not rows.increasing:
+                equal = compress(count(1), map(eq, islice(rows.steps, 1, None), rows.steps))
+                found.update([rows.places[i] for i in equal])
+        return found.intersection(lines)
+
+    def _drop_if_repeated(self, line: float) -> bool:
+        """Drop the row on a line if it repeats the one above. Returns whether it does."""
+        place = self.neighbours.place(line)
+        if place == len(self.neighbours.lines) or self.neighbours.lines[place] != line:
+            return False
+        rows, i = self.neighbours.at(place)
+        if rows.like.source is not StepFrom.LINE or rows.steps is None:
+            return False
+        repeated = repeats(self._above(place, rows), rows, i, rows.steps[i])
+        if repeated:
+            self.repeated[rows].add(i)
+        return repeated
+
+    def _above(self, place: int, like: Rows) -> LastRow | None:
+        """The last row above a place, if it is of a kind with `like`."""
+        while place:
+            place -= 1
+            rows, i = self.neighbours.at(place)
+            if _kind(rows) != _kind(like):
+                return None
+            if rows.like.source in _BESIDE:
+                return last_row_of(rows, i, self._steps_beside(rows)[i])
+            track = self.track_of.get(rows)
+            at = bisect_left(track.kept, i) if track else 0
+            if track and at < len(track.kept) and track.kept[at] == i:
+                return last_row_of(rows, i, track.steps[at])
+        return self.rank.last_row()
+
+    def _steps_beside(self, rows: Rows) -> list[float]:
+        """The steps of rows that belong to the one above."""
+        if rows in self.beside:
+            return self.beside[rows]
+        steps, clock = self.order.before(rows.places, self.rank.step), rows.like.clock
+        if rows.like.source is not StepFrom.MICRO or rows.micros is None:
+            return steps
+        known = sorted(
+            (line, (step, micro))
+            for track in self.tracks
+            if track.rows.like.clock == clock and track.rows.micros is not None
+            for line, step, micro in zip(track.lines, track.steps, track.rows.micros, strict=True)
+        )
+        counted = [(-1, self.rank.micro.get(clock, (0.0, 0.0))), *known]
+        lines = [line for line, _ in counted]
+        above = [counted[bisect_left(lines, line) - 1][1] for line in rows.places]
+        return list(map(step_of_micro, above, rows.micros, steps))
+
+    def _find_repeats_beside(self, beside: Sequence[Rows]) -> None:
+        kinds = {rows: _kind(rows) for rows in self.keyed}
+        first = self.neighbours.at(0)[0]
+        places = [0] if first in beside else []
+        places += [
+            place
+            for place, above, rows in self.neighbours.pairs()
+            if rows in self.beside and kinds[above] == kinds[rows]
+        ]
+        for place in places:
+            rows, i = self.neighbours.at(place)
+            if repeats(self._above(place, rows), rows, i, self.beside[rows][i]):
+                self.repeated[rows].add(i)
+
+
+def _kind(rows: Rows) -> tuple[str, frozenset[str]]:
+    """Rows of another kind can't repeat it."""
+    return rows.like.clock, frozenset(rows.keys)
+
+
+def _last_line(track: Track) -> float:
+    return track.lines[-1]

@@ -1,0 +1,155 @@
+"""Rows of several kinds, whose lines alternate, in the order of their lines."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, compress, count, islice, repeat
+from math import isnan
+from operator import eq, le
+from typing import NamedTuple
+
+from trainer_runtime.core.diagnosis.parse.rank_state import same
+from trainer_runtime.core.diagnosis.parse.rows import Rows
+
+_FEW = 8  # rows are few beside so many times as many others
+
+
+class Track(NamedTuple):
+    """Rows of one kind, numbered `kept`, in order, with a line and a step each."""
+
+    rows: Rows
+    kept: Sequence[int]
+    lines: Sequence[float]
+    steps: Sequence[float]
+
+
+class Order:
+    """The steps of some tracks in the order of their lines, of which no two are the same."""
+
+    def __init__(self, tracks: Sequence[Track]) -> None:
+        self._tracks = tracks
+        self._merged: tuple[Sequence[float], Sequence[float]] | None = None
+
+    def merged(self) -> tuple[Sequence[float], Sequence[float]]:
+        """All lines, in order, and their steps."""
+        if self._merged is None:
+            self._merged = self._merge()
+        return self._merged
+
+    def _merge(self) -> tuple[Sequence[float], Sequence[float]]:
+        if len(self._tracks) == 1:
+            return self._tracks[0].lines, self._tracks[0].steps
+        lines = chain.from_iterable(track.lines for track in self._tracks)
+        steps = chain.from_iterable(track.steps for track in self._tracks)
+        step_at = dict(zip(lines, steps, strict=True))
+        ordered = sorted(step_at)
+        return ordered, list(map(step_at.__getitem__, ordered))
+
+    def not_above(self, last: float, *, distinct: bool) -> list[int]:
+        """Where in `merged` the step is not above the one before it, of the first `last`. Where
+        rows are `distinct`, the same step in different tracks does not matter."""
+        if distinct and self._rises(last):
+            return []
+        lines, steps = self.merged()
+        found = [0] if lines and steps[0] <= last else []
+        if len(self._tracks) > 1 or not self._tracks[0].rows.increasing:
+            found += compress(count(1), map(le, islice(steps, 1, None), steps))
+        return found
+
+    def before(self, lines: Sequence[float], first: float) -> list[float]:
+        """The steps of the last rows above some lines; `first` where there is none."""
+        if not self._tracks:
+            return [first] * len(lines)
+        searches = len(lines) * len(self._tracks)
+        if self._merged is None and searches * 2 < sum(len(track.lines) for track in self._tracks):
+            return [self._before(line, first) for line in lines]
+        ordered, steps = self.merged()
+        return list(map([first, *steps].__getitem__, map(partial(bisect_left, ordered), lines)))
+
+    def _before(self, line: float, first: float) -> float:
+        found = (-1.0, first)
+        for track in self._tracks:
+            at = bisect_left(track.lines, line)
+            if at and track.lines[at - 1] > found[0]:
+                found = track.lines[at - 1], track.steps[at - 1]
+        return found[1]
+
+    def _rises(self, last: float) -> bool:
+        """Whether steps are known never to fall, without merging a long track with short ones."""
+        largest = max(self._tracks, key=lambda track: len(track.lines))
+        others = [track for track in self._tracks if track is not largest]
+        few = sum(len(track.lines) for track in others) * _FEW < len(largest.lines)
+        if not few or not all(track.rows.increasing for track in self._tracks):
+            return False
+        if not min(track.steps[0] for track in self._tracks) > last:
+            return False
+        lines, steps, at = largest.lines, largest.steps, 0
+        for line, step in sorted(
+            pair for track in others for pair in zip(track.lines, track.steps, strict=True)
+        ):
+            at = bisect_left(lines, line, at)
+            last = max(last, steps[at - 1]) if at else last
+            if not last <= step or (at < len(steps) and not step <= steps[at]):
+                return False
+            last = step
+        return True
+
+
+class Neighbours:
+    """Rows of several kinds by their places in the order of their lines."""
+
+    def __init__(self, kinds: Sequence[Rows]) -> None:
+        self._kinds = kinds
+        self._lines: Sequence[float] | None = None
+        self._kind_at: dict[float, Rows] = {}
+
+    @property
+    def lines(self) -> Sequence[float]:
+        """The lines of all rows, in order."""
+        if self._lines is None:
+            if len(self._kinds) == 1:
+                self._lines = self._kinds[0].places
+                return self._lines
+            for rows in self._kinds:
+                self._kind_at.update(dict.fromkeys(rows.places, rows))
+            self._lines = sorted(self._kind_at)
+        return self._lines
+
+    def at(self, place: int) -> tuple[Rows, int]:
+        """The row at a place: its kind, and its number among the rows of that kind."""
+        line = self.lines[place]
+        if not self._kind_at:
+            return self._kinds[0], place
+        rows = self._kind_at[line]
+        return rows, bisect_left(rows.places, line)
+
+    def first(self) -> float:
+        """The first line of all."""
+        return min((rows.places[0] for rows in self._kinds), default=-1.0)
+
+    def place(self, line: float) -> int:
+        return bisect_left(self.lines, line)
+
+    def pairs(self) -> Iterator[tuple[int, Rows, Rows]]:
+        """Each place but the first, with the kind of the row above it and its own."""
+        lines = self.lines
+        if not self._kind_at:
+            return zip(
+                range(1, len(lines)), repeat(self._kinds[0]), repeat(self._kinds[0]), strict=False
+            )
+        kinds = list(map(self._kind_at.__getitem__, lines))
+        return zip(range(1, len(lines)), kinds, kinds[1:], strict=False)
+
+
+def equal_to_previous(columns: Sequence[Sequence[float]], rows: Sequence[int]) -> list[int]:
+    """Of `rows`, those whose values are all those of the row before, where NaN equals NaN."""
+    first = columns[0]
+    if len(rows) == len(first) - 1 and not isnan(sum(first)):
+        rows = list(compress(count(1), map(eq, islice(first, 1, None), first)))
+    for column in columns:
+        if not rows:
+            break
+        rows = [i for i in rows if same(column[i], column[i - 1])]
+    return list(rows)

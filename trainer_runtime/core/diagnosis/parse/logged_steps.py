@@ -1,0 +1,229 @@
+"""The steps of lines that contain none, as HF prints them: from a bar, the epoch, or the count."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+
+from trainer_runtime.core.diagnosis.parse.line_order import Neighbours, Track, equal_to_previous
+from trainer_runtime.core.diagnosis.parse.points import StepFrom
+from trainer_runtime.core.diagnosis.parse.rank_state import Rank, are_similar, last_row_of, repeats
+from trainer_runtime.core.diagnosis.parse.rows import Rows
+
+# By these facts steps are inferred, too.
+LOGGED_FACTS = frozenset(("steps_per_epoch", "examples", "batch_samples"))
+_TOTAL = "bar_total"
+_LARGEST = 2.0**53
+
+# The step and the total of the progress bar next to a line; None without one.
+Bar = tuple[int, int] | None
+BarsOf = Callable[[Sequence[int]], Sequence[Bar]]
+
+
+class LoggedSteps:
+    """Finds the steps of rows one after another. `last` is the newest step of their clock, `step`
+    of any."""
+
+    def __init__(self, facts: dict[str, float], last: float, step: float) -> None:
+        self._facts = facts
+        self._per_epoch = _steps_per_epoch(facts)
+        self._last, self._step = last, step
+        self.counted = False  # whether a step was inferred from those before it
+
+    def note(self, step: float) -> None:
+        """A row in between has a step of its own."""
+        self._last = self._step = step
+
+    def step_of(self, rows: Rows, i: int, bar: Bar) -> float:
+        """The step of the bar next to the line, else from the epoch, else the count of logs."""
+        self._last = self._step = self._found(rows, i, bar)
+        return self._step
+
+    def _found(self, rows: Rows, i: int, bar: Bar) -> float:
+        trains = "loss" in rows.keys
+        if bar is not None and self._facts.get(_TOTAL, bar[1]) == bar[1]:
+            if trains:
+                self._facts[_TOTAL] = float(bar[1])
+            return float(bar[0])
+        if self._per_epoch and "epoch" in rows.keys:
+            step = rows.columns[rows.keys.index("epoch")][i] * self._per_epoch
+            if 0 <= step < _LARGEST:
+                return float(round(step))
+        self.counted = True
+        return self._last + 1.0 if trains else self._step
+
+
+def logged_at_once(
+    rank: Rank,
+    kinds: Sequence[Rows],
+    others: Sequence[Track],
+    facts: dict[str, float],
+    bars_of: BarsOf | None,
+) -> list[Track] | None:
+    """The rows of a rank that were logged without a step, with their steps, except those that
+    repeat another; None where the steps depend on those of another clock.
+
+    `kinds`: all rows of the rank with values in a block; `others`: those with a step.
+    """
+    repeated = _repeated(rank, kinds)
+    tracks = [
+        _without(rows, repeated.get(rows, ())) for rows in kinds if rows.like.source is StepFrom.LOG
+    ]
+    tracks = [track for track in tracks if track.lines]
+    if not tracks:
+        return []
+    bars = [bars_of(list(map(int, track.lines))) if bars_of else () for track in tracks]
+    if any(map(any, bars)):
+        steps = _from_bars(tracks, bars, facts)
+    elif _steps_per_epoch(facts):
+        steps = _from_epochs(tracks, facts)
+    else:
+        steps = None if others else _from_count(tracks, rank)
+    if steps is None:
+        steps = _one_by_one(tracks, others, bars, rank, facts)
+    if steps is None:
+        return None
+    return [track._replace(steps=found) for track, found in zip(tracks, steps, strict=True)]
+
+
+def _without(rows: Rows, repeated: Collection[int]) -> Track:
+    if not repeated:
+        return Track(rows, range(len(rows.places)), rows.places, ())
+    kept = [i for i in range(len(rows.places)) if i not in repeated]
+    return Track(rows, kept, [rows.places[i] for i in kept], ())
+
+
+def _repeated(rank: Rank, kinds: Sequence[Rows]) -> dict[Rows, set[int]]:
+    """The rows that repeat the one before them."""
+    neighbours = Neighbours(kinds)
+    gone: set[int] = set()
+    found: dict[Rows, set[int]] = defaultdict(set)
+    for first in _alike(neighbours, kinds):
+        place = first
+        while place < len(neighbours.lines) and place not in gone:
+            rows, i = neighbours.at(place)
+            if rows.like.source is not StepFrom.LOG:
+                break
+            above = place - 1
+            while above in gone:
+                above -= 1
+            seen = rank.last_row() if above < 0 else last_row_of(*neighbours.at(above), 0.0)
+            if not repeats(seen, rows, i, None):
+                break
+            gone.add(place)
+            found[rows].add(i)
+            place += 1  # which has another row above it now
+    return found
+
+
+def _alike(neighbours: Neighbours, kinds: Sequence[Rows]) -> list[int]:
+    """The places of rows that may repeat the one above them, in order."""
+    if len(kinds) == 1:
+        columns = kinds[0].columns
+        return [0, *equal_to_previous(columns, range(1, len(columns[0])))]
+    found, below_own = [0], defaultdict(list)
+    may_repeat: dict[tuple[Rows, Rows], bool] = {}
+    for place, above, rows in neighbours.pairs():
+        if rows is above:
+            below_own[rows].append(place)
+            continue
+        pair = above, rows
+        if pair not in may_repeat:
+            may_repeat[pair] = _may_repeat(above, rows)
+        if may_repeat[pair]:
+            found.append(place)
+    for rows, places in below_own.items():
+        if rows.like.source is StepFrom.LOG:
+            numbers = {neighbours.at(place)[1]: place for place in places}
+            found += [numbers[i] for i in equal_to_previous(rows.columns, list(numbers))]
+    return sorted(found)
+
+
+def _may_repeat(above: Rows, rows: Rows) -> bool:
+    if rows.like.source is not StepFrom.LOG or above.like.clock != rows.like.clock:
+        return False
+    if above.like.rounded == rows.like.rounded:
+        return set(above.keys) == set(rows.keys)
+    return are_similar(above.keys, rows.keys)
+
+
+def _from_bars(
+    tracks: Sequence[Track], bars: Sequence[Sequence[Bar]], facts: dict[str, float]
+) -> list[list[float]] | None:
+    """The steps of the bars, if every row has one and all have the same total."""
+    totals = {bar and bar[1] for found in bars for bar in found}
+    total = totals.pop()
+    if total is None or totals or facts.get(_TOTAL, total) != total:
+        return None
+    if any("loss" in track.rows.keys for track in tracks):
+        facts[_TOTAL] = float(total)
+    return [[float(bar[0]) for bar in found if bar is not None] for found in bars]
+
+
+def _from_epochs(tracks: Sequence[Track], facts: dict[str, float]) -> list[list[float]] | None:
+    per_epoch = _steps_per_epoch(facts) or 1.0
+    found = []
+    for rows, kept, _, _ in tracks:
+        if "epoch" not in rows.keys:
+            return None
+        column = rows.columns[rows.keys.index("epoch")]
+        steps = [column[i] * per_epoch for i in kept]
+        if not all(0 <= step < _LARGEST for step in steps):
+            return None
+        found.append([float(round(step)) for step in steps])
+    return found
+
+
+def _from_count(tracks: Sequence[Track], rank: Rank) -> list[list[float]] | None:
+    """The number of rows with a loss so far, if no other rows come between them."""
+    clock, last = tracks[0].rows.like.clock, rank.step
+    if rank.steps.get(clock, last) != last or any(t.rows.like.clock != clock for t in tracks):
+        return None
+    counted = [track.lines for track in tracks if "loss" in track.rows.keys]
+    lines = counted[0] if len(counted) == 1 else sorted(chain.from_iterable(counted))
+    return [
+        [last + count for count in range(1, len(lines) + 1)]
+        if track.lines is lines
+        else [last + bisect_right(lines, line) for line in track.lines]
+        for track in tracks
+    ]
+
+
+def _one_by_one(
+    tracks: Sequence[Track],
+    others: Sequence[Track],
+    bars: Sequence[Sequence[Bar]],
+    rank: Rank,
+    facts: dict[str, float],
+) -> list[list[float]] | None:
+    """The steps in the order of the lines; None if they are counted and there are other clocks."""
+    everything = [*tracks, *others]
+    clock, facts_then = tracks[0].rows.like.clock, dict(facts)
+    logged = LoggedSteps(facts_then, rank.steps.get(clock, rank.step), rank.step)
+    steps: list[list[float]] = [[] for _ in tracks]
+    for _, number, k in sorted(
+        (line, number, k)
+        for number, track in enumerate(everything)
+        for k, line in enumerate(track.lines)
+    ):
+        track = everything[number]
+        if number >= len(tracks):
+            logged.note(track.steps[k])
+        else:
+            bar = bars[number][k] if bars[number] else None
+            steps[number].append(logged.step_of(track.rows, track.kept[k], bar))
+    if logged.counted and any(track.rows.like.clock != clock for track in everything):
+        return None
+    facts.update(facts_then)
+    return steps
+
+
+def _steps_per_epoch(facts: dict[str, float]) -> float | None:
+    if "steps_per_epoch" in facts:
+        return facts["steps_per_epoch"]
+    if "examples" in facts and facts.get("batch_samples"):
+        return float(math.ceil(facts["examples"] / facts["batch_samples"]))
+    return None
