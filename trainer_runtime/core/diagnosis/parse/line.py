@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from trainer_runtime.core.diagnosis.parse.dialects import FALLBACK, HEADED, json_lines
+from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.tables import Table
@@ -46,8 +47,10 @@ _RANK = re.compile(
 )
 _RANK_BEGINS = re.compile(rb"\[(?:rank|default)\d{1,5}\]:|\[Rank \d{1,5}\] \(after ")
 _RANK_INSIDE = re.compile(rb"\[Rank (\d{1,5})\] ")
-_SIGNS = tuple(dialect.signs for dialect in HEADED)
+_SIGNS = [(number, sign) for number, dialect in enumerate(HEADED) for sign in dialect.signs]
+_MOST_SHAPES = 1024
 _heads: dict[tuple[int, ...], re.Pattern[bytes]] = {}
+_signed: dict[bytes, tuple[int, ...]] = {}  # by shape: lines come again with other numbers
 
 
 class LineReader:
@@ -158,14 +161,15 @@ def _parts(text: bytes) -> Iterator[tuple[Callable[[bytes], Reading | None], byt
 
 
 def _dialects_with_signs(text: bytes) -> tuple[int, ...]:
-    """The numbers of the dialects that have a sign in the text."""
-    found = []
-    for number, signs in enumerate(_SIGNS):
-        for sign in signs:
-            if sign in text:
-                found.append(number)
-                break
-    return tuple(found)
+    """The numbers of the dialects that have a sign in the text. No sign has digits."""
+    shape = text.translate(ZEROS)
+    found = _signed.get(shape)
+    if found is None:
+        if len(_signed) >= _MOST_SHAPES:
+            _signed.clear()
+        signed = [number for number, sign in _SIGNS if sign in shape]
+        found = _signed[shape] = tuple(dict.fromkeys(signed))
+    return found
 
 
 def _head(signed: tuple[int, ...]) -> re.Pattern[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 
 def _words(text: str) -> frozenset[str]:
@@ -57,6 +58,10 @@ def key_of(name: str) -> str | None:
 
     None if it is not a metric.
     """
+    return _known_key(name) if len(name) <= _LONGEST_KEY else _key_of(name)
+
+
+def _key_of(name: str) -> str | None:
     own = _UNFIT.sub("_", name.strip()).strip("_./-@")
     if not own or len(own) > _LONGEST_KEY:
         return None
@@ -68,3 +73,6 @@ def key_of(name: str) -> str | None:
     if named := _EVAL_SET_LOSS.match(lower):
         return f"val_loss/{named[1]}"
     return own
+
+
+_known_key = lru_cache(maxsize=4096)(_key_of)  # a log repeats its names

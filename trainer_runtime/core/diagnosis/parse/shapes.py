@@ -21,20 +21,25 @@ from trainer_runtime.core.diagnosis.parse.sorted_lines import (
     sorted_lines,
 )
 from trainer_runtime.core.diagnosis.parse.template import Template
-from trainer_runtime.core.diagnosis.parse.template_learning import is_noise, learn, learn_noise
+from trainer_runtime.core.diagnosis.parse.template_learning import (
+    is_learnable,
+    is_noise,
+    learn,
+    learn_noise,
+)
 from trainer_runtime.core.records import dataclass
 
 BAR = b"%|"
 _LONGEST_SHAPED = 4096
 _MAX_TEMPLATES = 64  # outlines with templates
 _MAX_TEMPLATES_PER_OUTLINE = 8
-# Learning costs as much as reading 100 lines one by one or thousands in bulk. The lines that were
+# Learning costs as much as reading 30 lines one by one or thousands in bulk. The lines that were
 # read pay for it, so it never takes much more time than they did.
 _FIRST_CREDIT = 12.0
 _MAX_CREDIT = 50.0
 _CREDIT_PER_ROW = 1 / 2000
 _CREDIT_PER_OBJECT = 1 / 5000
-_CREDIT_PER_LINE = 1 / 100  # read singly
+_CREDIT_PER_LINE = 1 / 30  # read singly
 _LONGEST_NOISE = 400
 _MAX_EVENTS = 256
 _MAX_SHAPES = 20_000
@@ -51,7 +56,9 @@ _OFTEN = 2  # an outline that occurs this often is worth learning
 _OBJECT_BLOCKS = 15  # after a block of objects of no fixed shape, until shapes are tried again
 _OFTEN_OBJECTS = 64  # an object's, since objects are read fast without a template
 _RARER = 8  # and again each time it occurred this many times as often
-_ANOTHER = 2  # where it was learnt before, in another form
+_ANOTHER = 2  # in another form, after this many times as many lines as before
+_WORTH = 30  # short lines that take as long to read one by one as to learn one of them
+_RESERVE = 6.0  # credit that is left for lines with metrics
 _COST_OF_NOISE = 1.0
 _COST_OF_SHAPE = 0.1
 _VARIED = 4  # blocks of new shapes, until templates are tried on whole blocks
@@ -81,7 +88,8 @@ class Shapes:
         self._templates: dict[bytes, list[Template]] = {}  # by outline
         self._outlines: dict[bytes, _Outline] = {}
         self._credit = _FIRST_CREDIT
-        self._events: dict[bytes, list[Reading]] = {}  # of lines, which often occur again
+        # Of lines that report an event or a fact, which often occur again.
+        self._events: dict[bytes, list[Reading]] = {}
         self._noise: set[bytes] = set()
         self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
         self._dense: bool | None = None  # many lines are metrics; None: not known yet
@@ -165,7 +173,9 @@ class Shapes:
         """Fill in the handling of the lines whose shapes are new."""
         new = [i for i, handling in enumerate(handlings) if handling is None]
         lines = block.lines
-        kinds = {shapes[i]: i for i in new}
+        kinds: dict[bytes, int] = {}  # the first line of each
+        for i in new:
+            kinds.setdefault(shapes[i], i)
         self._varied = self._varied + 1 if len(kinds) * 2 > len(handlings) else 0
         if len(kinds) * _FEW < len(new):
             times = Counter(shapes[i] for i in new)
@@ -174,7 +184,9 @@ class Shapes:
                 for shape, i in kinds.items()
             }
             for i in new:
-                handlings[i] = known[shapes[i]]
+                shape = shapes[i]
+                is_first = kinds[shape] == i
+                handlings[i] = known[shape] if is_first else self._by_shape.get(shape, known[shape])
             return
         for outline, alike in _by_outline(block, new).items():
             text = b"\n".join([lines[i] for i in alike])
@@ -193,7 +205,8 @@ class Shapes:
         if line in self._events:
             return self._events[line]
         readings = self._reader.read(line)
-        if len(readings) == 1 and readings[0].events and len(self._events) < _MAX_EVENTS:
+        is_same = len(readings) == 1 and not is_learnable(readings[0])
+        if is_same and len(self._events) < _MAX_EVENTS:
             self._events[line] = readings
         self._credit = min(_MAX_CREDIT, self._credit + _CREDIT_PER_LINE)
         shape = line.translate(ZEROS)
@@ -201,7 +214,6 @@ class Shapes:
             template = None
             seen = self._counted(line.translate(None, _FORM), 1)
             if seen.count >= seen.due and self._credit > 0:
-                seen.due = seen.count * _RARER
                 template = self._learn(line, readings[0], seen)
             if template is not None:
                 self._keep(shape, template)
@@ -255,19 +267,26 @@ class Shapes:
         if noise is not None and noise.fullmatch(shape):
             return self._keep(shape, PROGRESS if BAR in line else NOISE)
         seen = self._counted(outline, times)
-        if seen.count < seen.due or self._credit <= 0:
-            if seen.is_noise and self._credit > 0 and self._is_noise(line):
-                return self._keep_noise(shape, line)
-            return OBJECT if line.startswith(b'{"') else SINGLY
-        seen.due = seen.count * _RARER
+        pays = self._credit > 0 or seen.count >= max(_WORTH, len(line) // 4)
+        if pays and seen.count >= seen.due:
+            return self._try(line, shape, seen)
+        if seen.is_noise and self._credit > 0 and self._is_noise(line):
+            return self._keep_noise(shape, line)
+        return OBJECT if line.startswith(b'{"') else SINGLY
+
+    def _try(self, line: bytes, shape: bytes, seen: _Outline) -> Handling:
+        """Learn how lines like this are handled."""
         readings = self._reader.read(line)
         if len(readings) == 1:
             return self._keep(shape, self._learn(line, readings[0], seen) or SINGLY)
+        seen.due = seen.count * _RARER
         if readings:
             return self._keep(shape, SINGLY)
         seen.is_noise = True
+        if self._credit <= _RESERVE:
+            return SINGLY
         if seen.count >= _OFTEN * _RARER:
-            self._learn_noise(line, outline)
+            self._learn_noise(line, line.translate(None, _FORM))
         elif self._is_noise(line):
             self._keep_noise(shape, line)
         return SINGLY  # this once, so that it may be kept as a sample
@@ -296,10 +315,12 @@ class Shapes:
         return is_noise(line, self._reader.read)
 
     def _learn(self, line: bytes, reading: Reading, seen: _Outline) -> Template | None:
-        self._credit -= 1
+        self._credit -= is_learnable(reading)
         template = learn(line, reading, self._reader.read)
-        if template is not None:
-            seen.due = seen.count * _ANOTHER
+        if template is None:
+            seen.due = seen.count * _RARER
+        else:
+            seen.count, seen.due = 0, seen.due * _ANOTHER
             templates = self._templates.setdefault(line.translate(None, _FORM), [])
             templates.insert(0, template)
             matches = template.shape.fullmatch

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberTokens
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
@@ -72,7 +71,7 @@ class _Experiment:
 
 def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     """The template of `line`, which `read` reads as `reading`; None if bulk reading can't work."""
-    if reading.events or (reading.source is StepFrom.LINE and reading.step is None):
+    if not is_learnable(reading):
         return None
     tokens = None if _SIGN_AFTER_COMMA.search(line) else NumberTokens.of(line)
     if tokens is None:
@@ -92,6 +91,14 @@ def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     return Template(
         reading, shape, lines, tokens.table, tokens.delete, width, columns, marks, fixed
     )
+
+
+def is_learnable(reading: Reading) -> bool:
+    """Whether lines with such readings differ in their numbers: not those that report an event or
+    a fact alone, which are rare and mostly the same each time."""
+    if not reading.values and (reading.events or reading.step is None):
+        return False
+    return reading.source is not StepFrom.LINE or reading.step is not None
 
 
 def is_noise(line: bytes, read: Reader) -> bool:
@@ -265,17 +272,28 @@ def _changes(one: Reading, other: Reading | None) -> list[tuple[str, float]]:
 
 def _with_roles(reading: Reading, roles: Sequence[_Role], text: bytes) -> Reading:
     """The reading that is expected with `text` for the token of these roles."""
+    if not roles:
+        return reading
     known = number(text) or 0.0
-    keys = {key for key, _ in reading.values}
+    values = dict(reading.values)
+    marks = {name: getattr(reading, name) for name in MARKS}
     for role in roles:
         value = known * role.scale
-        if role.name in MARKS and role.name not in keys:
-            mark = int(value) if role.name == "rank" else value
-            reading = replace(reading, **{role.name: mark})  # type: ignore[arg-type]
+        if role.name in marks and role.name not in values:
+            marks[role.name] = int(value) if role.name == "rank" else value
         else:
-            values = [(key, value if key == role.name else old) for key, old in reading.values]
-            reading = replace(reading, values=values)
-    return reading
+            values[role.name] = value
+    return Reading(
+        reading.clock,
+        list(values.items()),
+        source=reading.source,
+        rounded=reading.rounded,
+        taught=reading.taught,
+        counts_epochs=reading.counts_epochs,
+        events=reading.events,
+        facts=reading.facts,
+        **marks,
+    )
 
 
 def _is_equal(one: Reading | None, other: Reading) -> bool:
