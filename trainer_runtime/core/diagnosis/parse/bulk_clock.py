@@ -177,7 +177,7 @@ class _Settling:
             if steps[0] != self.rank.step or not self._drop_if_repeated(lines[0]):
                 self.cuts += [lines[0]] * (steps[0] < last)
         self.cuts += [lines[at] for at in places if steps[at] < steps[at - 1]]
-        equal = [lines[at] for at in places if steps[at] == steps[at - 1]]
+        equal = [(lines[at], lines[at - 1]) for at in places if steps[at] == steps[at - 1]]
         for line in self._may_repeat(equal):
             self._drop_if_repeated(line)
 
@@ -190,7 +190,7 @@ class _Settling:
                 lines, steps = order.merged()
                 before = (lines[at - 1], steps[at - 1]) if at else (-1.0, last)
                 found.append((lines[at], before[0], steps[at], before[1]))
-        may_repeat = self._may_repeat([line for line, *_ in found])
+        may_repeat = self._may_repeat([(line, above) for line, above, *_ in found])
         cut = -1.0
         for line, above, step, last in sorted(found):
             if above < cut:  # the first of its clock in this segment
@@ -205,11 +205,12 @@ class _Settling:
         is_newest = step == self.order.before([line], self.rank.step)[0]
         return is_newest and self._drop_if_repeated(line)
 
-    def _may_repeat(self, lines: Collection[float]) -> set[float]:
-        """Of lines whose step does not rise, those whose row may repeat the one above: it is the
-        block's first, or there is another row of its kind."""
-        if not lines:
+    def _may_repeat(self, below: Collection[tuple[float, float]]) -> set[float]:
+        """Of lines whose step does not rise, each with the one above, those whose row may repeat
+        the row above: it is the block's first, or both may be of one kind."""
+        if not below:
             return set()
+        lines, pairs = {line for line, _ in below}, set(below)
         kinds = Counter(map(_kind, self.keyed))
         found = {self.neighbours.first()}
         for rows in self.keyed:
@@ -219,8 +220,9 @@ class _Settling:
                 found.update(rows.places)
             elif not rows.increasing:
                 equal = compress(count(1), map(eq, islice(rows.steps, 1, None), rows.steps))
-                found.update([rows.places[i] for i in equal])
-        return found.intersection(lines)
+                own = [(rows.places[i], rows.places[i - 1]) for i in equal]
+                found.update([line for line, _ in pairs.intersection(own)])
+        return found & lines
 
     def _drop_if_repeated(self, line: float) -> bool:
         """Drop the row on a line if it repeats the one above. Returns whether it does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.bars import BAR, Bars
@@ -263,17 +264,14 @@ def _first_line(rows: Rows) -> int:
 
 def _events(block: Block, all_rows: Sequence[Rows]) -> list[LogEvent]:
     """The events of rows, in the order of their lines."""
-    of_lines = sorted(
-        (line, number, i)
-        for number, rows in enumerate(all_rows)
-        for i, line in enumerate(rows.index)
-    )
-    found = []
-    for line, number, i in of_lines:
-        rows, offset = all_rows[number], block.start_of(line)
-        step = None if rows.event_steps is None else int(rows.event_steps[i])
-        for kind, text in rows.like.events:
-            found.append(LogEvent(kind, step, rows.rank, offset, text[:_LONGEST_TEXT]))
+    found: list[LogEvent] = []
+    for rows in all_rows:
+        count = len(rows.index)
+        steps = [None] * count if rows.event_steps is None else map(int, rows.event_steps)
+        for step, offset in zip(steps, block.starts_of(rows.index), strict=True):
+            for kind, text in rows.like.events:
+                found.append(LogEvent(kind, step, rows.rank, offset, text[:_LONGEST_TEXT]))
+    found.sort(key=attrgetter("line_offset"))
     return found
 
 

@@ -16,6 +16,7 @@ from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn,
 from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
+_FEW = 64  # lines are few if a block has more than so many times as many
 _T = TypeVar("_T")
 
 
@@ -79,9 +80,19 @@ class Block:
                 start += len(b"\n".join(self.lines[marked:line])) + (line > marked)
                 self._mark = line, start
                 return start
-            lengths = map((1).__add__, map(len, self.lines))
-            self._starts = list(accumulate(lengths, initial=self.offset))
+            self._starts = self._all_starts()
         return self._starts[line]
+
+    def _all_starts(self) -> list[int]:
+        lengths = map((1).__add__, map(len, self.lines))
+        return list(accumulate(lengths, initial=self.offset))
+
+    def starts_of(self, lines: Sequence[int]) -> list[int]:
+        """The bytes of the stream where lines begin."""
+        if self._starts is None and len(lines) * _FEW < self.count:
+            return list(map(self.start_of, lines))
+        self._starts = self._starts or self._all_starts()
+        return list(map(self._starts.__getitem__, lines))
 
     def last(self, count: int) -> bytes:
         """The last `count` lines."""
@@ -126,7 +137,7 @@ class Rows:
         return self.index if self.own_places is None else self.own_places
 
     def row(self, i: int) -> tuple[float, ...]:
-        return tuple(column[i] for column in self.columns)
+        return tuple([column[i] for column in self.columns])
 
     def rises_until(self, row: int, end: int) -> int:
         """The end of the rows from `row` to before `end` each of which has a higher step than the

@@ -103,11 +103,7 @@ class Shapes:
         if self._dense is None:
             self._dense = self._seems_dense(block)
         if not self._dense:
-            candidates = self._candidates(block)
-            self._dense = len(candidates) * 4 > block.count
-            return self._with_credit(
-                sorted_lines(self._handlings_of(block, candidates), candidates)
-            )
+            return self._with_credit(self._sort_sparse(block))
         if self._varied >= _VARIED and (template := self._template_of_all(block)) is not None:
             return self._with_credit(Sorted({template: range(block.count)}, template))
         if self._objects and _are_objects(block):
@@ -220,35 +216,41 @@ class Shapes:
                 self._expected = None
         return readings
 
-    def _candidates(self, block: Block) -> Sequence[int]:
-        """The lines that may be worth reading; of the others, what is left of them is kept."""
+    def _sort_sparse(self, block: Block) -> Sorted:
+        """Sort lines of which few are metrics. What is left of the others is kept, without their
+        hexadecimal digits, so that lines that differ in those alone are known again."""
         reduced = block.data.translate(None, _HEX).split(b"\n")
         reduced.pop()
         block.count = len(reduced)
         noise = self._noise
         if noise.issuperset(reduced):
-            return ()
-        found: list[int] = []
-        for i, text in [(i, text) for i, text in enumerate(reduced) if text not in noise]:
-            if text in noise:
-                continue
-            if self._has_needle(text) or text.startswith(b'{"'):
-                found.append(i)
-                continue
-            if len(noise) >= _MAX_SHAPES:
-                noise.clear()
-            if len(text) <= _LONGEST_NOISE:
-                noise.add(text)
-        return found
-
-    def _handlings_of(self, block: Block, candidates: Sequence[int]) -> list[Handling | None]:
-        found: list[Handling | None] = []
+            self._dense = False
+            return Sorted({}, noise=None)
+        new = [i for i, text in enumerate(reduced) if text not in noise]
         lines = block.lines
-        for i in candidates:
-            line = lines[i]
-            shape = line.translate(ZEROS)
-            found.append(self._by_shape.get(shape) or self._handling_of(line, shape))
-        return found
+        shapes = [lines[i].translate(ZEROS) for i in new]
+        candidates: list[int] = []
+        handlings: list[Handling | None] = []
+        for i, shape, known in zip(new, shapes, map(self._by_shape.get, shapes), strict=True):
+            if known is None and self._is_left_out(reduced[i]):
+                continue
+            candidates.append(i)
+            handlings.append(known or self._handling_of(lines[i], shape))
+        self._dense = (len(handlings) - handlings.count(NOISE)) * 4 > block.count
+        return sorted_lines(handlings, candidates)
+
+    def _is_left_out(self, text: bytes) -> bool:
+        """Whether a line, of which this is left, is noise; remember it."""
+        noise = self._noise
+        if text in noise:
+            return True
+        if self._has_needle(text) or text.startswith(b'{"'):
+            return False
+        if len(noise) >= _MAX_SHAPES:
+            noise.clear()
+        if len(text) <= _LONGEST_NOISE:
+            noise.add(text)
+        return True
 
     def _handling_of(self, line: bytes, shape: bytes, times: int = 1) -> Handling:
         """How lines of a shape are handled, of which there are `times`; classifies a new shape."""
