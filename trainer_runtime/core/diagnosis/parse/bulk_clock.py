@@ -220,7 +220,8 @@ class _Settling:
                 found.update(rows.places)
             elif not rows.increasing:
                 equal = compress(count(1), map(eq, islice(rows.steps, 1, None), rows.steps))
-                own = [(rows.places[i], rows.places[i - 1]) for i in equal]
+                places = rows.places
+                own = [(places[i], places[i - 1]) for i in equal]
                 found.update([line for line, _ in pairs.intersection(own)])
         return found & lines
 

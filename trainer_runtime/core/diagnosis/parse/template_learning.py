@@ -23,10 +23,10 @@ Reader = Callable[[bytes], list[Reading]]
 # Without the sign a line of this shape would have one number with a comma between thousands.
 _SIGN_AFTER_COMMA = re.compile(rb"\d,[-+.]")
 _PLAIN = re.compile(rb"[-+]?\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?")
-# Other digits than a token's own, never 0, so that no value loses a place.
+# Other digits than a token's own, in both, and never 0, so that no value loses a place.
 _OTHER_DIGITS = (
-    bytes.maketrans(b"0123456789", b"4725183694"),
-    bytes.maketrans(b"0123456789", b"2618394755"),
+    bytes.maketrans(b"0123456789", b"4756183291"),
+    bytes.maketrans(b"0123456789", b"2618394155"),
 )
 # Digits of special values, and any others.
 _SAME_SHAPE = tuple(
