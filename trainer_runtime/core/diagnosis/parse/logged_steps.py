@@ -124,11 +124,16 @@ def _alike(neighbours: Neighbours, kinds: Sequence[Rows]) -> list[int]:
     if len(kinds) == 1:
         columns = kinds[0].columns
         return [0, *equal_to_previous(columns, range(1, len(columns[0])))]
-    found, below_own = [0], defaultdict(list)
+    found = [0]
+    number = dict.fromkeys(kinds, 0)  # of the next row of each kind
+    number[neighbours.at(0)[0]] = 1
+    below_own: dict[Rows, dict[int, int]] = defaultdict(dict)  # places by number
     may_repeat: dict[tuple[Rows, Rows], bool] = {}
     for place, above, rows in neighbours.pairs():
+        i = number[rows]
+        number[rows] = i + 1
         if rows is above:
-            below_own[rows].append(place)
+            below_own[rows][i] = place
             continue
         pair = above, rows
         if pair not in may_repeat:
@@ -137,8 +142,7 @@ def _alike(neighbours: Neighbours, kinds: Sequence[Rows]) -> list[int]:
             found.append(place)
     for rows, places in below_own.items():
         if rows.like.source is StepFrom.LOG:
-            numbers = {neighbours.at(place)[1]: place for place in places}
-            found += [numbers[i] for i in equal_to_previous(rows.columns, list(numbers))]
+            found += [places[i] for i in equal_to_previous(rows.columns, list(places))]
     return sorted(found)
 
 

@@ -64,7 +64,6 @@ _COST_OF_SHAPE = 0.1
 _VARIED = 4  # blocks of new shapes, until templates are tried on whole blocks
 _SURPRISED = 2  # blocks that are sorted line by line after one that was not as expected
 _SAMPLE = 64  # lines by which a log's first block is judged
-_MOST_ALIKE = 64  # shapes of a block whose numbers may be written alike
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
 
 
@@ -135,10 +134,11 @@ class Shapes:
         """The shapes that each template's lines have; nothing where that is not known of all, or
         where they are many: those differ in how their numbers are written."""
         found: dict[Template, list[bytes]] = {}
-        if len(set(shapes[:_SAMPLE])) * 2 > _SAMPLE:
+        sample = shapes[:: len(shapes) // _SAMPLE + 1]
+        if len(set(sample)) * 2 > _SAMPLE:
             return found
         distinct = set(shapes)
-        if len(distinct) > _MOST_ALIKE:
+        if len(distinct) * _FEW > max(len(shapes), _SAMPLE * _FEW):
             return found
         for shape in distinct:
             handling = self._by_shape.get(shape)
