@@ -10,7 +10,7 @@ from itertools import chain
 
 from trainer_runtime.core.diagnosis.parse.line_order import Neighbours, Track, equal_to_previous
 from trainer_runtime.core.diagnosis.parse.points import StepFrom
-from trainer_runtime.core.diagnosis.parse.rank_state import Rank, are_similar, last_row_of, repeats
+from trainer_runtime.core.diagnosis.parse.rank_state import Comparison, Rank, may_repeat, repeats
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
 # By these facts steps are inferred, too.
@@ -99,6 +99,7 @@ def _without(rows: Rows, repeated: Collection[int]) -> Track:
 def _repeated(rank: Rank, kinds: Sequence[Rows]) -> dict[Rows, set[int]]:
     """The rows that repeat the one before them."""
     neighbours = Neighbours(kinds)
+    compared: dict[tuple[Rows, Rows], Comparison] = {}
     gone: set[int] = set()
     found: dict[Rows, set[int]] = defaultdict(set)
     for first in _alike(neighbours, kinds):
@@ -110,8 +111,14 @@ def _repeated(rank: Rank, kinds: Sequence[Rows]) -> dict[Rows, set[int]]:
             above = place - 1
             while above in gone:
                 above -= 1
-            seen = rank.last_row() if above < 0 else last_row_of(*neighbours.at(above), 0.0)
-            if not repeats(seen, rows, i, None):
+            if above < 0:
+                is_same = repeats(rank.last_row(), rows, i, None)
+            else:
+                other, k = neighbours.at(above)
+                pair = other, rows
+                compared[pair] = compared.get(pair) or Comparison.of(other, rows)
+                is_same = compared[pair].are_same(k, i)
+            if not is_same:
                 break
             gone.add(place)
             found[rows].add(i)
@@ -128,7 +135,7 @@ def _alike(neighbours: Neighbours, kinds: Sequence[Rows]) -> list[int]:
     number = dict.fromkeys(kinds, 0)  # of the next row of each kind
     number[neighbours.at(0)[0]] = 1
     below_own: dict[Rows, dict[int, int]] = defaultdict(dict)  # places by number
-    may_repeat: dict[tuple[Rows, Rows], bool] = {}
+    possible: dict[tuple[Rows, Rows], bool] = {}
     for place, above, rows in neighbours.pairs():
         i = number[rows]
         number[rows] = i + 1
@@ -136,22 +143,14 @@ def _alike(neighbours: Neighbours, kinds: Sequence[Rows]) -> list[int]:
             below_own[rows][i] = place
             continue
         pair = above, rows
-        if pair not in may_repeat:
-            may_repeat[pair] = _may_repeat(above, rows)
-        if may_repeat[pair]:
+        if pair not in possible:
+            possible[pair] = rows.like.source is StepFrom.LOG and may_repeat(above, rows)
+        if possible[pair]:
             found.append(place)
     for rows, places in below_own.items():
         if rows.like.source is StepFrom.LOG:
             found += [places[i] for i in equal_to_previous(rows.columns, list(places))]
     return sorted(found)
-
-
-def _may_repeat(above: Rows, rows: Rows) -> bool:
-    if rows.like.source is not StepFrom.LOG or above.like.clock != rows.like.clock:
-        return False
-    if above.like.rounded == rows.like.rounded:
-        return set(above.keys) == set(rows.keys)
-    return are_similar(above.keys, rows.keys)
 
 
 def _from_bars(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 from trainer_runtime.core.records import dataclass
@@ -94,15 +94,50 @@ def repeats(seen: LastRow | None, rows: Rows, i: int, step: float | None) -> boo
             for key, value in zip(rows.keys, rows.row(i), strict=True)
         )
     values = dict(zip(rows.keys, rows.row(i), strict=True))
-    if not are_similar(seen.values, values):
+    if not _are_similar(seen.values, values):
         return False
     return all(
         _close(seen.values[key], value) for key, value in values.items() if key in seen.values
     )
 
 
-def are_similar(one: Collection[str], other: Collection[str]) -> bool:
-    """Whether rows with these keys may be the same one, printed rounded and in full."""
+class Comparison(NamedTuple):
+    """Compares rows of two kinds without a step, as `repeats` does."""
+
+    columns: Sequence[tuple[Sequence[float], Sequence[float]]]  # of the same keys
+    is_exact: bool
+
+    @classmethod
+    def of(cls, above: Rows, rows: Rows) -> Comparison:
+        if not may_repeat(above, rows):
+            return cls((), True)
+        columns = dict(zip(above.keys, above.columns, strict=True))
+        common = [
+            (columns[key], column)
+            for key, column in zip(rows.keys, rows.columns, strict=True)
+            if key in columns
+        ]
+        return cls(common, above.like.rounded == rows.like.rounded)
+
+    def are_same(self, i: int, k: int) -> bool:
+        """Whether row `i` of the one kind is row `k` of the other."""
+        equal = same if self.is_exact else _close
+        for one, other in self.columns:
+            if one[i] != other[k] and not equal(one[i], other[k]):
+                return False
+        return bool(self.columns)
+
+
+def may_repeat(above: Rows, rows: Rows) -> bool:
+    """Whether rows of these kinds may be the same one, printed again, or rounded and in full."""
+    if rows.like.clock != above.like.clock:
+        return False
+    if rows.like.rounded == above.like.rounded:
+        return set(rows.keys) == set(above.keys)
+    return _are_similar(above.keys, rows.keys)
+
+
+def _are_similar(one: Collection[str], other: Collection[str]) -> bool:
     common = len(set(one).intersection(other))
     return common >= _MIN_COMMON_KEYS and common >= min(len(one), len(other))
 
