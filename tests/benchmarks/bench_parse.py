@@ -2,7 +2,8 @@
 
 python tests/benchmarks/bench_parse.py [--turns 5] [--megabytes 4]
 
-Real logs are those in the folder of `TRAINMASTER_LOGS`: each by itself, repeated to the same size.
+Real logs are those in the folder of `TRAINMASTER_LOGS`: one after another, then each by itself,
+repeated to the same size.
 """
 
 from __future__ import annotations
@@ -36,11 +37,7 @@ def measure(bench: Benchmark) -> None:
     for dialect in DIALECTS:
         log = of_size(lambda lines, d=dialect: made_log(d, lines), size)
         compare(bench, dialect, log, goal_mb_s=100)
-    for path in _real_logs():
-        log = path.read_bytes()
-        times = max(1, size // len(log))
-        note = f"{len(log) / 1000:.3g} kB {times} times: as many trainings that begin again"
-        compare(bench, path.name, log * times, goal_mb_s=100, note=note)
+    compare_real_logs(bench, size)
     for kind in BARS:
         compare(bench, f"bars: {kind}", of_size(lambda n, k=kind: made_bars(k, n), size), 100)
     compare(bench, "noise", of_size(noise, size), goal_mb_s=300)
@@ -53,6 +50,19 @@ def measure(bench: Benchmark) -> None:
         peer=("json.loads", mb_s(lambda: [json.loads(line) for line in lines], megabytes)),
         goal=times_as_fast(1),
     )
+
+
+def compare_real_logs(bench: Benchmark, size: int) -> None:
+    paths = _real_logs()
+    if paths:
+        log = b"".join(path.read_bytes().rstrip(b"\n") + b"\n" for path in paths)
+        note = f"{len(paths)} logs of {len(log) / 1000:.4g} kB together, none of them repeated"
+        compare(bench, "all real logs, one after another", log, goal_mb_s=100, note=note)
+    for path in paths:
+        log = path.read_bytes()
+        times = max(1, size // len(log))
+        note = f"{len(log) / 1000:.3g} kB {times} times: as many trainings that begin again"
+        compare(bench, path.name, log * times, goal_mb_s=100, note=note)
 
 
 def _real_logs() -> list[Path]:
