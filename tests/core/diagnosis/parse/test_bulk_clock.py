@@ -9,7 +9,6 @@ import pytest
 from support.core.parsed_logs import parsed_items
 
 from trainer_runtime.core.diagnosis.parse import LogParser
-from trainer_runtime.core.diagnosis.parse.dialects import HEADED
 
 # A line of each kind for a step and a loss; some have no step, some count by another clock.
 _KINDS: list[Callable[[int, float], str]] = [
@@ -80,9 +79,3 @@ def test_lines_of_trainings_that_begin_again_stay_in_one_batch_by_kind() -> None
     parsed = LogParser().feed(log.encode())
     assert len(parsed.batches) <= 4  # of the first lines of each kind, and of the others
     assert {point.segment for point in parsed} == set(range(200))
-
-
-def test_no_sign_of_a_dialect_has_digits_because_signs_are_kept_by_shape() -> None:
-    assert not [
-        sign for one in HEADED for sign in one.signs if any(48 <= byte < 58 for byte in sign)
-    ]

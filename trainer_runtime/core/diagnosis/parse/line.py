@@ -49,8 +49,10 @@ _RANK_BEGINS = re.compile(rb"\[(?:rank|default)\d{1,5}\]:|\[Rank \d{1,5}\] \(aft
 _RANK_INSIDE = re.compile(rb"\[Rank (\d{1,5})\] ")
 _SIGNS = [(number, sign) for number, dialect in enumerate(HEADED) for sign in dialect.signs]
 _MOST_SHAPES = 1024
+_LONGEST_SHAPE = 2048
 _heads: dict[tuple[int, ...], re.Pattern[bytes]] = {}
-_signed: dict[bytes, tuple[int, ...]] = {}  # by shape: lines come again with other numbers
+_Heads = tuple[tuple[int, int], ...]
+_known_heads: dict[bytes, _Heads] = {}  # by shape: lines come again with other numbers
 
 
 class LineReader:
@@ -144,11 +146,7 @@ def _without_rank(text: bytes) -> tuple[int, bytes]:
 
 def _parts(text: bytes) -> Iterator[tuple[Callable[[bytes], Reading | None], bytes]]:
     """The dialects that read the line, each with its part, where lines are glued together."""
-    signed = _dialects_with_signs(text)
-    found = [
-        (match.start(), HEADED[signed[(match.lastindex or 1) - 1]])
-        for match in (_head(signed).finditer(text) if signed else ())
-    ]
+    found = [(start, HEADED[number]) for start, number in _heads_in(text)]
     if not found:
         yield FALLBACK.read, text.strip()
         return
@@ -160,15 +158,19 @@ def _parts(text: bytes) -> Iterator[tuple[Callable[[bytes], Reading | None], byt
         start, dialect = after, next_dialect
 
 
-def _dialects_with_signs(text: bytes) -> tuple[int, ...]:
-    """The numbers of the dialects that have a sign in the text. No sign has digits."""
+def _heads_in(text: bytes) -> _Heads:
+    """Where lines begin in the text, and of which dialects. No sign and no head has a particular
+    digit, so that this is the same for all texts of a shape."""
     shape = text.translate(ZEROS)
-    found = _signed.get(shape)
+    found = _known_heads.get(shape)
     if found is None:
-        if len(_signed) >= _MOST_SHAPES:
-            _signed.clear()
-        signed = [number for number, sign in _SIGNS if sign in shape]
-        found = _signed[shape] = tuple(dict.fromkeys(signed))
+        signed = tuple(dict.fromkeys([number for number, sign in _SIGNS if sign in shape]))
+        matches = _head(signed).finditer(shape) if signed else ()
+        found = tuple([(match.start(), signed[(match.lastindex or 1) - 1]) for match in matches])
+        if len(_known_heads) >= _MOST_SHAPES:
+            _known_heads.clear()
+        if len(shape) <= _LONGEST_SHAPE:
+            _known_heads[shape] = found
     return found
 
 
