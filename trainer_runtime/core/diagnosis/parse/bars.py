@@ -57,8 +57,7 @@ class Bars:
         for back, line in enumerate(lines):
             if BAR in line:
                 self._since = back
-                bar = _PLAIN_BAR.match(line)
-                self._last = (int(bar[1]), int(bar[2])) if bar else None
+                self._last = _plain_bar(line)
                 return
         self._since = min(self._since + len(lines), _NEAR)
 
@@ -96,33 +95,33 @@ class _BarsOfBlock:
     def __init__(self, lines: Sequence[bytes], within: int, above: _Found | None) -> None:
         self._lines = lines
         self._within, self._last = within, above
-        self._bars = [number for number, line in enumerate(lines) if BAR in line]
 
     def of(self, numbers: Sequence[int]) -> list[_Found | None]:
         """The bar of each line, below it or else above; None unless a bar stood above."""
         return list(map(self._of, numbers))
 
     def _of(self, number: int) -> _Found | None:
-        bars = self._bars
-        at = bisect_left(bars, number)
-        stood_above = at > 0 and bars[at - 1] >= number - _NEAR
-        if not stood_above and number >= self._within:
-            return None
-        below = at + (at < len(bars) and bars[at] == number)
-        for bar in bars[below : below + _NEAR]:
-            if bar > number + _NEAR:
+        lines = self._lines
+        for above in range(number - 1, max(number - _NEAR, 0) - 1, -1):
+            if BAR in lines[above]:
                 break
-            found = self._at(bar)
-            if found is not None:
-                if any(map(_ANOTHER.search, self._lines[number + 1 : bar])):
-                    break
-                return found
+        else:
+            return self._below(number) or self._last if number < self._within else None
         # The one above may be a few steps old.
-        return self._at(bars[at - 1]) if stood_above else self._last
+        return self._below(number) or _plain_bar(lines[above])
 
-    def _at(self, number: int) -> _Found | None:
-        bar = _PLAIN_BAR.match(self._lines[number])
-        return (int(bar[1]), int(bar[2])) if bar else None
+    def _below(self, number: int) -> _Found | None:
+        for line in self._lines[number + 1 : number + 1 + _NEAR]:
+            if BAR in line and (found := _plain_bar(line)):
+                return found
+            if _ANOTHER.search(line):
+                break
+        return None
+
+
+def _plain_bar(line: bytes) -> _Found | None:
+    bar = _PLAIN_BAR.match(line)
+    return (int(bar[1]), int(bar[2])) if bar else None
 
 
 def _log_rows(all_rows: Sequence[Rows]) -> Iterator[Rows]:
