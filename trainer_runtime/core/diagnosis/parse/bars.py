@@ -13,6 +13,7 @@ from trainer_runtime.core.diagnosis.parse.rows import Block, Rows
 BAR = b"%|"
 # A bar belongs to a line if it is within this many lines below it, and another as near above.
 _NEAR = 8
+_MANY = 5  # lines are many if a block has less than so many times as many
 # Only bars without a description: the others count shards or examples.
 _PLAIN_BAR = re.compile(
     rb"(?:\x1b\[A)?\s*\d{1,3}%\|[^|]*\|\s*(\d{1,15})/(\d{1,15}) \[[^\]]*?(?:it/s|s/it)"
@@ -95,20 +96,29 @@ class _BarsOfBlock:
     def __init__(self, lines: Sequence[bytes], within: int, above: _Found | None) -> None:
         self._lines = lines
         self._within, self._last = within, above
+        self._bars: list[int] | None = None  # the lines of all bars, once many are needed
 
     def of(self, numbers: Sequence[int]) -> list[_Found | None]:
         """The bar of each line, below it or else above; None unless a bar stood above."""
+        if self._bars is None and len(numbers) * _MANY > len(self._lines):
+            self._bars = [number for number, line in enumerate(self._lines) if BAR in line]
         return list(map(self._of, numbers))
 
     def _of(self, number: int) -> _Found | None:
-        lines = self._lines
+        above = self._above(number)
+        if above is not None:  # which may be a few steps old
+            return self._below(number) or _plain_bar(self._lines[above])
+        return self._below(number) or self._last if number < self._within else None
+
+    def _above(self, number: int) -> int | None:
+        """The line of the bar above a line, if one is near."""
+        if self._bars is not None:
+            at = bisect_left(self._bars, number) - 1
+            return self._bars[at] if at >= 0 and self._bars[at] >= number - _NEAR else None
         for above in range(number - 1, max(number - _NEAR, 0) - 1, -1):
-            if BAR in lines[above]:
-                break
-        else:
-            return self._below(number) or self._last if number < self._within else None
-        # The one above may be a few steps old.
-        return self._below(number) or _plain_bar(lines[above])
+            if BAR in self._lines[above]:
+                return above
+        return None
 
     def _below(self, number: int) -> _Found | None:
         for line in self._lines[number + 1 : number + 1 + _NEAR]:
