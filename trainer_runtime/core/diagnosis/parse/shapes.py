@@ -52,7 +52,8 @@ _HEX = b"0123456789abcdef"
 # Characters that may differ between lines of one template.
 _FORM = b"0123456789.,+-eE #" + bytes(range(0x80, 0xC0)) + b"\xe2"
 
-_OFTEN = 2  # an outline that occurs this often is worth learning
+_OFTEN = 6  # an outline that occurs this often is worth learning
+_OFTEN_NOISE = 16  # all of its forms, where nothing was found
 _OBJECT_BLOCKS = 15  # after a block of objects of no fixed shape, until shapes are tried again
 _OFTEN_OBJECTS = 64  # an object's, since objects are read fast without a template
 _RARER = 8  # and again each time it occurred this many times as often
@@ -287,7 +288,7 @@ class Shapes:
         seen.is_noise = True
         if self._credit <= _RESERVE:
             return SINGLY
-        if seen.count >= _OFTEN * _RARER:
+        if seen.count >= _OFTEN_NOISE:
             self._learn_noise(line, line.translate(None, _FORM))
         elif self._is_noise(line):
             self._keep_noise(shape, line)
