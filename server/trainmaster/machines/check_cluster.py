@@ -17,8 +17,9 @@ from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
-from trainmaster.backends.slurm.job_node import change_option, node_for
+from trainmaster.backends.slurm.job_node import node_for
 from trainmaster.store.host_record import HostRecord
+from trainmaster.words.advice import job_option
 from trainmaster.words.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.words.errors import HostError
 
@@ -85,18 +86,18 @@ def _accounts(accounts: Sequence[str], options: HostRecord) -> CheckRow:
     return warning(
         "accounts",
         f"jobs would be charged to {options.account}, which is not one of yours",
-        f"Change it: {change_option(options.name, '--account', 'NAME')}.",
+        f"Change it: {job_option(options.name, 'account', 'NAME')}.",
         found,
     )
 
 
 def _hours(used_up: UsedUp, options: HostRecord) -> CheckRow:
-    named = "--qos" if used_up.whose.startswith("QOS") else "--account"
+    named = "qos" if used_up.whose.startswith("QOS") else "account"
     return warning(
         "hours",
         "all of them are used up",
         "Ask those who run the cluster for more, or have jobs charged to another: "
-        f"{change_option(options.name, named, 'NAME')}.",
+        f"{job_option(options.name, named, 'NAME')}.",
         _plain(f"{used_up.whose}: {used_up.limit / 60:g} h of {used_up.resource}"),
     )
 
@@ -152,7 +153,7 @@ def _modules(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
             found="the login node lacks modules that jobs would load",
             untrusted_found=_plain(", ".join(cluster.missing)),
             remedy="Name some that `module avail` shows there: "
-            f"{change_option(options.name, '--module', 'NAME')}.",
+            f"{job_option(options.name, 'module', 'NAME')}.",
         )
     elif cluster.modules is not None:
         names = ", ".join(cluster.modules)

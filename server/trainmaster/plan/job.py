@@ -14,6 +14,7 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.advice import job_option
 from trainmaster.words.errors import PlanError
 
 _MINUTE_S = 60.0
@@ -112,8 +113,8 @@ def _refuse_without_hours(host: str, slurm: SlurmFacts, target: Target) -> None:
         raise PlanError(
             "HOURS_USED_UP",
             f"The {whose} has used up its {minutes / 60:g} hours of {resource}.",
-            "Ask those who run the cluster for more, or have jobs charged to another: `trainmaster "
-            f"hosts set {host} --{'qos' if whose.startswith('QOS') else 'account'} NAME`.",
+            "Ask those who run the cluster for more, or have jobs charged to another: "
+            f"{job_option(host, 'qos' if whose.startswith('QOS') else 'account', 'NAME')}.",
             field="host",
         )
 
@@ -151,14 +152,14 @@ def _refuse_too_short(
     interval_s = parse_duration(every) if isinstance(every, str) else 0.0
     if interval_s <= usable_s:
         return
-    option = "--time 24h" if slurm.time else "--partition NAME"
+    longer = ("time", "24h") if slurm.time else ("partition", "NAME")
     raise PlanError(
         "PARTITION_TOO_SHORT",
         f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
         f"checkpoint is due every {spoken_duration(interval_s)}.",
         f"Set checkpoint.every to less than {spoken_duration(usable_s)}, or change what jobs ask "
-        f"for: `trainmaster hosts set {host} {option}`; `trainmaster hosts check {host}` lists the "
-        "partitions there.",
+        f"for: {job_option(host, *longer)}; `trainmaster hosts check {host}` lists the partitions "
+        "there.",
         field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
     )
 

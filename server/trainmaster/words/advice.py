@@ -47,6 +47,13 @@ class _Call:
     repeats: bool = False
 
 
+def job_option(host: str, option: str, value: str | None) -> str:
+    """The command that changes what a cluster's jobs ask for, between backticks; None: the option
+    is left to the cluster."""
+    words = ("trainmaster hosts set", host, f"--{option}", "''" if value is None else value)
+    return f"`{' '.join(words)}`"
+
+
 _HOST_AND_SET = {"--host": "host", "--set": "set"}
 _KEY = {"--idempotency-key": "idempotency_key"}
 # Commands without a tool are missing here.

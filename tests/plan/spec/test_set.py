@@ -23,6 +23,12 @@ def test_set_addresses_items_of_lists_by_name_and_by_number(small_spec: str) -> 
     assert [source.weight for source in spec.data.sources] == [2, 3]
 
 
+def test_a_field_of_a_section_that_is_a_list_is_refused(small_spec: str) -> None:
+    with pytest.raises(SpecError, match="which is a list in this spec") as refused:
+        load_spec(small_spec, ["model=[]", "model.n_layer=2"])
+    assert (refused.value.code, refused.value.field) == ("INVALID_VALUE", "model.n_layer")
+
+
 def test_set_reads_values_as_yaml_and_makes_missing_sections(small_spec: str) -> None:
     spec = load_spec(
         small_spec,

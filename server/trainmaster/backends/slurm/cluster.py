@@ -9,8 +9,9 @@ from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer, U
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
-from trainmaster.backends.slurm.job_node import JobNode, change_option, node_for
+from trainmaster.backends.slurm.job_node import JobNode, node_for
 from trainmaster.store.host_record import SLURM_OPTIONS, HostRecord
+from trainmaster.words.advice import job_option
 from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
         raise HostError(
             "PARTITION_UNKNOWN",
             f"The {what} of {options.name} {state}; those that are up: {names}.",
-            f"Change it: {change_option(options.name, '--partition', 'NAME')}.",
+            f"Change it: {job_option(options.name, 'partition', 'NAME')}.",
             field="host",
         )
     partition = usable[0]
@@ -142,6 +143,6 @@ def _refuse_account(options: HostRecord, partition: PartitionAnswer, charged: st
         "ACCOUNT_REFUSED",
         f"Partition {partition.name} of {options.name} is for the accounts "
         f"{', '.join(partition.accounts)}; jobs would use {account}.",
-        f"Change it: {change_option(options.name, '--account', 'NAME')}, or `--partition`.",
+        f"Change it: {job_option(options.name, 'account', 'NAME')}, or `--partition`.",
         field="host",
     )

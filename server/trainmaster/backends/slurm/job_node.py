@@ -9,13 +9,14 @@ from trainer_runtime.core.answers.slurm import NodeKind, PartitionAnswer
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.host_record import HostRecord
+from trainmaster.words.advice import job_option
 from trainmaster.words.errors import HostError
 
 # A constraint of features that a node must all have; others are for Slurm to read.
 _ALL_OF = re.compile(r"[A-Za-z0-9_.,&-]+")
 _AND = re.compile("[,&]")
 _MOST_NAMED = 20
-_MEANT = {"--constraint": "FEATURES", "--gres": "gpu:TYPE"}
+_MEANT = {"constraint": "FEATURES", "gres": "gpu:TYPE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def node_for(options: HostRecord, partition: PartitionAnswer) -> JobNode:
             options,
             f"No node of partition {partition.name} has the features "
             f"{' and '.join(map(repr, sorted(wanted)))}; features there: {_listed(there)}.",
-            "--constraint",
+            "constraint",
             there,
         )
     kind_of_gpu = gpu_type(options.gres)
@@ -59,7 +60,7 @@ def node_for(options: HostRecord, partition: PartitionAnswer) -> JobNode:
             options,
             f"No node of partition {partition.name}{also} has GPUs of the type {kind_of_gpu!r}; "
             f"types there: {_listed(there)}.",
-            "--gres",
+            "gres",
             there,
         )
     return _chosen(kinds, kind_of_gpu)
@@ -72,12 +73,6 @@ def gpu_type(gres: str | None) -> str | None:
         if name == "gpu" and kind:
             return kind
     return None
-
-
-def change_option(host: str, option: str, meant: str | None) -> str:
-    """How an option of a cluster's jobs is changed to one that is there; None: left out."""
-    value = "''" if meant is None else meant
-    return f"`trainmaster hosts set {host} {option} {value}`"
 
 
 def _chosen(kinds: Sequence[NodeKind], kind_of_gpu: str | None) -> JobNode:
@@ -120,5 +115,5 @@ def _listed(words: set[str]) -> str:
 
 def _refused(options: HostRecord, message: str, option: str, there: set[str]) -> HostError:
     meant = _MEANT[option] if there - {""} else None
-    fix = f"Change it: {change_option(options.name, option, meant)}."
+    fix = f"Change it: {job_option(options.name, option, meant)}."
     return HostError("JOB_REFUSED", message, fix, field="host")

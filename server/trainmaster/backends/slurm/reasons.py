@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.words.advice import job_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,30 +23,28 @@ class Pending:
         return self.remedy if gpus else _WITHOUT_GPUS.get(self.remedy, self.remedy)
 
 
-def _another_job(option: str) -> str:
+def _another_job(option: str, value: str = "NAME") -> str:
     """How a run is given a job with another option; it continues from its checkpoint."""
     return (
-        f"`trainmaster hosts set {{host}} {option}`, `trainmaster stop {{run}}` and then "
+        f"{job_option('{host}', option, value)}, `trainmaster stop {{run}}` and then "
         "`trainmaster resume {run} --host {host}` give the run another job."
     )
 
 
 _WAIT = "It starts by itself."
 _ASK = "Ask those who run the cluster."
-_LESS_TIME = "of less time (`trainmaster hosts set {host} --time 12h`, for the next runs)"
+_LESS_TIME = f"of less time ({job_option('{host}', 'time', '12h')}, for the next runs)"
 _SHORTER = f"Fewer GPUs (`compute.gpus`), or jobs {_LESS_TIME}, start sooner."
 _SHORTER_ALONE = f"Jobs {_LESS_TIME} start sooner."
-_BRIEFER = f"{_another_job('--time 12h')} What does not fit into one job continues in the next."
-_SMALLER = (
-    f"{_another_job('--qos NAME')} Or launch it with fewer GPUs (`--set compute.gpus=1`) or nodes."
-)
-_SMALLER_ALONE = f"{_another_job('--qos NAME')} Or launch it with fewer nodes."
+_BRIEFER = f"{_another_job('time', '12h')} What does not fit into one job continues in the next."
+_SMALLER = f"{_another_job('qos')} Or launch it with fewer GPUs (`--set compute.gpus=1`) or nodes."
+_SMALLER_ALONE = f"{_another_job('qos')} Or launch it with fewer nodes."
 _WITHOUT_GPUS = {_SHORTER: _SHORTER_ALONE, _SMALLER: _SMALLER_ALONE}
 _UNKNOWN = Pending("slurm_other", "Slurm gives a reason that is not in our table.", _ASK)
 
 
-def _never(code: str, meaning: str, option: str) -> Pending:
-    return Pending(code, meaning, _another_job(option), never_begins=True)
+def _never(code: str, meaning: str, option: str, value: str = "NAME") -> Pending:
+    return Pending(code, meaning, _another_job(option, value), never_begins=True)
 
 
 _TABLE = {
@@ -63,38 +62,35 @@ _TABLE = {
     ),
     "NodeDown": Pending("slurm_node_down", "A node that it needs is down.", _ASK),
     "BadConstraints": _never(
-        "slurm_bad_constraints", "No node has what the job asks for.", "--constraint FEATURES"
+        "slurm_bad_constraints", "No node has what the job asks for.", "constraint", "FEATURES"
     ),
     "PartitionDown": Pending("slurm_partition_down", "Its partition takes no jobs now.", _ASK),
     "PartitionInactive": Pending("slurm_partition_down", "Its partition takes no jobs now.", _ASK),
     "PartitionTimeLimit": _never(
         "slurm_partition_time_limit",
         "It asks for more time than its partition gives.",
-        "--time 12h",
+        "time",
+        "12h",
     ),
     "PartitionNodeLimit": _never(
         "slurm_partition_node_limit",
         "Its partition has not as many nodes as it needs.",
-        "--partition NAME",
+        "partition",
     ),
     "PartitionConfig": _never(
         "slurm_partition_config",
         "It asks for what its partition does not give.",
-        "--partition NAME",
+        "partition",
     ),
     "AccountNotAllowed": _never(
-        "slurm_account_not_allowed", "Its account may not use the partition.", "--account NAME"
+        "slurm_account_not_allowed", "Its account may not use the partition.", "account"
     ),
     "QOSNotAllowed": _never(
-        "slurm_qos_not_allowed", "Its QOS may not be used in the partition.", "--qos NAME"
+        "slurm_qos_not_allowed", "Its QOS may not be used in the partition.", "qos"
     ),
-    "InvalidAccount": _never(
-        "slurm_invalid_account", "Its account is not valid.", "--account NAME"
-    ),
-    "AccountingPolicy": _never(
-        "slurm_invalid_account", "Its account is not valid.", "--account NAME"
-    ),
-    "InvalidQOS": _never("slurm_invalid_qos", "Its QOS is not valid.", "--qos NAME"),
+    "InvalidAccount": _never("slurm_invalid_account", "Its account is not valid.", "account"),
+    "AccountingPolicy": _never("slurm_invalid_account", "Its account is not valid.", "account"),
+    "InvalidQOS": _never("slurm_invalid_qos", "Its QOS is not valid.", "qos"),
     "JobArrayTaskLimit": Pending(
         "slurm_array_limit", "As many runs of its array train as may at a time.", _WAIT
     ),
@@ -116,13 +112,13 @@ _TABLE = {
         never_begins=True,
     ),
     "ReservationDeleted": _never(
-        "slurm_reservation_deleted", "Its reservation was deleted.", "--partition NAME"
+        "slurm_reservation_deleted", "Its reservation was deleted.", "partition"
     ),
 }
 _MAINTENANCE = Pending(
     "slurm_maintenance",
     "Its nodes are reserved for maintenance, which begins before its time limit would be over.",
-    f"It starts by itself afterwards. For a start before it: {_another_job('--time 4h')}",
+    f"It starts by itself afterwards. For a start before it: {_another_job('time', '4h')}",
 )
 _RESERVED = re.compile(r"ReqNodeNotAvail, ?(Reserved for maintenance|May be reserved for)")
 # By what a longer reason begins with.
@@ -150,11 +146,11 @@ _TOO_LARGE_FOR_ONE = Pending(
     _SMALLER,
     never_begins=True,
 )
-_TOO_SMALL = _never("slurm_too_small", "It asks for less than its QOS is for.", "--qos NAME")
+_TOO_SMALL = _never("slurm_too_small", "It asks for less than its QOS is for.", "qos")
 _NO_HOURS = Pending(
     "slurm_no_hours",
     "The hours of its account or QOS are used up.",
-    f"Ask those who run the cluster for more; or {_another_job('--account NAME')}",
+    f"Ask those who run the cluster for more; or {_another_job('account')}",
 )
 _OWN = Pending("slurm_own_limit", "Your other jobs use as much as may be used at a time.", _WAIT)
 _GROUP = Pending(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, get_args, get_origin
 
 from trainmaster.plan.spec.annotations import Section
@@ -43,8 +44,15 @@ def apply_sets(document: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
 def _assign(document: dict[str, Any], path: str, value: Any) -> None:
     *steps, last = _steps(document, path)
     holder: Any = document
-    for step in steps:
+    for step, following in pairwise([*steps, last]):
         held = holder[step] if isinstance(step, int) else holder.get(step)
+        if isinstance(held, list) and isinstance(following, str):
+            raise SpecError(
+                "INVALID_VALUE",
+                f"`{path}` is a field of a section, which is a list in this spec.",
+                "Write the section as `name: value` pairs.",
+                field=path,
+            )
         if not isinstance(held, (dict, list)):
             # A word such as `environment: auto` gives way to the mapping that is set into.
             held = {}
