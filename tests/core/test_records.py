@@ -7,7 +7,7 @@ import dataclasses
 import pickle
 from dataclasses import field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,10 +22,11 @@ class Fields:
     tags: list[str] = field(default_factory=list)
     secret: str = field(default="s", repr=False, compare=False)
     twice: int = field(init=False, default=0)
+    kinds: ClassVar[int] = 3
 
 
 def _record(decorate: Any, **options: Any) -> Any:
-    body = {name: value for name, value in vars(Fields).items() if name[:2] != "__"}
+    body = {name: copy.copy(value) for name, value in vars(Fields).items() if name[:2] != "__"}
     body |= {"__annotations__": Fields.__annotations__, "__module__": __name__}
     return decorate(**options)(type("Record", (), body))
 
@@ -63,6 +64,26 @@ def test_records_are_made_compared_and_shown_as_dataclasses_are(frozen: bool, sl
         with pytest.raises(TypeError) as expected:
             theirs(*args, **kwargs)
         assert str(refused.value) == str(expected.value)
+
+
+def _described(record: Any) -> list[tuple[Any, ...]]:
+    shown = ("name", "type", "default", "default_factory", "init", "repr", "compare", "kw_only")
+    return [tuple(getattr(one, name) for name in shown) for one in dataclasses.fields(record)]
+
+
+@pytest.mark.parametrize("kw_only", [False, True])
+@pytest.mark.parametrize("slots", [False, True])
+def test_the_standard_library_describes_a_record_once_it_is_asked_about_it(
+    kw_only: bool, slots: bool
+) -> None:
+    ours = _record(dataclass, slots=slots, kw_only=kw_only)
+    theirs = _record(dataclasses.dataclass, slots=slots, kw_only=kw_only)
+    assert ours.__match_args__ == theirs.__match_args__
+    assert ours.kinds == theirs.kinds == 3
+    assert not isinstance(vars(ours)["__dataclass_fields__"], dict)
+    assert _described(ours) == _described(theirs)
+    assert isinstance(vars(ours)["__dataclass_fields__"], dict)
+    assert dataclasses.is_dataclass(ours)
 
 
 @dataclass(frozen=True, slots=True)

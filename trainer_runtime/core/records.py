@@ -1,8 +1,10 @@
-"""Dataclasses whose methods are compiled when they are worth it.
+"""Dataclasses whose methods are compiled, and whose fields are described, when it is worth it.
 
-The standard library compiles six methods for each class while its module is imported, most of which
-a short process never calls: 0.35 ms a class, a quarter of what `trainmaster status` took. Here
-`__init__` is compiled after a few instances, which cost 10 us each; the others are shared.
+The standard library compiles six methods for each class while its module is imported, and reads
+every annotation; most of it is for nothing in a short process: 0.35 ms a class, a quarter of what
+`trainmaster status` took. Here `__init__` is compiled after a few instances, which cost 10 us
+each, the others are shared, and the standard library describes the fields (`dataclasses.fields`,
+`replace`, `asdict`) of a class that it is asked about.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["dataclass"]
 
 _BEFORE_COMPILED = 8
+_NO_FIELDS = ("ClassVar", "typing.ClassVar")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -34,21 +37,110 @@ else:
             return lambda found: dataclass(
                 found, frozen=frozen, slots=slots, eq=eq, kw_only=kw_only
             )
-        own = frozenset(vars(cls))
-        cls.__doc__ = cls.__doc__ or cls.__name__  # else a signature is worked out for it
-        made = dataclasses.dataclass(
-            init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
-        )(cls)
-        for name, method in _methods(made, frozen=frozen, slots=slots, eq=eq).items():
-            if name not in own:
-                setattr(made, name, method)
-        return made
+        written = _WrittenFields(cls, kw_only)
+        methods = _methods(written, frozen=frozen, slots=slots, eq=eq)
+        written.made = _slotted(cls, written, methods) if slots else _open(cls, written, methods)
+        return written.made
 
 
-def _methods(made: type, *, frozen: bool, slots: bool, eq: bool) -> dict[str, Any]:
-    methods: dict[str, Any] = {"__init__": _first_init(made, frozen), "__repr__": _repr}
+class _WrittenFields:
+    """The fields of a class as its body has them.
+
+    `defaults`: what stands behind the names, as it stands there. As `__dataclass_fields__` of the
+    class it is what the standard library makes of them, from when that is first asked for.
+    """
+
+    __slots__ = ("_module", "annotations", "defaults", "kw_only", "made", "names")
+
+    def __init__(self, cls: type, kw_only: bool) -> None:
+        body = vars(cls)
+        self._module = cls.__module__
+        self.annotations: dict[str, Any] = cls.__annotations__
+        self.names = [
+            name
+            for name, annotated in self.annotations.items()
+            if not str(annotated).startswith(_NO_FIELDS)
+        ]
+        self.defaults = {name: body[name] for name in self.names if name in body}
+        self.kw_only = kw_only
+        self.made: Any = None
+
+    def __get__(self, _: object, made: Any) -> dict[str, dataclasses.Field[Any]]:
+        body = {
+            **self.defaults,
+            "__annotations__": {name: self.annotations[name] for name in self.names},
+            "__doc__": made.__doc__ or made.__name__,  # else a signature is worked out for it
+            "__module__": self._module,
+        }
+        describe = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=self.kw_only)
+        described: Any = describe(type(made.__name__, (), body))
+        fields: dict[str, dataclasses.Field[Any]] = described.__dataclass_fields__
+        self.made.__dataclass_fields__ = fields
+        return fields
+
+    def default(self, name: str) -> Any:
+        """The value of a field that is not given; `MISSING` where it has to be."""
+        default = self.defaults.get(name, dataclasses.MISSING)
+        if not isinstance(default, dataclasses.Field):
+            return default
+        if default.default_factory is not dataclasses.MISSING:
+            return default.default_factory()
+        return default.default
+
+    def those(self, option: str) -> list[str]:
+        """The names of the fields whose `field(...)` does not deny them this."""
+        return [name for name in self.names if self._option(name, option, True)]
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """The names of those that `__init__` takes by their position."""
+        return tuple(name for name in self.those("init") if not self._is_by_name(name))
+
+    def _is_by_name(self, name: str) -> bool:
+        own = self._option(name, "kw_only", dataclasses.MISSING)
+        return self.kw_only if own is dataclasses.MISSING else bool(own)
+
+    def _option(self, name: str, option: str, otherwise: object) -> object:
+        """What the `field(...)` of this name says; `otherwise` where none stands there."""
+        default = self.defaults.get(name)
+        return getattr(default, option) if isinstance(default, dataclasses.Field) else otherwise
+
+
+def _slotted(cls: Any, written: _WrittenFields, methods: dict[str, Any]) -> Any:
+    """The same class with a slot for each field."""
+    left_out = {"__dict__", "__weakref__", *written.names}
+    body = {name: value for name, value in vars(cls).items() if name not in left_out}
+    made = type(cls)(
+        cls.__name__, cls.__bases__, {**methods, **body, "__slots__": tuple(written.names)}
+    )
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _open(cls: Any, written: _WrittenFields, methods: dict[str, Any]) -> Any:
+    """The class itself, its fields' defaults as attributes."""
+    own = frozenset(vars(cls))
+    for name, default in written.defaults.items():
+        if isinstance(default, dataclasses.Field):
+            if default.default is dataclasses.MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, default.default)
+    for name, method in methods.items():
+        if name not in own:
+            setattr(cls, name, method)
+    return cls
+
+
+def _methods(written: _WrittenFields, *, frozen: bool, slots: bool, eq: bool) -> dict[str, Any]:
+    methods: dict[str, Any] = {
+        "__dataclass_fields__": written,
+        "__match_args__": written.positional,
+        "__init__": _first_init(written, frozen),
+        "__repr__": _repr_of(written),
+    }
     if eq:
-        values = _values_of(made)
+        values = _values_of(written)
         methods["__eq__"] = _equality(values)
         methods["__hash__"] = _hash_of(values) if frozen else None
     if frozen:
@@ -58,7 +150,7 @@ def _methods(made: type, *, frozen: bool, slots: bool, eq: bool) -> dict[str, An
     return methods
 
 
-def _first_init(made: Any, frozen: bool) -> Callable[..., None]:
+def _first_init(written: _WrittenFields, frozen: bool) -> Callable[..., None]:
     """An `__init__` that puts the compiled one in its own place: after a few calls, and where it
     does not understand one.
     """
@@ -67,9 +159,9 @@ def _first_init(made: Any, frozen: bool) -> Callable[..., None]:
     def first(self: Any, /, *args: Any, **kwargs: Any) -> None:
         nonlocal calls
         calls += 1
-        values = _values_given(made, args, kwargs) if calls <= _BEFORE_COMPILED else None
+        values = _values_given(written, args, kwargs) if calls <= _BEFORE_COMPILED else None
         if values is None:
-            made.__init__ = compiled = _compiled_init(made, frozen)
+            written.made.__init__ = compiled = _compiled_init(written.made, frozen)
             compiled(self, *args, **kwargs)
             return
         for name, value in values.items():
@@ -77,35 +169,26 @@ def _first_init(made: Any, frozen: bool) -> Callable[..., None]:
                 object.__setattr__(self, name, value)
             else:
                 setattr(self, name, value)
-        if hasattr(made, "__post_init__"):
+        if hasattr(written.made, "__post_init__"):
             self.__post_init__()
 
     return first
 
 
 def _values_given(
-    made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    written: _WrittenFields, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any] | None:
     """All fields' values, in their order; None for what the compiled one has to do or refuse."""
-    fields = dataclasses.fields(made)
-    positional = [field.name for field in fields if field.init and not field.kw_only]
-    given = dict(zip(positional, args, strict=False))
+    given = dict(zip(written.positional, args, strict=False))
     if len(given) < len(args) or not given.keys().isdisjoint(kwargs):
         return None
     given |= kwargs
-    if not given.keys() <= {field.name for field in fields if field.init}:
+    if not given.keys() <= set(written.those("init")):
         return None
-    values = {}
-    for field in fields:
-        if field.name in given:
-            values[field.name] = given[field.name]
-        elif field.default is not dataclasses.MISSING:
-            values[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            values[field.name] = field.default_factory()
-        else:
-            return None
-    return values
+    values = {
+        name: given[name] if name in given else written.default(name) for name in written.names
+    }
+    return None if any(value is dataclasses.MISSING for value in values.values()) else values
 
 
 def _compiled_init(made: Any, frozen: bool) -> Callable[..., None]:
@@ -149,14 +232,13 @@ def _assignment(field: dataclasses.Field[Any], names: dict[str, Any], frozen: bo
     return f"_record_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}"
 
 
-def _values_of(made: Any) -> Callable[[Any], Any]:
+def _values_of(written: _WrittenFields) -> Callable[[Any], Any]:
     """What reads the values that are compared, as one C call once it was called."""
     reading: list[Callable[[Any], Any]] = []
 
     def values(one: Any) -> Any:
         if not reading:
-            names = [field.name for field in dataclasses.fields(made) if field.compare]
-            reading.append(_reading(names))
+            reading.append(_reading(written.those("compare")))
         return reading[0](one)
 
     return values
@@ -181,13 +263,12 @@ def _hash_of(values: Callable[[Any], Any]) -> Callable[[object], int]:
     return lambda self: hash(values(self))
 
 
-def _repr(self: Any) -> str:
-    shown = (
-        f"{field.name}={getattr(self, field.name)!r}"
-        for field in dataclasses.fields(self)
-        if field.repr
-    )
-    return f"{type(self).__qualname__}({', '.join(shown)})"
+def _repr_of(written: _WrittenFields) -> Callable[[Any], str]:
+    def shown(self: Any) -> str:
+        values = (f"{name}={getattr(self, name)!r}" for name in written.those("repr"))
+        return f"{type(self).__qualname__}({', '.join(values)})"
+
+    return shown
 
 
 def _refuse_setting(self: object, name: str, _: object) -> None:
