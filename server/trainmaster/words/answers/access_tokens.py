@@ -1,7 +1,5 @@
 """The answers of `trainmaster mcp-tokens`."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainmaster.words.answers.base import Answer, WholeAnswer

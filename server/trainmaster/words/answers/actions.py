@@ -1,7 +1,5 @@
 """The answer of `trainmaster log`."""
 
-from __future__ import annotations
-
 from trainmaster.words.answers.base import Answer, WholeAnswer
 
 

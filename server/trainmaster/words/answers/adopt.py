@@ -1,7 +1,5 @@
 """Answers about the output folder of a training that Trainmaster did not start."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Answers about alerts."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from trainmaster.words.answers.base import Answer, WholeAnswer

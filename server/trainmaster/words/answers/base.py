@@ -7,8 +7,6 @@ Serializing is the border for words: any string of an answer may come from a hos
 agent, so all of them, and the keys of maps, are cleaned there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from types import MappingProxyType

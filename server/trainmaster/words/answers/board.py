@@ -1,7 +1,5 @@
 """What the board's page is drawn from: runs, one run, curves, machines."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What `doctor` and `hosts check` report of each requirement."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from trainmaster.words.answers.base import Answer

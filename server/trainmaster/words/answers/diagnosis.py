@@ -1,7 +1,5 @@
 """Answers of `diagnose`: findings, the root cause first."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

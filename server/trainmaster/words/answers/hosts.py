@@ -1,7 +1,5 @@
 """Answers about hosts, and about this machine."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

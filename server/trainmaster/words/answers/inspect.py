@@ -1,7 +1,5 @@
 """Answers of `inspect`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

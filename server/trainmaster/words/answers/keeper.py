@@ -1,7 +1,5 @@
 """Answers about the keeper and its ticks."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Answers about metrics, of runs and of log files."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainmaster.words.answers.base import Answer, Number, RecordedAnswer

@@ -1,7 +1,5 @@
 """What a monitor prints: one event."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainmaster.words.answers.base import Answer, Number

@@ -1,7 +1,5 @@
 """The answer of `overview`: what needs attention, what runs, what has ended."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainmaster.words.answers.base import WholeAnswer

@@ -1,7 +1,5 @@
 """Answers of `plot`."""
 
-from __future__ import annotations
-
 from typing import Literal, cast, get_args
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Answers about offers, rented instances and their costs."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Answers about runs; their status and their list have modules of their own."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field

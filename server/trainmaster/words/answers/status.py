@@ -1,9 +1,7 @@
 """The answer about one run's status."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -113,7 +111,7 @@ class RanksState(Answer):
     behind: Number | None = None
 
     @classmethod
-    def of(cls, ranks: Mapping[str, Any]) -> RanksState | None:
+    def of(cls, ranks: Mapping[str, Any]) -> Self | None:
         """The state by `Progress.ranks`; None where the ranks report nothing of their own."""
         if not ranks:
             return None

@@ -1,7 +1,5 @@
 """The answer of `trust`."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainmaster.words.answers.base import Answer

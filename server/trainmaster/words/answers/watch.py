@@ -1,7 +1,5 @@
 """The answer of `watch`: a row for each run, the open ones first."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainmaster.words.answers.base import Answer, Number, RecordedAnswer, State
