@@ -6,6 +6,7 @@ Lines of logs, names, reasons and replies of other programs may have been writte
 from __future__ import annotations
 
 import re
+from functools import cache
 
 LONGEST_LINE = 2000
 LONGEST_TEXT = 4000
@@ -13,7 +14,7 @@ LONGEST_TEXT = 4000
 _LONGEST_READ_BYTES = 64 << 10
 _READ_PER_CHARACTER = 8
 # CSI, OSC, the other strings (DCS, SOS, PM, APC) and short sequences, in 7 and in 8 bits.
-_ANSI = re.compile(
+_ANSI = (
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b(?:[@-OQ-WYZ\\]|[ -/]+[0-~])"
@@ -21,7 +22,7 @@ _ANSI = re.compile(
 # Control characters but tab and line feed; bidirectional marks, overrides and isolates; zero-width
 # and blank letters, and the tags and variation selectors in which text can be written that only a
 # model reads.
-_UNSHOWABLE = re.compile(
+_UNSHOWABLE = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -43,9 +44,9 @@ def shown(line: bytes, *, left_out: int = 0) -> str:
     if len(line) > _LONGEST_READ_BYTES:
         part = last_part(line)
         line, left_out = part[:_LONGEST_READ_BYTES], left_out + len(part[_LONGEST_READ_BYTES:])
-    text = _ANSI.sub("", line.decode("utf-8", errors="replace"))
+    text = _compiled(_ANSI).sub("", line.decode("utf-8", errors="replace"))
     parts = [part for part in text.split("\r") if part.strip()]
-    text = _UNSHOWABLE.sub("", parts[-1] if parts else "").replace("\n", "")
+    text = _compiled(_UNSHOWABLE).sub("", parts[-1] if parts else "").replace("\n", "")
     return _cut(text, LONGEST_LINE, left_out)
 
 
@@ -64,16 +65,24 @@ def cleaned(text: str, longest: int = LONGEST_TEXT, *, multiline: bool = False) 
     if len(text) <= longest and text.isascii() and text.isprintable():
         return text
     left_out = max(0, len(text) - longest * _READ_PER_CHARACTER)
-    text = _ANSI.sub("", text[: longest * _READ_PER_CHARACTER])
+    text = text[: longest * _READ_PER_CHARACTER]
+    if not text.isprintable():  # else no sequence begins in it
+        text = _compiled(_ANSI).sub("", text)
     text = _SURROGATES.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
     if not multiline:
         text = text.replace("\n", " ").replace("\t", " ")
-    return _cut(_UNSHOWABLE.sub("", text), longest, left_out)
+    return _cut(_compiled(_UNSHOWABLE).sub("", text), longest, left_out)
 
 
 def code_word(text: str) -> str:
     """A code that another machine gave, where it has the form of one; else `unknown`."""
     return text if _CODE_WORD.fullmatch(text) else "unknown"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The two long patterns are compiled where a text needs them: 2 ms that few commands need."""
+    return re.compile(pattern)
 
 
 def _cut(text: str, longest: int, left_out: int) -> str:
