@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.manifest import ManifestError, read
+from trainer_runtime.core.records import dataclass
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -21,7 +21,7 @@ OPERATOR = "operator"
 SKIPPED = ".skipped.json"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class CheckpointKey:
     """A checkpoint; a later attempt may have saved the same step again."""
 
@@ -30,6 +30,9 @@ class CheckpointKey:
 
     def __str__(self) -> str:
         return f"{self.step}/{self.attempt}"
+
+    def __lt__(self, other: CheckpointKey) -> bool:
+        return (self.step, self.attempt) < (other.step, other.attempt)
 
     @property
     def name(self) -> str:
