@@ -8,9 +8,10 @@ import pytest
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.store.control import MIGRATIONS, Control
+from trainmaster.store.control import Control
 from trainmaster.store.control.idempotency import Action, IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
+from trainmaster.store.control.schema import MIGRATIONS
 from trainmaster.store.database import open_database
 from trainmaster.store.run import RUN_ID, Run, new_run_id
 from trainmaster.words.errors import StateError, UsageError

@@ -1,45 +1,30 @@
 """`control.db`: what users asked for, and what was done about it.
 
 Written through to the disk (synchronous FULL): a promise is recorded before it is carried out. Each
-module holds the tables of one subject and the queries on them; `MIGRATIONS` creates them in order.
+module holds the queries of one subject; `schema` holds the tables. Subjects that most runs have
+nothing of are imported when they are first asked for.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainmaster.store.control import (
-    alerts,
-    approvals,
-    facts,
-    hosts,
-    idempotency,
-    instances,
-    kaggle,
-    run_list,
-    runs,
-)
-from trainmaster.store.control.alerts import AlertRecords
-from trainmaster.store.control.approvals import ApprovalRecords
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.control.hosts import HostRecords
 from trainmaster.store.control.idempotency import IdempotencyKeys
-from trainmaster.store.control.instances import InstanceRecords
-from trainmaster.store.control.kaggle import KaggleRecords
 from trainmaster.store.control.run_list import RunList
 from trainmaster.store.control.runs import RunRecords
-from trainmaster.store.control.slurm import SlurmRecords
+from trainmaster.store.control.schema import MIGRATIONS
 from trainmaster.store.database import open_database
 
-MIGRATIONS = (
-    runs.TABLES + idempotency.RUN_KEYS,
-    hosts.TABLE + runs.OPEN_RUNS_INDEX,
-    alerts.TABLES,
-    instances.TABLE + idempotency.INSTANCE_KEYS + approvals.TABLE + kaggle.TABLE + facts.TABLE,
-    idempotency.ONE_TABLE,
-    runs.DUE_RUNS_INDEXES,
-    run_list.ENDS,
-)
+if TYPE_CHECKING:
+    from trainmaster.store.control.alerts import AlertRecords
+    from trainmaster.store.control.approvals import ApprovalRecords
+    from trainmaster.store.control.instances import InstanceRecords
+    from trainmaster.store.control.kaggle import KaggleRecords
+    from trainmaster.store.control.slurm import SlurmRecords
 
 
 class Control(RunRecords, HostRecords):
@@ -52,11 +37,36 @@ class Control(RunRecords, HostRecords):
         RunRecords.__init__(self, connection, self.facts, self.keys)
         HostRecords.__init__(self, connection)
         self.list = RunList(connection)
-        self.alerts = AlertRecords(connection)
-        self.approvals = ApprovalRecords(connection)
-        self.instances = InstanceRecords(connection, self.facts, self.keys)
-        self.kaggle = KaggleRecords(connection, self.facts)
-        self.slurm = SlurmRecords(self.facts)
+
+    @cached_property
+    def alerts(self) -> AlertRecords:
+        from trainmaster.store.control.alerts import AlertRecords
+
+        return AlertRecords(self._connection)
+
+    @cached_property
+    def approvals(self) -> ApprovalRecords:
+        from trainmaster.store.control.approvals import ApprovalRecords
+
+        return ApprovalRecords(self._connection)
+
+    @cached_property
+    def instances(self) -> InstanceRecords:
+        from trainmaster.store.control.instances import InstanceRecords
+
+        return InstanceRecords(self._connection, self.facts, self.keys)
+
+    @cached_property
+    def kaggle(self) -> KaggleRecords:
+        from trainmaster.store.control.kaggle import KaggleRecords
+
+        return KaggleRecords(self._connection, self.facts)
+
+    @cached_property
+    def slurm(self) -> SlurmRecords:
+        from trainmaster.store.control.slurm import SlurmRecords
+
+        return SlurmRecords(self.facts)
 
     def version(self) -> tuple[int, int]:
         """Two numbers, one of which changes whenever this or another process has written."""

@@ -17,22 +17,6 @@ from trainmaster.store.database import transaction
 Sender = Literal["box", "operator"]
 Origin = Literal["spec", "added", "default"]
 
-TABLES = """
-    CREATE TABLE alerts (
-        id TEXT PRIMARY KEY, run_id TEXT NOT NULL, name TEXT NOT NULL, severity TEXT NOT NULL,
-        condition TEXT NOT NULL, destination TEXT NOT NULL, sender TEXT NOT NULL,
-        origin TEXT NOT NULL, created_t REAL NOT NULL, removed_t REAL
-    );
-    CREATE UNIQUE INDEX alert_names ON alerts (run_id, name) WHERE removed_t IS NULL;
-    CREATE TABLE alert_runs (
-        run_id TEXT PRIMARY KEY, delivered TEXT, watched TEXT, watched_to_end INTEGER
-    ) WITHOUT ROWID;
-    CREATE TABLE alert_messages (
-        id TEXT PRIMARY KEY, run_id TEXT NOT NULL, destination TEXT NOT NULL, body TEXT NOT NULL,
-        fired_t REAL NOT NULL, phase TEXT NOT NULL, tries INTEGER NOT NULL, due_t REAL, reason TEXT
-    ) WITHOUT ROWID;
-    CREATE INDEX due_messages ON alert_messages (due_t) WHERE due_t IS NOT NULL;
-    """
 EVERY_RUN = ""
 _COLUMNS = "id, run_id, name, severity, condition, destination, sender, origin, created_t"
 

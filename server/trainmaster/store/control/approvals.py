@@ -15,12 +15,6 @@ from typing import Any, Protocol
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import transaction
 
-TABLE = """
-    CREATE TABLE approvals (
-        id TEXT PRIMARY KEY, action TEXT NOT NULL, asked TEXT NOT NULL, body TEXT NOT NULL,
-        quoted_t REAL NOT NULL, expires_t REAL NOT NULL, approved_t REAL, used_t REAL
-    ) WITHOUT ROWID;
-    """
 EXPIRES_AFTER_S = 3600.0
 ALLOWANCE = "allowance"
 # Sums of cents are not exact in binary.

@@ -7,10 +7,6 @@ from collections.abc import Mapping
 
 from trainmaster.store.database import transaction
 
-TABLE = """
-    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-    """
-
 
 class Facts:
     """Each method is one statement; a name's prefix, such as `kaggle_dataset/`, is its owner's."""

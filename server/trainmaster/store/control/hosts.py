@@ -9,10 +9,6 @@ from trainmaster.store.database import transaction
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
 
-TABLE = """
-    CREATE TABLE hosts (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_t REAL NOT NULL);
-    """
-
 
 class HostRecords:
     """Each method is one transaction."""

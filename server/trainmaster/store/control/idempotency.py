@@ -8,28 +8,6 @@ from typing import Literal
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import UsageError
 
-RUN_KEYS = """
-    CREATE TABLE idempotency (
-        key TEXT PRIMARY KEY, action TEXT NOT NULL, asked TEXT NOT NULL, run_id TEXT NOT NULL,
-        t REAL NOT NULL
-    );
-    """
-INSTANCE_KEYS = """
-    CREATE TABLE instance_keys (
-        key TEXT PRIMARY KEY, asked TEXT NOT NULL, tag TEXT NOT NULL REFERENCES instances
-    ) WITHOUT ROWID;
-    """
-# Until then, keys of runs and keys of instances had a table each.
-ONE_TABLE = """
-    CREATE TABLE idempotency_keys (
-        kind TEXT NOT NULL, key TEXT NOT NULL, action TEXT NOT NULL, asked TEXT NOT NULL,
-        result TEXT NOT NULL, PRIMARY KEY (kind, key)
-    ) WITHOUT ROWID;
-    INSERT INTO idempotency_keys SELECT 'run', key, action, asked, run_id FROM idempotency;
-    INSERT INTO idempotency_keys SELECT 'instance', key, 'provision', asked, tag FROM instance_keys;
-    DROP TABLE idempotency;
-    DROP TABLE instance_keys;
-    """
 Action = Literal["launch", "attach", "adopt", "resume", "provision"]
 Kind = Literal["run", "instance"]
 

@@ -21,15 +21,6 @@ from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKey
 from trainmaster.store.database import transaction
 from trainmaster.words.errors import TrainmasterError
 
-TABLE = """
-    CREATE TABLE instances (
-        tag TEXT PRIMARY KEY, host TEXT NOT NULL, provider TEXT NOT NULL, state TEXT NOT NULL,
-        provider_id TEXT, intended_t REAL NOT NULL, lease_end_t REAL NOT NULL,
-        usd_per_h REAL NOT NULL, budget_usd REAL NOT NULL, ended_t REAL, body TEXT NOT NULL
-    );
-    CREATE INDEX open_instances ON instances (state) WHERE ended_t IS NULL;
-    """
-
 
 class RentState(str, Enum):
     """`intended`: recorded; the provider may have been asked. `created`: it exists and boots."""

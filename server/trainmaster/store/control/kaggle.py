@@ -17,13 +17,6 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.database import transaction
 
-TABLE = """
-    CREATE TABLE kernel_sessions (
-        run_id TEXT NOT NULL REFERENCES runs, number INTEGER NOT NULL, state TEXT NOT NULL,
-        intended_t REAL NOT NULL, ended_t REAL, body TEXT NOT NULL,
-        PRIMARY KEY (run_id, number)
-    ) WITHOUT ROWID;
-    """
 _QUOTA = "kaggle_quota"
 _WAITING = "kaggle_waiting/"
 _DATASET = "kaggle_dataset/"

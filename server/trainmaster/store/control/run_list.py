@@ -16,12 +16,6 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import transaction
 from trainmaster.store.run import Run
 
-ENDS = """
-    ALTER TABLE runs ADD COLUMN ended_state TEXT;
-    ALTER TABLE runs ADD COLUMN ended_step INTEGER;
-    ALTER TABLE runs ADD COLUMN ended_target INTEGER;
-    CREATE INDEX ended_runs ON runs (ended_state, created_t DESC, run_id);
-    """
 _COLUMNS = "run_id, name, host, labels, closed, ended_state, ended_step, ended_target"
 # ?1 and ?2: the run before the page; ?3 and ?4: label and its value; ?7: of a commit.
 _PAGE = (

@@ -18,33 +18,6 @@ from trainmaster.store.database import transaction
 from trainmaster.store.run import Run
 from trainmaster.words.errors import StateError
 
-TABLES = """
-    CREATE TABLE runs (
-        run_id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_t REAL NOT NULL,
-        host TEXT NOT NULL, placement INTEGER NOT NULL DEFAULT 1,
-        spec TEXT NOT NULL, config TEXT NOT NULL, plan TEXT NOT NULL, labels TEXT NOT NULL,
-        closed INTEGER NOT NULL DEFAULT 0, cleaned INTEGER NOT NULL DEFAULT 0
-    );
-    CREATE TABLE placements (
-        run_id TEXT NOT NULL REFERENCES runs, number INTEGER NOT NULL, host TEXT NOT NULL,
-        launcher TEXT NOT NULL, folder TEXT NOT NULL, created_t REAL NOT NULL, placed_t REAL,
-        PRIMARY KEY (run_id, number)
-    );
-    CREATE TABLE requests (
-        run_id TEXT NOT NULL REFERENCES runs, generation INTEGER NOT NULL, t REAL NOT NULL,
-        desired TEXT NOT NULL, delivered_t REAL,
-        PRIMARY KEY (run_id, generation)
-    );
-    """
-OPEN_RUNS_INDEX = """
-    CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0;
-    """
-# `closed`: 0 while the run is open; 1 once it ended and was read to the end; 2 once, moreover, this
-# machine has nothing left to do for it. Most runs of an old home are at 2, and no round reads them.
-DUE_RUNS_INDEXES = """
-    CREATE INDEX due_runs ON runs (created_t DESC, run_id) WHERE closed < 2;
-    CREATE INDEX newest_runs ON runs (created_t DESC, run_id);
-    """
 # The launcher of runs that train in Kaggle sessions.
 KAGGLE_LAUNCHER = "kernel"
 _LEFT_BEHIND = "left_behind "
