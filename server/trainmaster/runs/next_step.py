@@ -8,8 +8,8 @@ from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import step_is_overdue
-from trainmaster.backends import DEBUG
-from trainmaster.backends.kaggle.run_status import Standing
+from trainmaster.backends import DEBUG, KAGGLE
+from trainmaster.backends.sessions import Sessions
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
 from trainmaster.runs.node_states import can_continue_without_first, members_of
 from trainmaster.store.run import Run
@@ -107,7 +107,7 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
         return _NOT_DELIVERED
     if state is RunState.QUEUED and view.sessions is not None:
         return view.sessions.waits.replace("{run}", run).replace("{host}", view.run.host)
-    if state is RunState.STOPPING and isinstance(view.sessions, Standing):
+    if state is RunState.STOPPING and view.run.host == KAGGLE and view.sessions is not None:
         return _while_session_runs(run, view.sessions)
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
@@ -138,8 +138,8 @@ def _is_overdue(view: RunView) -> bool:
     return view.state is RunState.RUNNING and steps and step_is_overdue(progress, view.known_until)
 
 
-def _while_session_runs(run: str, kernel: Standing) -> str:
-    until = None if kernel.session is None else in_utc(kernel.session.deadline_t)
+def _while_session_runs(run: str, sessions: Sessions) -> str:
+    until = None if sessions.newest is None else in_utc(sessions.newest.ends_t)
     lasts = f" lasts until {until} at most and" if until else ""
     return (
         f"Its session{lasts} is the last one, since Kaggle can't end it: `trainmaster wait {run} "

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainmaster.backends import DEBUG, KAGGLE, SLURM
-from trainmaster.backends.kaggle.run_status import Standing
-from trainmaster.backends.slurm.run_status import SlurmSessions
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.run_view import RunView
@@ -89,9 +87,15 @@ def _is_silent(view: RunView) -> bool:
 def next_session(workspace: Workspace, host: str) -> str | None:
     """What this machine does for the next session of a run on a host that lends time, in words."""
     if host == KAGGLE:
+        from trainmaster.backends.kaggle.run_status import Standing  # most hosts are others
+
         return Standing.needs
     record = workspace.control.host(host)
-    return SlurmSessions.needs if record is not None and record.launcher == SLURM else None
+    if record is None or record.launcher != SLURM:
+        return None
+    from trainmaster.backends.slurm.run_status import SlurmSessions  # most hosts are others
+
+    return SlurmSessions.needs
 
 
 def ends_itself(workspace: Workspace, host: str) -> bool:

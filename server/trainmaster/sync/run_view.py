@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
@@ -20,10 +21,6 @@ from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.protocol.text import code_word, shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import KAGGLE, NAMES, SLURM
-from trainmaster.backends.kaggle.run_status import Standing
-from trainmaster.backends.sessions import Sessions
-from trainmaster.backends.slurm.run_status import SlurmSessions
-from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.run_list import End
 from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quarantine, Refused
 from trainmaster.store.run import Run
@@ -33,6 +30,10 @@ from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
+
+if TYPE_CHECKING:
+    from trainmaster.backends.sessions import Sessions
+    from trainmaster.store.control.instances import RentedInstance
 
 # Clocks may differ by so much without a time being taken for one of the future.
 _MOST_AHEAD_S = 300.0
@@ -343,11 +344,15 @@ def _sessions(
     workspace: Workspace, run: Run, record: Record, now: float, skew_s: float
 ) -> Sessions | None:
     if run.host == KAGGLE:
+        from trainmaster.backends.kaggle.run_status import Standing  # most runs are elsewhere
+
         kernels = workspace.control.kaggle
         return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))
     host = workspace.control.host(run.host)
     if host is None or host.launcher != SLURM:
         return None
+    from trainmaster.backends.slurm.run_status import SlurmSessions  # most runs are elsewhere
+
     known = workspace.control.slurm
     job, asked = known.job(run.run_id), known.asked(run.host)
     return SlurmSessions(
