@@ -30,14 +30,27 @@ print(*sys.modules)
 # Of other packages, with all that they import.
 _LIBRARIES = frozenset({"asyncio", "pydantic", "sqlite3", "yaml", "httpx", "jinja2", "mcp", "rich"})
 _ANSWERS = "trainmaster.words.answers."
+# What concerns runs at Slurm or Kaggle alone, and subjects of `control.db` that an ended run needs
+# nothing of.
+_ELSEWHERE = (
+    "trainer_runtime.core.answers",
+    "trainmaster.backends.kaggle",
+    "trainmaster.backends.launchers",
+    "trainmaster.backends.slurm",
+    "trainmaster.store.control.alerts",
+    "trainmaster.store.control.approvals",
+    "trainmaster.store.control.kaggle",
+    "trainmaster.store.control.slurm",
+)
 _HEAVY = frozenset({"asyncssh", "kaggle", "matplotlib", "paramiko", "regex", "ssl", *_LIBRARIES})
 
 
-def imported(home: Path, *arguments: str) -> set[str]:
-    """The modules that a process of its own has imported by the end of a command."""
+def imported(home: Path | None, *arguments: str) -> set[str]:
+    """The modules that a process of its own has imported by the end of a command; `home`: None for
+    the default one."""
     done = subprocess.run(
         [sys.executable, "-c", _IMPORTED, *arguments],
-        env={**os.environ, "TRAINMASTER_HOME": str(home)},
+        env={**os.environ, "TRAINMASTER_HOME": str(home or "")},
         capture_output=True,
         text=True,
         check=True,
@@ -77,3 +90,17 @@ def test_status_imports_no_other_command_and_nothing_that_acts_or_plans(
     shown = imported(workspace.home.root, "status", completed)
     answers = {name.split(".")[3] for name in shown if name.startswith(_ANSWERS)}
     assert answers == {"base", "metrics", "status"}
+
+
+def test_status_imports_nothing_of_the_places_where_the_run_is_not(
+    workspace: Workspace, completed: str
+) -> None:
+    modules = imported(workspace.home.root, "status", completed)
+    assert sorted(name for name in modules if name.startswith(_ELSEWHERE)) == []
+
+
+def test_help_does_not_search_for_the_default_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "platformdirs" not in imported(None, "--help")

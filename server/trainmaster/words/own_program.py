@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainmaster.words.paths import find_home
+from trainmaster.words.paths import HOME_VARIABLE, find_home
 
 _NAME = "trainmaster"
 # Where uv keeps what `uvx` runs: it may be gone tomorrow.
@@ -36,5 +36,7 @@ def command_line(environment: Mapping[str, str], *, in_this_shell: bool = False)
     found = shutil.which(_NAME) if in_this_shell and len(words) == 1 else None
     if found is not None and os.path.abspath(found) == words[0]:
         words = (_NAME,)
+    if not environment.get(HOME_VARIABLE):
+        return words
     home = find_home(environment).root
     return words if home == find_home({}).root else (*words, "--home", str(home))

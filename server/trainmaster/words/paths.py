@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import platformdirs
-
 from trainer_runtime.core.files.protected import is_protected
 from trainer_runtime.core.records import dataclass
 
@@ -199,5 +197,8 @@ class Home:
 def find_home(environment: Mapping[str, str]) -> Home:
     """The home of `TRAINMASTER_HOME`; the platform's data folder if it is unset or empty."""
     named = environment.get(HOME_VARIABLE)
-    root = Path(named).expanduser() if named else Path(platformdirs.user_data_dir("trainmaster"))
-    return Home(root.absolute())
+    if named:
+        return Home(Path(named).expanduser().absolute())
+    import platformdirs  # `--help` needs no home
+
+    return Home(Path(platformdirs.user_data_dir("trainmaster")).absolute())
