@@ -6,17 +6,29 @@ import os
 import platform
 import shutil
 import subprocess
+from pathlib import Path
 
+_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 _GPU = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
 
 
 def machine_shape() -> str:
-    """Such as `2 cores, 24 GiB of memory, Linux, Python 3.11`."""
-    cores = len(os.sched_getaffinity(0))
+    """Such as `2 cores (avx2), 24 GiB of memory, Linux, Python 3.11`."""
+    count = len(os.sched_getaffinity(0))
+    cores = f"{count} core{'s' * (count > 1)}{_instructions()}"
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    parts = [f"{cores} core{'s' * (cores > 1)}", f"{memory_gib:.0f} GiB of memory", *_gpus()]
+    parts = [cores, f"{memory_gib:.0f} GiB of memory", *_gpus()]
     python = ".".join(platform.python_version_tuple()[:2])
     return ", ".join([*parts, platform.system(), f"Python {python}"])
+
+
+def _instructions() -> str:
+    """The instructions that trainings gain most from, the best that the processor has."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return ""
+    return next((f" ({one})" for one in _INSTRUCTIONS if one in flags), "")
 
 
 def _gpus() -> list[str]:

@@ -24,6 +24,8 @@ with ours.
 - **noise**: half the distance between the quartiles of the single turns' ratios, as a share of
   their median. A goal that lies within it is `undecided`.
 - **before**: an earlier version, where one was measured in the same run.
+- Sections name the machine that they were measured on. One core of an `avx2` machine here is about
+  half as fast as one of the others: across machines, compare ratios.
 """
 
 
