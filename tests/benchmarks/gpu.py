@@ -3,7 +3,8 @@
     python3 tests/benchmarks/gpu.py [FOLDER] [--kind bench|test] [--parts speed,resume] [--within S]
 
 It needs PyTorch and nothing else: no installation of this project, no network. Each part is a
-process of its own with a bound in time; what one of them lacks or fails at changes no other.
+process of its own with a bound in time; what one of them lacks or fails at changes no other. Those
+that measure, or use the whole GPU, run alone one after another; then the others beside one another.
 TRAINMASTER_NANOGPT names the folder of nanoGPT, the peer. After every part FOLDER (else $OUT, else
 ./gpu-results) holds the results as gpu.json and gpu.md (with --kind: gpu-test, gpu-bench), and the
 output as gpu.log. To record them, copy gpu.json to tests/benchmarks/results and run `make docs`.
@@ -15,15 +16,16 @@ import argparse
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -42,31 +44,36 @@ _LACKING = 3  # the exit code of a part that can't be run here
 _LEAST_S = 15.0
 _TRL = ("trl", "peft", "datasets")
 PARTS = {
-    "checkpoint": Part("bench", "stall of a checkpoint", paths.measure_checkpoints, 60),
-    "resume": Part("test", "resuming bit for bit", paths.resume_bit_for_bit, 100),
-    "precision": Part("test", "precisions, torch.compile", paths.train_in_each_precision, 100),
+    "checkpoint": Part("bench", "stall of a checkpoint", paths.measure_checkpoints, 60, alone=True),
+    "telemetry": Part("test", "telemetry", paths.watch_telemetry, 75, cuda_only=True, alone=True),
     "oom": Part(
-        "test", "an out-of-memory repaired", paths.repair_out_of_memory, 110, cuda_only=True
+        "test",
+        "an out-of-memory repaired",
+        paths.repair_out_of_memory,
+        110,
+        cuda_only=True,
+        alone=True,
     ),
-    "telemetry": Part("test", "telemetry", paths.watch_telemetry, 75, cuda_only=True),
-    "speed": Part("bench", "speed against nanoGPT", speed.compare_loops, 330),
-    "hf": Part("test", "hf", frameworks.train_hf, 90, ("transformers", "accelerate")),
-    "trl-lora": Part("test", "trl, sft, lora", frameworks.train_trl, 70, _TRL),
+    "speed": Part("bench", "speed against nanoGPT", speed.compare_loops, 330, alone=True),
+    "resume": Part("test", "resuming bit for bit", paths.resume_bit_for_bit, 200),
+    "precision": Part("test", "precisions, torch.compile", paths.train_in_each_precision, 200),
+    "hf": Part("test", "hf", frameworks.train_hf, 150, ("transformers", "accelerate")),
+    "trl-lora": Part("test", "trl, sft, lora", frameworks.train_trl, 150, _TRL),
     "trl-nf4": Part(
         "test",
         "trl, sft, lora, nf4",
         frameworks.train_trl_nf4,
-        70,
+        150,
         (*_TRL, "bitsandbytes"),
         cuda_only=True,
     ),
-    "litgpt": Part("test", "litgpt, pretrain", frameworks.train_litgpt, 70, ("litgpt",)),
-    "litgpt-lora": Part("test", "litgpt, lora", frameworks.train_litgpt_lora, 70, ("litgpt",)),
+    "litgpt": Part("test", "litgpt, pretrain", frameworks.train_litgpt, 150, ("litgpt",)),
+    "litgpt-lora": Part("test", "litgpt, lora", frameworks.train_litgpt_lora, 150, ("litgpt",)),
     "litgpt-nf4": Part(
         "test",
         "litgpt, lora, nf4",
         frameworks.train_litgpt_nf4,
-        70,
+        150,
         ("litgpt", "bitsandbytes"),
         cuda_only=True,
     ),
@@ -84,11 +91,13 @@ def main() -> int:
     name = f"gpu-{options.kind}" if options.kind else "gpu"
     log = target / f"{name}.log"
     log.unlink(missing_ok=True)
-    deadline_s = time.monotonic() + options.within
-    results: list[Result] = []
-    for part in chosen(options):
-        found = results_of(part, options, log, deadline_s, lacking)
-        results += found or [Result(name, PARTS[part].asks, "", not_run="it reported nothing")]
+    found: dict[str, list[Result]] = {}
+    for part, ran in run_parts(chosen(options), options, lacking):
+        print(f"{part}: {PARTS[part].asks}\n{ran.end_of_output()}", flush=True)
+        with log.open("a") as file:
+            file.write(ran.output)
+        found[part] = ran.results or [nothing_of(part)]
+        results = [result for part in chosen(options) for result in found.get(part, [])]
         write(target / name, results)
     print((target / f"{name}.md").read_text())
     failed = [one for one in results if one.verdict == "missed" or "failed" in one.not_run]
@@ -135,60 +144,92 @@ def lack_of_everything(device: str) -> str:
     return "" if answer.stdout.strip() == "True" else "PyTorch sees no GPU"
 
 
-def results_of(
-    name: str, options: argparse.Namespace, log: Path, deadline_s: float, lacking: str
-) -> list[Result]:
-    """What a part reports, by a process of its own, whatever becomes of that."""
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a part reported, and its output."""
+
+    results: list[Result]
+    output: str = ""
+
+    def end_of_output(self) -> str:
+        return "\n".join(self.output.strip().splitlines()[-12:])
+
+
+def nothing_of(part: str, why: str = "it reported nothing") -> Result:
+    return Result("gpu", PARTS[part].asks, "", not_run=why)
+
+
+def run_parts(
+    names: Sequence[str], options: argparse.Namespace, lacking: str
+) -> Iterator[tuple[str, Ran]]:
+    """Each part as it ends: first those that run alone, then the others beside one another."""
+    deadline_s = time.monotonic() + options.within
+    for name in names:
+        if PARTS[name].alone:
+            yield name, run_bounded(name, options, deadline_s, lacking)
+    others = [name for name in names if not PARTS[name].alone]
+    with ThreadPoolExecutor(max(1, len(others))) as threads:
+        running = {
+            threads.submit(run_bounded, name, options, deadline_s, lacking): name for name in others
+        }
+        for ended in as_completed(running):
+            yield running[ended], ended.result()
+
+
+def run_bounded(name: str, options: argparse.Namespace, deadline_s: float, lacking: str) -> Ran:
+    """A part by a process of its own, whatever becomes of that."""
     part, left_s = PARTS[name], deadline_s - time.monotonic()
-    modules = [module for module in part.modules if importlib.util.find_spec(module) is None]
-    if modules:
-        lacking = lacking or f"the packages {', '.join(modules)} are not installed"
-    if part.cuda_only and options.device != "cuda":
-        lacking = lacking or "only a GPU can answer it"
+    lacking = lacking or lack_of(part, options.device)
     if left_s < _LEAST_S:
         lacking = lacking or "no time was left"
     if lacking:
-        return [Result("gpu", part.asks, "", not_run=lacking)]
-    print(f"{name}: {part.asks}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="trainmaster-gpu-"))
-    results = folder / "results.jsonl"
-    results.touch()
-    try:
-        ending = ended(name, options, folder, log, min(options.slack * part.bound_s, left_s))
+        return Ran([nothing_of(name, lacking)])
+    bound_s = min(options.slack * part.bound_s, left_s)
+    with tempfile.TemporaryDirectory(prefix="trainmaster-gpu-", ignore_cleanup_errors=True) as path:
+        folder = Path(path)
+        results, output = folder / "results.jsonl", folder / "output.log"
+        results.touch()
+        code = exit_code_of(name, options, folder, bound_s)
+        text = output.read_text(errors="replace")
         found = [Result.from_dict(json.loads(line)) for line in results.read_text().splitlines()]
-        return [*found, *([Result("gpu", part.asks, "", not_run=ending)] if ending else [])]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    last = (text.strip().splitlines() or ["no output"])[-1]
+    if code is None:
+        found.append(nothing_of(name, f"failed: ended after {bound_s:.0f} s"))
+    elif code != 0:
+        found.append(nothing_of(name, last if code == _LACKING else f"failed: {last}"))
+    return Ran(found, text)
 
 
-def ended(name: str, options: argparse.Namespace, folder: Path, log: Path, bound_s: float) -> str:
-    """Run a part to its end; what it could not report, empty where it did all."""
-    tiny = ["--tiny"] if options.tiny else []
-    command = [sys.executable, __file__, "--part", name, "--folder", str(folder), *tiny]
-    environment = {**os.environ, RESULTS_VARIABLE: str(folder / "results.jsonl")}
-    with log.open("a+b") as output:
-        begin = output.seek(0, os.SEEK_END)
+def lack_of(part: Part, device: str) -> str:
+    """What keeps this part alone from running here; empty where nothing does."""
+    missing = [module for module in part.modules if importlib.util.find_spec(module) is None]
+    if missing:
+        return f"the packages {', '.join(missing)} are not installed"
+    return "only a GPU can answer it" if part.cuda_only and device != "cuda" else ""
+
+
+def exit_code_of(
+    name: str, options: argparse.Namespace, folder: Path, bound_s: float
+) -> int | None:
+    """Run a part to its end, its output beside its results; None: it took too long."""
+    command = [sys.executable, __file__, "--part", name, "--folder", str(folder)]
+    command += ["--device", options.device, *(["--tiny"] if options.tiny else [])]
+    with (folder / "output.log").open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--device", options.device],
-            env=environment,
+            command,
+            env={**os.environ, RESULTS_VARIABLE: str(folder / "results.jsonl")},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
-        try:
-            code = process.wait(bound_s)
-        except subprocess.TimeoutExpired:
-            return f"failed: ended after {bound_s:.0f} s"
-        finally:
-            end_session(process)
-            end_processes_in(folder)
-        output.seek(begin)
-        lines = output.read().decode(errors="replace").strip().splitlines() or ["no output"]
-    print("\n".join(lines[-12:]), flush=True)
-    if code == 0:
-        return ""
-    return lines[-1] if code == _LACKING else f"failed: {lines[-1]}"
+    try:
+        return process.wait(bound_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        end_session(process)
+        end_processes_in(folder)
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:

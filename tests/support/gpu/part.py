@@ -31,7 +31,8 @@ class Part:
     """A share of the program, in a process of its own, that reports its lines by `run`.
 
     `kind`: a `bench` measures, a `test` has to hold. `bound_s`: seconds after which it is ended.
-    `modules`: what it imports besides PyTorch. `cuda_only`: a CPU can't answer it.
+    `modules`: what it imports besides PyTorch. `cuda_only`: a CPU can't answer it. `alone`: other
+    trainings beside it would change what it reports.
     """
 
     kind: str
@@ -40,3 +41,4 @@ class Part:
     bound_s: float
     modules: tuple[str, ...] = ()
     cuda_only: bool = False
+    alone: bool = False
