@@ -92,6 +92,7 @@ TINY_CONFIG: dict[str, Any] = {
         "preemptible": False,
         "threads": 2,
         "compile": False,
+        "deterministic": False,
     },
     "environment": {
         "mode": "auto",

@@ -40,6 +40,7 @@ class Decided:
     max_runtime_s: float
     threads: int
     compile: bool
+    deterministic: bool
     environment: dict[str, Any]
     env: dict[str, str]
 
@@ -227,6 +228,7 @@ def _compute(given: ConfigDocument, decided: Decided) -> dict[str, Any]:
         "gpus": decided.target.gpus,
         "threads": decided.threads,
         "compile": decided.compile,
+        "deterministic": decided.deterministic,
         "strategy": decided.fitted.sharing.strategy,
     }
 

@@ -42,6 +42,7 @@ from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.throughput import Throughput, throughput
 from trainmaster.plan.decisions.trainer_process import (
     choose_compile,
+    choose_deterministic,
     choose_threads,
     choose_variables,
 )
@@ -181,6 +182,7 @@ def _decide_open_values(
         max_runtime_s=within_budget_s(spec, facts, within, longest_s, ledger),
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
+        deterministic=choose_deterministic(spec, target, ledger),
         environment=choose_environment(spec, facts, target, ledger),
         env=choose_variables(spec, target, facts, ledger),
     )

@@ -39,7 +39,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 def train(attempt: TrainingRun) -> None:
     """The training loop: runs to the configured step, from the start or a checkpoint."""
     config = attempt.config
-    model = GPT(config.model, config.data.seq_len).to(attempt.device)
+    model = GPT(config.model, config.data.seq_len, attempt.residual_dtype).to(attempt.device)
     optimizer = adamw(model, config.optimizer)
     attempt.begin(model, optimizer)
     compiled: LossFunction = model
@@ -94,9 +94,11 @@ class GPT(nn.Module):
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, config: ModelConfig, seq_len: int) -> None:
+    def __init__(
+        self, config: ModelConfig, seq_len: int, residual_dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
-        self.seq_len = seq_len
+        self.seq_len, self.residual_dtype = seq_len, residual_dtype
         self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
         cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head)
@@ -118,7 +120,7 @@ class GPT(nn.Module):
         """The mean loss with targets, else the logits after the last token; tokens (B, T)."""
         length = tokens.shape[1]
         angles = self.cosine[:length], self.sine[:length]
-        x = self.dropout(self.token_embedding(tokens))
+        x = self.dropout(self.token_embedding(tokens)).to(self.residual_dtype)
         for block in self.blocks:
             x = block(x, angles)
         x = self.final_norm(x)

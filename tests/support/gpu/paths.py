@@ -140,10 +140,19 @@ def _used_gib() -> float:
 
 
 def resume_bit_for_bit(setting: Setting) -> None:
-    """A run whose trainer is killed, beside two that are not: its losses equal theirs."""
-    steps, every = (40, 10) if setting.tiny else (600, 100)
+    """A run whose trainer is killed, beside two that are not: its losses equal theirs.
+
+    Compiled, and of the length from which attention's fused backward pass adds in pieces.
+    """
+    steps, every = (40, 10) if setting.tiny else (400, 100)
     config = base_config(
-        setting, "nanogpt", steps=steps, checkpoint__every=every, model__dropout=0.1
+        setting,
+        "nanogpt",
+        steps=steps,
+        checkpoint__every=every,
+        model__dropout=0.1,
+        compute__compile=not setting.tiny,
+        seq_len=None if setting.tiny else 1024,
     )
     runs = {
         name: Run(setting, name, "nanogpt_gpt2", config).start()
@@ -187,7 +196,7 @@ def repair_out_of_memory(setting: Setting) -> None:
     run = Run(setting, "out-of-memory", "nanogpt_gpt2", config).start()
     try:
         run.completed()
-        codes = [event.get("code") for event in run.journal() if event["kind"] == "finding"]
+        codes = [one["finding"]["code"] for one in run.journal() if one["kind"] == "finding"]
     finally:
         run.end()
     setting.bench.report(

@@ -53,6 +53,7 @@ def base_config(
         "processes": 1,
         "strategy": "single",
         "activation_checkpointing": False,
+        "deterministic": framework == "nanogpt",  # as planned
     }
     config["checkpoint"]["keep_latest"] = 2
     config |= {

@@ -19,20 +19,28 @@ from trainer_runtime.core.environment.gpus import find_gpu
 _TOKENS = "synthetic"
 _EVERY = 5  # steps between two readings of the clock
 _PEER_S = 150.0
+_FREE = "compute.deterministic off"
 _PEER = "nanoGPT's train.py"
 
 
 def compare_loops(setting: Setting) -> None:
-    """Both sides compiled, at nanoGPT's own micro-batch, then at a larger one; the first steps,
-    with compilation and our first checkpoint, are left out."""
+    """Both sides compiled, at a large micro-batch, then at nanoGPT's own; the first steps, with
+    compilation and our first checkpoint, are left out. The large one also without determinism."""
     tokens = prepare_tokens(setting)
     ours: list[list[float]] = []
     peers: list[list[float]] = []
-    for micro_batch in (2,) if setting.tiny else (12, 64):
+    large, *others = (2,) if setting.tiny else (64, 12)
+    for micro_batch in (large, *others):
+        name = f"{_model(setting)}, micro-batch {micro_batch}"
+        found, note = time_ours(setting, micro_batch, deterministic=True)
+        report_mfu(setting, f"{name}: MFU", statistics.median(found))
         peer = time_nanogpt(setting, tokens, micro_batch) if setting.nanogpt else []
-        found, note = time_ours(setting, micro_batch)
-        report(setting, f"{_model(setting)}, micro-batch {micro_batch}", found, peer, note)
-        report_mfu(setting, micro_batch, statistics.median(found))
+        report(setting, name, found, peer, note)
+        if micro_batch == large:
+            free, note = time_ours(setting, micro_batch, deterministic=False)
+            ours.append(free)
+            report_mfu(setting, f"{name}, {_FREE}: MFU", statistics.median(free))
+            report(setting, f"{name}, {_FREE}", free, peer, note)
         ours, peers = [*ours, found], [*peers, *([peer] if peer else [])]
     best_peer = max(peers, key=statistics.median, default=[])
     best = max(ours, key=statistics.median)
@@ -48,9 +56,8 @@ def report(setting: Setting, name: str, ours: list[float], peer: list[float], no
     setting.bench.report(name, "tokens/s", ours=ours, note=f"without the peer: {lacking}")
 
 
-def report_mfu(setting: Setting, micro_batch: int, tokens_per_s: float) -> None:
+def report_mfu(setting: Setting, line: str, tokens_per_s: float) -> None:
     """6 N + 12 L d T floating-point operations for each token, N without the positions."""
-    line = f"{_model(setting)}, micro-batch {micro_batch}: MFU"
     peak_flops = _peak_flops(setting)
     if peak_flops is None:
         setting.bench.not_run(line, "the device's peak is not known")
@@ -73,10 +80,14 @@ def _peak_flops(setting: Setting) -> float | None:
     return None if gpu is None else gpu.peak_flops
 
 
-def time_ours(setting: Setting, micro_batch: int) -> tuple[list[float], str]:
+def time_ours(
+    setting: Setting, micro_batch: int, *, deterministic: bool
+) -> tuple[list[float], str]:
     """Tokens per second between readings of a run with its checkpoints, and its losses."""
     first, last = _steps(setting)
-    run = Run(setting, f"speed{micro_batch}", "nanogpt_gpt2", _config(setting, micro_batch)).start()
+    config = _config(setting, micro_batch, deterministic)
+    name = f"speed{micro_batch}{'' if deterministic else '-free'}"
+    run = Run(setting, name, "nanogpt_gpt2", config).start()
     try:
         run.wait(lambda: last in run.values("loss"), f"step {last}", 280)
         events = [event for event in run.events() if event["kind"] == "metric"]
@@ -144,7 +155,7 @@ def prepare_tokens(setting: Setting) -> Path:
     return folder
 
 
-def _config(setting: Setting, micro_batch: int) -> Config:
+def _config(setting: Setting, micro_batch: int, deterministic: bool) -> Config:
     size, seq_len = _size(setting)
     sequences = _sequences(setting)
     batch = {
@@ -164,6 +175,7 @@ def _config(setting: Setting, micro_batch: int) -> Config:
         checkpoint__every="10m",
         checkpoint__every_is_auto=True,
         compute__compile=not setting.tiny,
+        compute__deterministic=deterministic,
     )
 
 
@@ -189,7 +201,7 @@ def _sequences(setting: Setting) -> int:
 
 def _steps(setting: Setting) -> tuple[int, int]:
     """The first and the last step that are timed; the first `every: auto` save is before them."""
-    return (20, 30) if setting.tiny else (25, 60)
+    return (20, 30) if setting.tiny else (25, 50)
 
 
 def _tokens_per_step(setting: Setting) -> int:

@@ -20,6 +20,7 @@ class ComputeConfig:
     gpus: int | None = None
     threads: int | None = None
     compile: bool = False
+    deterministic: bool = False
     strategy: str = "single"
     processes: int = 1
     nodes: int = 1
@@ -40,6 +41,7 @@ class ComputeConfig:
             gpus=fields.find_integer("gpus"),
             threads=fields.find_integer("threads"),
             compile=fields.flag("compile", False),
+            deterministic=fields.flag("deterministic", False),
             strategy=fields.text("strategy", "single"),
             processes=fields.integer("processes", 1) or 1,
             nodes=nodes,

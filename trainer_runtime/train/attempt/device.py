@@ -30,12 +30,14 @@ class Device:
 
     @classmethod
     def choose(cls, config: RunConfig) -> Device:
-        """Sets threads and matmul precision of this process.
+        """Sets threads, matmul precision and determinism of this process.
 
         Raises:
             ConfigError: the device is missing, or can't compute in this precision.
         """
         kind = config.compute.device
+        if config.compute.deterministic:
+            _use_deterministic_algorithms()
         if kind == "cuda":
             _set_up_cuda(config.precision)
         elif kind == "cpu":
@@ -60,9 +62,30 @@ class Device:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
 
+    @property
+    def residual_dtype(self) -> torch.dtype:
+        """bf16 on GPUs that compute in it: the sums of blocks are then half the bytes, and those
+        of a model that is bound by memory a share of its time. As in Megatron-LM, whose
+        `fp32_residual_connection` is off, and torchtitan. Else fp32."""
+        is_bf16 = self.is_cuda and self.precision == "bf16"
+        return torch.bfloat16 if is_bf16 else torch.float32
+
     def scaler(self) -> torch.amp.GradScaler:
         """Scales fp16's losses; does nothing in the other precisions."""
         return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+
+
+def _use_deterministic_algorithms() -> None:
+    """Else sums are added in the order in which a GPU's blocks happen to end: in the backward pass
+    of fused attention, and of embeddings where they are compiled.
+
+    Not `warn_only`: attention's backward pass then stays as it was.
+    """
+    # cuBLAS reads it at its first use (CUDA's documentation, "Results reproducibility").
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    # It costs a write of each new tensor, and shows defects of programs only.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def _set_up_cuda(precision: str) -> None:

@@ -147,6 +147,11 @@ class TrainingRun:
         """The context of forward passes, by the configured precision."""
         return self._hardware.autocast()
 
+    @property
+    def residual_dtype(self) -> torch.dtype:
+        """What blocks add their results in."""
+        return self._hardware.residual_dtype
+
     def backward(self, loss: Tensor) -> None:
         """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""
         torch.autograd.backward(self.scaler.scale(loss))

@@ -91,6 +91,27 @@ def choose_compile(
     return chosen
 
 
+def choose_deterministic(spec: TrainingSpec, target: Target, ledger: Ledger) -> bool:
+    """Whether operations without a deterministic form are refused, and the others use theirs."""
+    if isinstance(spec.compute.deterministic, bool):
+        return spec.compute.deterministic
+    if target.device == "cpu":  # nothing is open there: no decision to show
+        return False
+    if spec.framework == "nanogpt":
+        chosen, reason = (
+            True,
+            "A resumed run repeats an uninterrupted one's losses to the last bit.",
+        )
+    else:
+        chosen = False
+        reason = (
+            "The framework may use operations without a deterministic form: on GPUs, a resumed "
+            "run's losses can differ in their last bits."
+        )
+    ledger.decide("compute.deterministic", chosen, reason)
+    return chosen
+
+
 def choose_variables(
     spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger
 ) -> dict[str, str]:

@@ -188,6 +188,20 @@ class ComputeSpec(Section):
             hf="TrainingArguments.torch_compile",
         ),
     )
+    deterministic: Auto | bool = setting(
+        "auto",
+        "Use operations alone whose results are the same each time, so that a resumed run's losses "
+        "equal an uninterrupted one's to the last bit. auto does on GPUs in nanogpt's script. In "
+        "the others true ends a training that meets an operation without such a form. CPUs need "
+        "it only where the model is compiled.",
+        changes="resume",
+        lands=lands(
+            nanogpt="torch.use_deterministic_algorithms",
+            litgpt="torch.use_deterministic_algorithms",
+            hf="torch.use_deterministic_algorithms",
+            script=nowhere("what a program computes by is its own"),
+        ),
+    )
 
 
 class EnvironmentSpec(Section):
