@@ -28,6 +28,7 @@ from trainmaster.backends import (
     Backend,
     Capability,
     FolderTester,
+    ImageTester,
     InputExaminer,
     InputReceiver,
     Inspector,
@@ -52,6 +53,7 @@ CAPABILITIES = {
         host: {
             AlertSender,
             FolderTester,
+            ImageTester,
             InputExaminer,
             InputReceiver,
             Inspector,

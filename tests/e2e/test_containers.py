@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.backends.ssh_hosts import USER_ID, Sshd
-from support.box.container_images import BARE, TORCH, Podman
+from support.box.container_images import BARE, TORCH, Podman, registry
 from support.box.docker_daemon import IMAGE, DockerDaemon
 from support.runs.running_run import (
     LONGEST_S,
@@ -216,12 +216,54 @@ def test_an_ordinary_user_of_a_host_trains_stops_resumes_and_cancels_in_containe
     assert engine.containers() == []
 
 
-def test_an_image_without_pytorch_ends_the_run_before_it_starts_and_says_why(
-    contained: CommandLine, tmp_path: Path
+def test_an_image_without_pytorch_is_refused_at_the_launch_or_once_it_was_pulled(
+    contained: CommandLine, podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = contained("launch", small_spec(tmp_path, compute=boxed(BARE)))["run_id"]
-    assert wait(contained, run, "end")["state"] == "failed"
+    refused = contained("launch", small_spec(tmp_path, compute=boxed(BARE)), code=1)["error"]
+    assert (refused["code"], refused["field"]) == ("IMAGE_UNUSABLE", "compute.image")
+    assert contained("runs")["runs"] == []
+    listed = str(podman.folder / "registries.conf")
+    monkeypatch.setitem(contained.environment, "CONTAINERS_REGISTRIES_CONF", listed)
+    with registry(podman, "lacking") as (address, _):
+        image = f"{address}/lacking:1"
+        run = contained("launch", small_spec(tmp_path, compute=boxed(image)))["run_id"]
+        assert wait(contained, run, "end")["state"] == "failed"
     status = contained("status", run)
     assert (status["reason"], status["attempt"]) == ("unusable", 1)
-    assert f"compute.image {BARE} lacks torch" in status["evidence"][0]
-    assert f"`FROM {BARE}`" in status["evidence"][0]
+    assert f"compute.image {image} lacks torch" in status["evidence"][0]
+    assert f"`FROM {image}`" in status["evidence"][0]
+    podman("rmi", image)
+
+
+def test_a_run_is_not_moved_to_a_host_that_can_not_have_its_image(
+    contained: CommandLine, podman: Podman, tmp_path: Path
+) -> None:
+    image = "localhost/moving:1"
+    podman("tag", BARE, image)
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program/train.py").write_text(PROGRAM)
+    spec = PROGRAM_SPEC.format(path=tmp_path / "program", image=image)
+    run = contained("launch", spec)["run_id"]
+    wait(contained, run, "step:30")
+    contained("stop", run)
+    assert wait(contained, run, "end")["state"] == "stopped"
+    podman("rmi", image)
+    with Sshd(environment=podman.environment) as host:
+        record = host.record("box")
+        address = f"{record.user}@{record.address}:{record.port}"
+        contained("hosts", "add", "box", address, "--key", str(host.key), "--root", record.root)
+        refused = contained("resume", run, "--host", "box", code=1)["error"]
+        assert (refused["code"], refused["field"]) == ("IMAGE_UNUSABLE", "compute.image")
+        assert not Path(record.root, "runs").exists()
+    assert contained("status", run)["host"] == "local"
+
+
+def test_a_launch_warns_of_a_registry_that_does_not_answer_and_leaves_the_pull_to_the_run(
+    contained: CommandLine, tmp_path: Path
+) -> None:
+    spec = small_spec(tmp_path, compute=boxed("127.0.0.1:1/any:1"), recovery="{max_restarts: 0}")
+    launched = contained("launch", spec)
+    (warning,) = (one for one in launched["warnings"] if "127.0.0.1:1/any:1" in one)
+    assert "can be pulled is not known" in warning
+    assert wait(contained, launched["run_id"], "end")["state"] == "failed"
+    assert "can't be pulled" in contained("status", launched["run_id"])["evidence"][0]

@@ -58,6 +58,12 @@ def _input(options: Options) -> int:
     return print_answer(examine_input(options.kind, options.name, options.revision))
 
 
+def _image(options: Options) -> int:
+    from trainer_runtime.box.answer.ask_image import find
+
+    return print_answer(find(options.name).to_dict())
+
+
 def _reach(options: Options) -> int:
     from trainer_runtime.box.answer import reach
     from trainer_runtime.core.processes.reaching import Peer
@@ -151,6 +157,11 @@ COMMANDS = {
             Argument.of("kind", choices=("model", "tokenizer", "cached")),
             Argument.of("name"),
         ),
+    ),
+    "image": Command(
+        "whether this machine has an image, without running anything of it",
+        _image,
+        (Argument.of("name"),),
     ),
     "reach": Command(
         "whether this machine and others reach one another, as standard input asks",

@@ -13,6 +13,7 @@ from trainer_runtime.commands.command import (
     print_answer,
     run_folder,
 )
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 
 
 def _collect(options: Options) -> int:
@@ -27,6 +28,15 @@ def _try_folder(options: Options) -> int:
     from trainer_runtime.box.answer.try_folder import try_folder
 
     return print_answer(try_folder(Path(options.path), write=options.write))
+
+
+def _try_image(options: Options) -> int:
+    from trainer_runtime.box.answer.ask_image import check
+    from trainer_runtime.core.config import RunConfig
+
+    asked = decode_fields(sys.stdin.read(), "standard input", max_bytes=MAX_DOCUMENT_BYTES)
+    config = RunConfig.parse(asked.section("config").values)
+    return print_answer(check(config, asked.texts("lines"), Path(options.cache)).to_dict())
 
 
 def _remove(options: Options) -> int:
@@ -74,6 +84,11 @@ COMMANDS = {
             Argument.of("--write", action="store_true", help="by writing there, for a moment"),
             Argument.of("path"),
         ),
+    ),
+    "try-image": Command(
+        "whether a run could train in its image, as standard input describes it",
+        _try_image,
+        (CACHE,),
     ),
     "remove": Command(
         "remove a file or folder, and report the bytes freed", _remove, (Argument.of("path"),)

@@ -16,6 +16,7 @@ from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+    from trainer_runtime.core.environment.image_problem import ImageAnswer
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
     from trainer_runtime.core.files.corpus import AskedSource, Listing
     from trainer_runtime.core.files.foreign_output import FoundOutput
@@ -139,6 +140,23 @@ class FolderTester(Capability):
     async def test_folder(self, path: str, *, write: bool) -> str | None:
         """Why nothing can be written into a folder; None where it can. `write`: by writing there;
         else by its permissions alone, which changes nothing."""
+
+
+class ImageTester(Capability):
+    """Tests the images that trainings in containers name."""
+
+    cannot = "run containers"
+    instead = "Remove compute.launcher and compute.image, or choose another host."
+
+    @abstractmethod
+    async def find_image(self, name: str) -> ImageAnswer:
+        """Whether the place has an image; nothing of it is run, and nothing is pulled."""
+
+    @abstractmethod
+    async def try_image(self, config: Mapping[str, Any], lines: Sequence[str]) -> ImageAnswer:
+        """Whether a run of this config, which needs the packages of `lines`, could train in its
+        image: what is there is run for that, without the run's folder, data or network; for the
+        rest its registry is asked, and nothing is pulled."""
 
 
 class AlertSender(Capability):

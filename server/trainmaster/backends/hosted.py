@@ -15,6 +15,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
     FolderTester,
+    ImageTester,
     InputExaminer,
     InputReceiver,
     Inspector,
@@ -26,7 +27,7 @@ from trainmaster.backends.capabilities import (
     SupervisorFinder,
 )
 from trainmaster.backends.follower import Follower
-from trainmaster.backends.hosts import Host, corpus, foreign, reach, run_files
+from trainmaster.backends.hosts import Host, corpus, foreign, images, reach, run_files
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.hosts.trees import OnTreeProgress, put_tree
@@ -37,6 +38,7 @@ from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+    from trainer_runtime.core.environment.image_problem import ImageAnswer
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
     from trainer_runtime.core.files.corpus import AskedSource, Listing
     from trainer_runtime.core.files.foreign_output import FoundOutput
@@ -52,6 +54,7 @@ _INSPECT_TIMEOUT_S = 35.0
 class HostedBackend(
     AlertSender,
     FolderTester,
+    ImageTester,
     InputExaminer,
     InputReceiver,
     Inspector,
@@ -195,6 +198,12 @@ class HostedBackend(
         how = ["--write"] if write else []
         call = RuntimeCall("try", [*how, "--", path], failure, _FACTS_TIMEOUT_S, acts=write)
         return await runtime_call(self._host, call, lambda answer: answer.find_text("problem"))
+
+    async def find_image(self, name: str) -> ImageAnswer:
+        return await images.find_image(self._host, name)
+
+    async def try_image(self, config: Mapping[str, Any], lines: Sequence[str]) -> ImageAnswer:
+        return await images.try_image(self._host, config, lines)
 
     async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
         return await run_files.list_files(self._host, await self.folder(run_id), pattern)

@@ -17,7 +17,8 @@ from trainmaster.runs.diagnosis.tried_patches import applied_patch
 from trainmaster.runs.next_step import next_step, saves_checkpoints
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
-from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.planning.plan_run import Planned, with_notes
+from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.positions import BEGINNING
 from trainmaster.runs.record_run import record_run
 from trainmaster.runs.status import resumes_at
@@ -84,7 +85,8 @@ async def start_run(
     """
     backend = workspace.backend(planned.spec.host)
     await refuse_unwritable_mirror(backend, planned.spec.checkpoint.mirror)
-    run = await _record(workspace, planned, desired, key)
+    found = await try_image(backend, planned.config, planned.plan.requirements)
+    run = await _record(workspace, with_notes(planned, warnings=found), desired, key)
     if run is None:
         return None
     enter_stage(f"sending {run.run_id} to {run.host}")

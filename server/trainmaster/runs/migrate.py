@@ -24,6 +24,7 @@ from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
 from trainmaster.plan.render import Bundle
 from trainmaster.runs.nodes import place_nodes
+from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.remaining_hosts import on_remaining_hosts
 from trainmaster.runs.replan import replanned
 from trainmaster.runs.rerender import bundle_of
@@ -88,6 +89,7 @@ async def migrate(
     backend = workspace.backend(host)
     if newest is None:
         run = await replanned(workspace, run, host, confirm)
+    await try_image(backend, run.document, run.plan.get("requirements", ()))
     if not abandon:
         view = await _refreshed(workspace, view, refresh_instance)
         _refuse_unless_over(view)

@@ -129,6 +129,7 @@ CODES: dict[str, Code] = {
         "The existing environment has other package versions than required."
     ),
     "CONTAINER_ENGINE_MISSING": Code("The host has no Docker or Podman to run a container."),
+    "IMAGE_UNUSABLE": Code("The image of a container can't be pulled, or nothing can train in it."),
     "SUPERVISOR_DID_NOT_START": Code("The run's supervisor was started but did not respond."),
     "SLURM_MISSING": Code("The host has none of Slurm's programs on its search path."),
     "SLURM_UNREACHABLE": Code("Slurm's controller does not answer."),

@@ -11,7 +11,8 @@ from support.box.scripted_processes import CONFIG
 from support.runs.running_run import own_run_id
 
 from trainer_runtime.box.containers.container import Container
-from trainer_runtime.box.environment.image import ImageRequest, find_image, settle_image
+from trainer_runtime.box.environment.image import find_image
+from trainer_runtime.box.environment.image_trial import ImageRequest, settle_image
 from trainer_runtime.box.environment.installers import (
     EnvironmentUnavailableError,
     EnvironmentUnusableError,

@@ -175,6 +175,9 @@ def registry(podman: Podman, name: str) -> Iterator[tuple[str, str]]:
 @contextmanager
 def _serving(answers: Mapping[str, bytes]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
+        # What speaks TLS is answered by HTTP, which Docker's program takes as a hint to do so, too.
+        default_request_version = "HTTP/1.0"
+
         def do_GET(self) -> None:
             body = answers.get(self.path)
             missing = b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}'

@@ -20,7 +20,9 @@ from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.words.errors import HostError
 
 # Commands of the runtime that only read.
-READS = frozenset({"check", "corpus", "digest", "facts", "files", "follow", "input", "verify"})
+READS = frozenset(
+    {"check", "corpus", "digest", "facts", "files", "follow", "image", "input", "verify"}
+)
 # What libraries start when they are imported, or first used, to find others.
 _PROBES = frozenset({"cc", "gcc", "ld", "objdump", "ldconfig", "uname", "fc-list"})
 _ASKS = (["-V"], ["--version"], ["-l"], ["--user", "show-environment"])

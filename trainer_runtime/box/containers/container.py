@@ -33,6 +33,8 @@ _PASSED_ON = (
 _PASSED_ON_PREFIX = "NCCL_"
 _HOME = "home"
 _STOPPED_AFTER_S = 120
+_ALL_OF_HOST = ("--network", "host", "--pid", "host")
+_NOTHING = ("--network", "none")
 _UNIT = {"m": 2**20, "g": 2**30, "t": 2**40}
 _INSIDE = "trainer_runtime.box.containers.inside"
 # A container's program that could not be started, in the engines' own words.
@@ -81,13 +83,15 @@ def container_name(run_id: str, attempt: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container of a run. `run`: the run's folder, absolute. `config`: the path of the attempt's
-    configuration as seen from there. `marker`: the variable that its processes carry."""
+    configuration as seen from there. `marker`: the variable that its processes carry. `alone`: it
+    has neither a network nor anything of the host, as an image's that is tried before a launch."""
 
     image: Image
     run: Path
     config: RunConfig
     config_path: Path
     marker: Mapping[str, str]
+    alone: bool = False
 
     def trainer_command(self, attempt: int, words: Sequence[str], log: Path) -> list[str]:
         """Starts the trainer and returns; its output goes to `log`, seen from the run's folder."""
@@ -110,12 +114,13 @@ class Container:
         return [
             *(engine.program, "run", *how),
             *("--label", f"{RUN_LABEL}={self.config.run_id}"),
-            *("--network", "host", "--pid", "host", *_user(engine), *_groups(engine)),
+            *(_NOTHING if self.alone else _ALL_OF_HOST),
+            *(*_user(engine), *_groups(engine)),
             *("--shm-size", f"{_bytes(compute.shm_size)}b"),
             *("--security-opt", "label=disable", "--no-healthcheck"),
-            *("--stop-timeout", str(_STOPPED_AFTER_S), *_limits(engine)),
+            *("--stop-timeout", str(0 if self.alone else _STOPPED_AFTER_S), *_limits(engine)),
             *(_gpus(engine) if compute.device == "cuda" else ()),
-            *_volumes(self.config, self.run),
+            *(() if self.alone else _volumes(self.config, self.run)),
             *("--workdir", str(self.run)),
             *_environment({**_own_variables(self.config), **variables, **self.marker}),
             *("--entrypoint", self.image.python),

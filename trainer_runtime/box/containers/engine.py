@@ -14,10 +14,6 @@ from trainer_runtime.core.records import dataclass
 
 Kind = Literal["docker", "podman"]
 PROGRAMS = ("docker", "podman")
-REMEDY = (
-    "install Podman (on Debian and Ubuntu `apt install podman`) or Docker for this account, or "
-    "leave out compute.launcher"
-)
 _ANSWERS_WITHIN_S = 30.0
 _LONGEST_PROBLEM = 300
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from trainer_runtime.box.containers.container import Container, Image
 from trainer_runtime.box.environment.environment import Box, required_lines, settle
-from trainer_runtime.box.environment.image import ImageRequest, find_image, settle_image
+from trainer_runtime.box.environment.image import find_image
+from trainer_runtime.box.environment.image_trial import ImageRequest, settle_image
 from trainer_runtime.box.environment.installers import (
     EnvironmentUnavailableError,
     EnvironmentUnusableError,

@@ -19,6 +19,8 @@ from trainer_runtime.core.records import dataclass
 
 Report = Callable[[str], None]
 
+# The exit code of an `ask` that took too long, as of coreutils' `timeout`.
+UNANSWERED = 124
 _SILENCE_S = 15.0
 _KEPT_LINES = 200
 _LONGEST_PENDING = 1 << 16
@@ -90,7 +92,7 @@ def ask(
             preexec_fn=die_with_parent,
         )
     except subprocess.TimeoutExpired:
-        return Ended(124, (f"no answer within {timeout_s:.0f} s",))
+        return Ended(UNANSWERED, (f"no answer within {timeout_s:.0f} s",))
     except OSError as error:
         return Ended(127, (error.strerror or str(error),))
     raw_lines = [*done.stdout.split(b"\n"), *done.stderr.split(b"\n")][-_KEPT_LINES:]

@@ -8,6 +8,7 @@ import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
@@ -41,6 +42,7 @@ from trainmaster.runs.planning.private_paths import refuse_private_inputs
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_host import may_run_python, probe_host
+from trainmaster.runs.planning.probe_image import find_image
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.probe_nodes import probe_nodes
 from trainmaster.runs.planning.spec_policy import (
@@ -126,6 +128,8 @@ async def plan_run(
         TrainmasterError: the launch is impossible.
     """
     planned = await plan_spec(workspace, spec, host, sets)
+    found = await find_image(workspace.backend(planned.spec.host), planned.config)
+    planned = with_notes(planned, decisions=found)
     needs = unattended_plan(workspace, planned.spec, planned.config)
     made = answer(planned, _launch_arguments(spec, host, sets))
     return made.model_copy(update={"unattended": needs})
@@ -221,6 +225,18 @@ def _planned_program(
     return Planned(
         spec, facts, _NO_CORPUS, Calibration(), made, attached, allowed=allowed, code=code
     )
+
+
+def with_notes(
+    planned: Planned, *, decisions: Sequence[Decision] = (), warnings: Sequence[str] = ()
+) -> Planned:
+    """The same plan with what was found out since."""
+    made = planned.plan
+    more = {
+        "decisions": (*made.decisions, *decisions),
+        "warnings": (*made.warnings, *warnings),
+    }
+    return replace(planned, plan=made.model_copy(update=more))
 
 
 def refuse_changed(planned: Planned) -> None:
