@@ -104,6 +104,17 @@ def test_an_image_that_does_not_answer_is_left_to_the_preparation_and_removed(
     assert own_podman.containers() == []
 
 
+def test_packages_that_mounted_folders_may_hold_are_left_to_the_preparation(
+    own_podman: Podman, tmp_path: Path
+) -> None:
+    lines = ("a-package-of-nobody>=1",)
+    assert problem(ask_image.check(config_of(BARE, tmp_path), lines, tmp_path)).kind == "packages"
+    mounted = config_of(BARE, tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    found = ask_image.check(mounted, lines, tmp_path)
+    assert found.problem is None
+    assert "env.PYTHONPATH may name folders" in str(found.untried)
+
+
 def test_an_image_that_is_not_there_is_asked_for_and_not_pulled(
     own_podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

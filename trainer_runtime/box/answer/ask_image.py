@@ -25,6 +25,8 @@ from trainer_runtime.core.environment.image_problem import ImageAnswer, ImagePro
 
 # A first import of PyTorch from a slow disk takes this long; the preparation waits for longer.
 _TRIED_WITHIN_S = 60.0
+# What the run's mounts may add to an image, which are not there when it is tried.
+_PATH, _MAY_BE_MOUNTED = "PYTHONPATH", ("packages", "torch")
 
 
 def find(name: str) -> ImageAnswer:
@@ -87,4 +89,8 @@ def _try(request: ImageRequest) -> ImageAnswer:
     except NoAnswerError as error:
         remove_containers(image.engine, request.container.config.run_id)
         untried = error.problem.said
+    except ImageUnusableError as error:
+        if error.problem.kind not in _MAY_BE_MOUNTED or _PATH not in request.container.config.env:
+            raise
+        untried = f"{error.problem.what}, but env.{_PATH} may name folders that have it"
     return ImageAnswer(digest=image.digest or image.id, untried=untried)
