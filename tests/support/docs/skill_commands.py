@@ -33,7 +33,7 @@ class SkillCommands:
         self._spec = self._write("gpt")
         self._done = self._launched("done")
         self._failed = self._launched("failed", faults="oom@30", recovery="{max_restarts: 0}")
-        self._open = self._launched("open", step_s=0.1, until="checkpoint", steps="100000")
+        self._open = self._launched("open", step_s=0.3, until="checkpoint", steps="100000")
         self._log = folder / "theirs.log"
         self._log.write_text("".join(f"step {n} loss {4 - n / 99:.3f}\n" for n in range(99)))
 
