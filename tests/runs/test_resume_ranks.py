@@ -94,12 +94,29 @@ def test_kto_keeps_its_micro_batch_whose_examples_it_compares(resumed: Resumed) 
     assert "one of: 1, 2, 3, 6;" in resumed.refusal("compute.processes=4", newest=kto).fix
 
 
+def test_a_program_is_started_with_another_number_once_it_is_said_to_take_any(
+    resumed: Resumed,
+) -> None:
+    program = {**resumed.newest, "framework": "script", "script": {"command": ["train"]}}
+    elastic = {**program, "script": {"command": ["train"], "elastic": True}}
+
+    def sets(planned: Config) -> list[str]:
+        return sets_of_batch(
+            ["compute.processes=4"],
+            program,
+            lambda _: apply_sets(planned, {"compute.processes": 4}),
+        )
+
+    assert sets(elastic) == []
+    with pytest.raises(SpecError, match="is what the program was started with") as refused:
+        sets(program)
+    assert "--set script.elastic=true" in str(refused.value.fix)
+
+
 def test_a_run_whose_ranks_are_fixed_is_refused_by_its_reason(resumed: Resumed) -> None:
     one = "compute.processes=1"
-    program = {**resumed.newest, "framework": "script"}
     sharded = apply_sets(resumed.newest, {"compute.strategy": "zero2"})
     on_gpu = apply_sets(resumed.newest, {"compute.device": "cuda"})
-    assert "is what the program was started with" in resumed.refusal(one, newest=program).message
     assert "under zero2" in resumed.refusal(one, newest=sharded).message
     assert "on cuda continue on cpu" in resumed.refusal(one, newest=on_gpu).message
     assert "can't change on cluster" in resumed.refusal(one, lends_time="cluster").message

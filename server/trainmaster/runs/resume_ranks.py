@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.processes.fewer_nodes import compares_examples
 from trainmaster.words.errors import SpecError
@@ -46,6 +46,8 @@ def sets_of_batch(
     if ranks == before:
         return []
     _refuse_where_fixed(newest, planned, field, lends_time)
+    if newest.get("framework") == "script":  # its arguments decide about the batch
+        return []
     if _TOKENS in names:  # another batch is wanted, whatever the number of ranks
         return []
     sequences = _pieces(newest) * _number(newest, "batch.accumulation") * before
@@ -122,11 +124,16 @@ def _refuse_another_device(newest: ConfigDocument, planned: ConfigDocument, fiel
 def _refuse_where_fixed(
     newest: ConfigDocument, planned: ConfigDocument, field: str, lends_time: str | None
 ) -> None:
-    if newest.get("framework") == "script":
-        raise _fixed(field, "is what the program was started with", _LAUNCH)
     if lends_time is not None:
         what = f"can't change on {lends_time}, whose sessions are requested as planned"
         raise _fixed(field, what, _LAUNCH)
+    script = RunConfig.parse(planned).script
+    if script is not None:
+        if script.elastic:
+            return
+        what = "is what the program was started with, and its checkpoints may fit no other"
+        fix = "Add `--set script.elastic=true` if they fit any; else launch a new run."
+        raise _fixed(field, what, fix)
     shared = [
         str(strategy)
         for config in (newest, planned)
