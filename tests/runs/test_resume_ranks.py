@@ -103,7 +103,7 @@ def test_a_sharded_model_keeps_its_strategy_on_a_single_rank(
     assert sets == [f"compute.strategy={strategy}", "batch.tokens=768", "batch.micro_batch=2"]
 
 
-def test_litgpt_goes_on_whole_where_one_rank_has_room(resumed: Resumed) -> None:
+def test_litgpt_continues_whole_where_one_rank_has_room(resumed: Resumed) -> None:
     sharded = apply_sets(resumed.newest, {"compute.strategy": "fsdp"}) | {"framework": "litgpt"}
     assert not any(
         "strategy" in item for item in resumed.sets("compute.processes=1", newest=sharded)

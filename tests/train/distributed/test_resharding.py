@@ -52,7 +52,7 @@ def of_ranks(folder: Path, base: Config, strategy: str, ranks: int) -> RanksRun:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_another_number_of_ranks_goes_on_with_the_same_losses(
+def test_another_number_of_ranks_continues_with_the_same_losses(
     base: Config, tmp_path: Path, strategy: str
 ) -> None:
     """Also after a kill while DeepSpeed converts the checkpoint, which stays whole."""

@@ -90,7 +90,7 @@ def test_two_ranks_train_as_one_would(base: Config, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [("fsdp", "single"), ("single", "fsdp")])
-def test_a_model_that_is_shared_out_goes_on_whole_and_the_other_way_round(
+def test_a_model_that_is_shared_out_continues_whole_and_the_other_way_round(
     base: Config, tmp_path: Path, before: str, after: str
 ) -> None:
     """With the optimizer's state, which FSDP names and others number; the first steps agree
