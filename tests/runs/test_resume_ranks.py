@@ -138,10 +138,12 @@ def test_a_program_is_started_with_another_number_once_it_is_said_to_take_any(
 def test_what_deepspeed_cannot_convert_keeps_its_ranks(resumed: Resumed) -> None:
     sharded = apply_sets(resumed.newest, {"compute.strategy": "zero2"})
     of_sgd = apply_sets(sharded, {"optimizer.name": "sgd"})
-    adapted = {**sharded, "adapter": {"r": 8, "alpha": 16.0}}
+    adapted = {**sharded, "adapter": {"r": 8, "alpha": 16.0, "quantize": None}}
+    quantized = {**adapted, "adapter": {**adapted["adapter"], "quantize": "nf4"}}
     one = "compute.processes=1"
     assert "for sgd under zero2" in resumed.refusal(one, newest=of_sgd).message
-    assert "for an adapter under zero2" in resumed.refusal(one, newest=adapted).message
+    assert "a model in 4 bits under zero2" in resumed.refusal(one, newest=quantized).message
+    assert "compute.strategy=zero2" in resumed.sets(one, newest=adapted)
 
 
 def test_a_run_whose_ranks_are_fixed_is_refused_by_its_reason(resumed: Resumed) -> None:

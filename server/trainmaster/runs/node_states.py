@@ -28,8 +28,9 @@ def can_continue_without_first(run: Run) -> bool:
     config = run.config
     if config.script is not None:
         return False
-    strategy, has_adapter = config.compute.strategy, config.adapter is not None
-    fixed = why_ranks_are_fixed(strategy, config.optimizer.name, has_adapter=has_adapter)
+    strategy, optimizer = config.compute.strategy, config.optimizer.name
+    is_quantized = config.adapter is not None and config.adapter.quantize is not None
+    fixed = why_ranks_are_fixed(strategy, optimizer, is_quantized=is_quantized)
     return fixed is None and bool(members_of(run))
 
 

@@ -137,8 +137,8 @@ def _refuse_where_fixed(
         fix = "Add `--set script.elastic=true` if they fit any; else launch a new run."
         raise _fixed(field, what, fix)
     strategy, optimizer = newest.compute.strategy, newest.optimizer.name
-    has_adapter = newest.adapter is not None
-    if reason := why_ranks_are_fixed(strategy, optimizer, has_adapter=has_adapter):
+    is_quantized = newest.adapter is not None and newest.adapter.quantize is not None
+    if reason := why_ranks_are_fixed(strategy, optimizer, is_quantized=is_quantized):
         raise _fixed(field, reason, "Leave it as it was, or launch a new run.")
 
 

@@ -18,11 +18,11 @@ def strategies_alike(framework: str, strategy: str) -> tuple[str, ...]:
     return next((layout for layout in layouts if strategy in layout), (strategy,))
 
 
-def why_ranks_are_fixed(strategy: str, optimizer: str, *, has_adapter: bool) -> str | None:
+def why_ranks_are_fixed(strategy: str, optimizer: str, *, is_quantized: bool) -> str | None:
     """Why no other number of ranks can resume a training's checkpoints; None where one can."""
-    if strategy not in _ZERO or (optimizer == _CONVERTED and not has_adapter):
+    if strategy not in _ZERO or (optimizer == _CONVERTED and not is_quantized):
         return None
-    what = "an adapter" if has_adapter else optimizer
+    what = "a model in 4 bits" if is_quantized else optimizer
     return f"can't change for {what} under {strategy}, which DeepSpeed can't convert"
 
 

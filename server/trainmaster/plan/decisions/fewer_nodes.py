@@ -35,8 +35,9 @@ def check_min_nodes(spec: TrainingSpec, target: Target, fitted: Fitted, ledger: 
     if not spec.other_hosts:
         what = "is given, but the cluster gives all nodes of a job or none."
         raise _wrong(what, "Set it to null.")
-    strategy, has_adapter = fitted.sharing.strategy, spec.adapter is not None
-    if why_ranks_are_fixed(strategy, spec.optimizer.name, has_adapter=has_adapter):
+    strategy = fitted.sharing.strategy
+    is_quantized = spec.adapter is not None and spec.adapter.quantize is not None
+    if why_ranks_are_fixed(strategy, spec.optimizer.name, is_quantized=is_quantized):
         what = f"is given, but under {strategy} only as many ranks can resume."
         raise _wrong(what, "Set compute.strategy to ddp, or compute.min_nodes to null.")
     batch = fitted.batch
