@@ -178,6 +178,37 @@ def test_a_program_whose_steps_are_not_read_is_taken_by_its_exit_code(
     assert (ended["event"], here("status", run)["attempt"]) == ("completed", 2)
 
 
+def test_a_program_takes_another_number_of_processes_once_its_checkpoints_are_said_to_fit_it(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "loop.py").write_text(
+        "import pathlib, sys\n"
+        "for step in range(12):\n"
+        "    print('step', step, 'loss', 4 - step / 10)\n"
+        "pathlib.Path(f'ckpt-{sys.argv[1]}.txt').write_text('whole')\n"
+    )
+    script = {
+        "path": str(program),
+        "command": ["python3", "loop.py", "{processes}"],
+        "resume": ["{checkpoint}"],
+        "checkpoints": {"path": "ckpt-*.txt"},
+    }
+    spec = {"name": "any", "framework": "script", "script": script}
+    run = here("launch", json.dumps({**spec, "compute": {"gpus": 0, "processes": 2}}))["run_id"]
+    here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    three = ["--set", "compute.processes=3"]
+    refused = here("resume", run, *three, code=1)["error"]
+    assert (refused["code"], refused["field"]) == ("INVALID_VALUE", "compute.processes")
+    assert "--set script.elastic=true" in refused["fix"]
+    here("resume", run, *three, "--set", "script.elastic=true")
+    ended = here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    assert ended["event"] == "completed"
+    folder = Path(here("status", run, "--detail")["folder"])
+    assert (folder / "code" / "ckpt-3.txt").exists()
+
+
 def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_failure(
     here: CommandLine, tmp_path: Path
 ) -> None:

@@ -375,6 +375,28 @@ def test_a_run_continues_on_its_other_hosts_when_the_first_is_gone(three: TwoHos
     three.command("stop", run)
 
 
+@pytest.mark.skipif(ROUNDS < 2, reason=_LONG)
+def test_a_model_that_is_shared_out_continues_without_a_lost_host(two: TwoHosts) -> None:
+    changes = {
+        "model": "{n_layer: 1, n_head: 2, d_model: 32}",  # dropout differs by the number of ranks
+        "compute": "{threads: 1, strategy: zero3, min_nodes: 1}",
+        "recovery": "{await_nodes: 5s}",
+        "steps": "40",
+    }
+    run = two.command("launch", two.shared("zero3", 0.3, **changes))["run_id"]
+    two.until_step(run, 25)
+    two.network.partition("gpu2")
+    try:
+        ended = two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    finally:
+        two.network.heal("gpu2")
+    assert (ended["event"], two.status(run)["attempt"]) == ("completed", 3)  # 2 waits in vain
+    before, after = (_own_losses(two, run, attempt) for attempt in (1, 3))
+    again = before.keys() & after.keys()
+    assert len(again) >= 3
+    assert [after[step] for step in again] == pytest.approx([before[step] for step in again])
+
+
 def _next_attempt(two: TwoHosts, run: str, attempt: int) -> bool:
     two.command("tick")  # as the keeper would: hosts that were rebooted get theirs again
     status = two.status(run)

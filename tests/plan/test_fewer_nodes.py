@@ -20,6 +20,16 @@ def test_a_count_that_divides_the_step_is_taken(
     assert "1 or 2 or 3 hosts" in decided(made, "compute.min_nodes")[1]
 
 
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3"])
+def test_hosts_that_share_a_model_can_be_fewer(
+    cpu_host: HostFacts, text_corpus: CorpusFacts, strategy: str
+) -> None:
+    sets = (*THREE, "batch.tokens=384", "compute.min_nodes=1", f"compute.strategy={strategy}")
+    made = planned("hf", cpu_host, text_corpus, *sets)
+    assert made.config["compute"]["strategy"] == strategy
+    assert made.config["compute"]["min_nodes"] == 1
+
+
 @pytest.mark.parametrize(
     ("sets", "message", "fix"),
     [
@@ -29,6 +39,11 @@ def test_a_count_that_divides_the_step_is_taken(
             "one of: 1, 3;",
         ),
         ((*THREE, "compute.min_nodes=4"), "is 4, but the training has 3 hosts", "null, or lower"),
+        (
+            (*THREE, "compute.min_nodes=1", "compute.strategy=zero2", "optimizer.name=sgd"),
+            "under zero2 only as many ranks can resume",
+            "compute.strategy to ddp",
+        ),
         (
             ("compute.min_nodes=1",),
             "but the training has one host",

@@ -94,12 +94,60 @@ def test_kto_keeps_its_micro_batch_whose_examples_it_compares(resumed: Resumed) 
     assert "one of: 1, 2, 3, 6;" in resumed.refusal("compute.processes=4", newest=kto).fix
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", "zero1", "zero2", "zero3"])
+def test_a_sharded_model_keeps_its_strategy_on_a_single_rank(
+    resumed: Resumed, strategy: str
+) -> None:
+    sharded = apply_sets(resumed.newest, {"compute.strategy": strategy})
+    sets = resumed.sets("compute.processes=1", newest=sharded)
+    assert sets == [f"compute.strategy={strategy}", "batch.tokens=768", "batch.micro_batch=2"]
+
+
+def test_litgpt_continues_whole_where_one_rank_has_room(resumed: Resumed) -> None:
+    sharded = apply_sets(resumed.newest, {"compute.strategy": "fsdp"}) | {"framework": "litgpt"}
+    assert not any(
+        "strategy" in item for item in resumed.sets("compute.processes=1", newest=sharded)
+    )
+
+
+def test_a_strategy_that_reads_none_of_the_checkpoints_is_refused(resumed: Resumed) -> None:
+    refused = resumed.refusal("compute.processes=4", "compute.strategy=zero2")
+    assert refused.field == "compute.strategy"
+    assert "zero2, which can't resume what ddp has saved" in refused.message
+
+
+def test_a_program_is_started_with_another_number_once_it_is_said_to_take_any(
+    resumed: Resumed,
+) -> None:
+    program = {**resumed.newest, "framework": "script", "script": {"command": ["train"]}}
+    elastic = {**program, "script": {"command": ["train"], "elastic": True}}
+
+    def sets(planned: Config) -> list[str]:
+        return sets_of_batch(
+            ["compute.processes=4"],
+            program,
+            lambda _: apply_sets(planned, {"compute.processes": 4}),
+        )
+
+    assert sets(elastic) == []
+    with pytest.raises(SpecError, match="is what the program was started with") as refused:
+        sets(program)
+    assert "--set script.elastic=true" in str(refused.value.fix)
+
+
+def test_what_deepspeed_cannot_convert_keeps_its_ranks(resumed: Resumed) -> None:
+    sharded = apply_sets(resumed.newest, {"compute.strategy": "zero2"})
+    of_sgd = apply_sets(sharded, {"optimizer.name": "sgd"})
+    adapted = {**sharded, "adapter": {"r": 8, "alpha": 16.0, "quantize": None}}
+    quantized = {**adapted, "adapter": {**adapted["adapter"], "quantize": "nf4"}}
+    one = "compute.processes=1"
+    assert "for sgd under zero2" in resumed.refusal(one, newest=of_sgd).message
+    assert "a model in 4 bits under zero2" in resumed.refusal(one, newest=quantized).message
+    assert "compute.strategy=zero2" in resumed.sets(one, newest=adapted)
+
+
 def test_a_run_whose_ranks_are_fixed_is_refused_by_its_reason(resumed: Resumed) -> None:
     one = "compute.processes=1"
-    program = {**resumed.newest, "framework": "script"}
-    sharded = apply_sets(resumed.newest, {"compute.strategy": "zero2"})
     on_gpu = apply_sets(resumed.newest, {"compute.device": "cuda"})
-    assert "is what the program was started with" in resumed.refusal(one, newest=program).message
-    assert "under zero2" in resumed.refusal(one, newest=sharded).message
     assert "on cuda continue on cpu" in resumed.refusal(one, newest=on_gpu).message
     assert "can't change on cluster" in resumed.refusal(one, lends_time="cluster").message

@@ -57,13 +57,13 @@ class Hosts(Workspace):
     def backend(self, host: str) -> Backend:
         return super().backend(host) if host in self.away else self._here[host]
 
-    def run(self, **compute: Any) -> FakeRun:
+    def run(self, optimizer: str = "adamw", **compute: Any) -> FakeRun:
         hosts = [{"name": name, "address": "127.0.0.1", "cache": f"/{name}"} for name in NAMES]
         shape = {"device": "cpu", "processes": 3, "nodes": 3, "strategy": "ddp", **compute}
         shape = {"min_nodes": None, "taking_part": [0, 1, 2], **shape}
         batch = {"tokens": 96, "micro_batch": 4, "accumulation": 1}
         config = {"compute": shape, "nodes": {"port": 1, "hosts": hosts}, "batch": batch}
-        config["derived"] = {"sequences_per_step": 12}
+        config |= {"derived": {"sequences_per_step": 12}, "optimizer": {"name": optimizer}}
         config["data"] = {"cache_dir": "/gpu1", "sources": []}
         for name in NAMES:
             self.folder(name).mkdir(parents=True)
@@ -152,28 +152,35 @@ def test_a_run_whose_first_host_is_gone_continues_on_the_others_with_its_batch(
     assert [hosts.folder(name).exists() for name in NAMES] == [True, False, False]
 
 
-def test_a_run_of_which_one_host_is_left_continues_there_alone(hosts: Hosts) -> None:
-    hosts.run(min_nodes=1)
+@pytest.mark.parametrize(("strategy", "alone"), [("ddp", "single"), ("zero3", "zero3")])
+def test_a_run_of_which_one_host_is_left_continues_there_alone(
+    hosts: Hosts, strategy: str, alone: str
+) -> None:
+    hosts.run(min_nodes=1, strategy=strategy)
     hosts.away = {"gpu3"}
     there, changed = continued(hosts, "gpu2")
     assert changed["nodes"] is None and members_of(there) == []
     compute, batch = there.config.compute, there.config.batch
-    assert (compute.strategy, compute.nodes, compute.min_nodes) == ("single", 1, None)
+    assert (compute.strategy, compute.nodes, compute.min_nodes) == (alone, 1, None)
     assert (batch.micro_batch, batch.accumulation) == (4, 3)
     assert host_changes(there, there.document) == {}
 
 
 @pytest.mark.parametrize(
-    ("strategy", "host", "fix"),
+    ("run", "host", "fix"),
     [
-        ("zero3", "gpu2", "Resume it where it is, or launch it again."),
-        ("ddp", "gpu4", "Name one of its further hosts, gpu2 or gpu3, or launch it again."),
+        (
+            {"strategy": "zero3", "optimizer": "sgd"},
+            "gpu2",
+            "Resume it where it is, or launch it again.",
+        ),
+        ({}, "gpu4", "Name one of its further hosts, gpu2 or gpu3, or launch it again."),
     ],
 )
 def test_a_run_of_several_hosts_does_not_continue_anywhere_else(
-    hosts: Hosts, strategy: str, host: str, fix: str
+    hosts: Hosts, run: dict[str, str], host: str, fix: str
 ) -> None:
-    end_run(hosts.run(strategy=strategy))
+    end_run(hosts.run(**run))
     with pytest.raises(StateError, match=f"can't continue on {host}") as refused:
         run_async(lambda: resume(hosts, RUN, host=host))
     assert (refused.value.code, refused.value.fix) == ("UNSUPPORTED", fix)

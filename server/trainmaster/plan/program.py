@@ -163,6 +163,7 @@ def _script(
         "source": None if code.in_place else place,
         "command": list(script.command),
         "resume": None if script.resume is None else list(script.resume),
+        "elastic": script.elastic,
         "checkpoints": (
             None if script.checkpoints is None else script.checkpoints.model_dump(mode="json")
         ),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainer_runtime.core.processes.resharding import why_ranks_are_fixed
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 
 CONNECTED, _LOST = "connected", "lost"
-_WHOLE_STATE = ("single", "ddp")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -26,8 +26,12 @@ def members_of(run: Run) -> Sequence[str]:
 def can_continue_without_first(run: Run) -> bool:
     """Whether its further hosts can take up the run from a checkpoint that its first one wrote."""
     config = run.config
-    is_whole = config.script is None and config.compute.strategy in _WHOLE_STATE
-    return is_whole and bool(members_of(run))
+    if config.script is not None:
+        return False
+    strategy, optimizer = config.compute.strategy, config.optimizer.name
+    is_quantized = config.adapter is not None and config.adapter.quantize is not None
+    fixed = why_ranks_are_fixed(strategy, optimizer, is_quantized=is_quantized)
+    return fixed is None and bool(members_of(run))
 
 
 def states_of_nodes(view: RunView) -> dict[str, str]:

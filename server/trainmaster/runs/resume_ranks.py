@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.processes.fewer_nodes import compares_examples
+from trainer_runtime.core.processes.resharding import (
+    strategies_alike,
+    strategy_on,
+    why_ranks_are_fixed,
+)
 from trainmaster.words.errors import SpecError
 
 _FIELDS = ("compute.processes", "compute.gpus")
 _TOKENS, _MICRO_BATCH = "batch.tokens", "batch.micro_batch"
-# Their ranks have the whole state each: any number of them can load it.
-_WHOLE_STATE = ("single", "ddp")
+_STRATEGY = "compute.strategy"
 # The host may have written any numbers: bounds of what is searched.
 _MOST_RANKS, _MOST_PIECES = 4096, 1 << 16
 _LAUNCH = "Launch a new run with it."
@@ -27,7 +31,7 @@ def sets_of_batch(
     lends_time: str | None = None,
 ) -> list[str]:
     """The `--set` items that keep the batch of the `newest` attempt where `asked` changes the
-    number of ranks; none where it doesn't.
+    number of ranks, and a strategy that can read its checkpoints; none where it doesn't.
 
     A step keeps its sequences: each rank takes its share of them, in micro-batches of at most the
     size that was found to fit. `plan_with`: the configuration with these `--set` items;
@@ -45,15 +49,18 @@ def sets_of_batch(
     _refuse_another_device(newest, planned, field)
     if ranks == before:
         return []
-    _refuse_where_fixed(newest, planned, field, lends_time)
-    if _TOKENS in names:  # another batch is wanted, whatever the number of ranks
+    _refuse_where_fixed(RunConfig.parse(newest), RunConfig.parse(planned), field, lends_time)
+    if newest.get("framework") == "script":  # its arguments decide about the batch
         return []
+    strategy = _strategy_kept(newest, planned, _STRATEGY in names)
+    if _TOKENS in names:  # another batch is wanted, whatever the number of ranks
+        return strategy
     sequences = _pieces(newest) * _number(newest, "batch.accumulation") * before
     wanted = _pieces(planned) if _MICRO_BATCH in names else None
     pieces = _fitting_pieces(newest, sequences, ranks, wanted)
     if pieces is None:
         raise _uneven(newest, planned, sequences, field, wanted)
-    kept = [f"{_TOKENS}={sequences * _number(planned, 'data.seq_len')}"]
+    kept = [*strategy, f"{_TOKENS}={sequences * _number(planned, 'data.seq_len')}"]
     return kept if wanted else [*kept, f"{_MICRO_BATCH}={pieces}"]
 
 
@@ -120,24 +127,30 @@ def _refuse_another_device(newest: ConfigDocument, planned: ConfigDocument, fiel
 
 
 def _refuse_where_fixed(
-    newest: ConfigDocument, planned: ConfigDocument, field: str, lends_time: str | None
+    newest: RunConfig, planned: RunConfig, field: str, lends_time: str | None
 ) -> None:
-    if newest.get("framework") == "script":
-        raise _fixed(field, "is what the program was started with", _LAUNCH)
     if lends_time is not None:
         what = f"can't change on {lends_time}, whose sessions are requested as planned"
         raise _fixed(field, what, _LAUNCH)
-    shared = [
-        str(strategy)
-        for config in (newest, planned)
-        if (strategy := value_at(config, "compute.strategy")) not in _WHOLE_STATE
-    ]
-    if shared:
-        raise _fixed(
-            field,
-            f"can't change under {shared[0]}, whose checkpoints are in as many parts as ranks",
-            "Leave it as it was, or launch a new run.",
-        )
+    if planned.script is not None and not planned.script.elastic:
+        what = "is what the program was started with, and its checkpoints may fit no other"
+        fix = "Add `--set script.elastic=true` if they fit any; else launch a new run."
+        raise _fixed(field, what, fix)
+    strategy, optimizer = newest.compute.strategy, newest.optimizer.name
+    is_quantized = newest.adapter is not None and newest.adapter.quantize is not None
+    if reason := why_ranks_are_fixed(strategy, optimizer, is_quantized=is_quantized):
+        raise _fixed(field, reason, "Leave it as it was, or launch a new run.")
+
+
+def _strategy_kept(newest: ConfigDocument, planned: ConfigDocument, is_asked: bool) -> list[str]:
+    """Another number of ranks may be planned with a strategy that reads none of the checkpoints."""
+    before, after = (str(value_at(config, _STRATEGY)) for config in (newest, planned))
+    if after in strategies_alike(str(newest.get("framework")), before):
+        return []
+    if is_asked:
+        what = f"is {after}, which can't resume what {before} has saved"
+        raise _fixed(_STRATEGY, what, "Leave it out, or launch a new run.")
+    return [f"{_STRATEGY}={strategy_on(before, _ranks(planned))}"]
 
 
 def _fixed(field: str, what: str, fix: str) -> SpecError:

@@ -91,6 +91,16 @@ def test_fsdp_is_the_second_and_shares_out_by_layers() -> None:
     assert arguments["gradient_checkpointing"] is False
 
 
+@pytest.mark.parametrize(
+    ("method", "by_rank_0"), [("pretrain", True), ("sft", True), ("dpo", False)]
+)
+def test_every_rank_reads_the_weights_of_a_reference_itself(method: str, by_rank_0: bool) -> None:
+    """TRL shares out what each of them has read."""
+    given = {**config(strategy="fsdp"), "method": method}
+    given["model"] = {**given["model"], "path": "/models/small"}
+    assert accelerate_of(given)["fsdp_config"]["fsdp_cpu_ram_efficient_loading"] is by_rank_0
+
+
 @pytest.mark.parametrize(("strategy", "stage"), [("zero1", 1), ("zero2", 2), ("zero3", 3)])
 def test_deepspeed_is_given_every_value(strategy: str, stage: int) -> None:
     given = config(strategy=strategy)

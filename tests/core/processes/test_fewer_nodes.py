@@ -57,6 +57,12 @@ def test_a_step_keeps_its_sequences_on_fewer_nodes_and_on_all_again() -> None:
     assert resized(RunConfig.parse(again), {}, [0, 1, 2], 3) == {}
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", "zero3"])
+def test_a_model_that_is_shared_out_stays_so_on_fewer_nodes(strategy: str) -> None:
+    sharded = RunConfig.parse(apply_sets(config(), {"compute.strategy": strategy}))
+    assert resized(sharded, {}, [0], 3)["compute.strategy"] == strategy
+
+
 def test_changes_that_a_resume_asks_for_hold_on_fewer_nodes_too() -> None:
     asked = {"compute.processes": 3, "batch.micro_batch": 4, "derived.sequences_per_step": 24}
     changes = resized(RunConfig.parse(config()), asked, [0, 1], 3)

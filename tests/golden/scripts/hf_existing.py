@@ -42,6 +42,7 @@ from trainer_runtime.train.hf.inputs import (
     training_sequences,
     weights_source,
 )
+from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
 
@@ -52,7 +53,7 @@ def train(attempt: FrameworkRun) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
     model = load_model(attempt)
     checkpoint = attempt.choose_checkpoint()
-    refuse_another_strategy(checkpoint, attempt.config, attempt.world_size)
+    refuse_another_strategy(checkpoint, attempt.config)
     vocab_size = model.config.get_text_config().vocab_size
     sequences = training_sequences(attempt, vocab_size, checkpoint)
     callback = TrainmasterCallback(attempt, sequences)
@@ -68,7 +69,7 @@ def train(attempt: FrameworkRun) -> None:
         callbacks=[callback],
     )
     callback.watch_saves(trainer)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:
         final = attempt.writing_folder / "final"

@@ -17,6 +17,7 @@ from torch import distributed
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.files.parts import Awaited, Part, arrived
+from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
 from trainer_runtime.train.distributed.ranks import Ranks
@@ -70,6 +71,23 @@ def test_machines_with_disks_of_their_own_send_small_files_by_the_launcher(
     assert (here / "same").read_text() == "0"
     assert not (tmp_path / "1/written").exists()
     assert [path.name for path in (tmp_path / "0").iterdir()] == ["written"]
+
+
+def test_what_one_machine_refuses_every_rank_refuses(launcher: None) -> None:
+    acted = []
+
+    def refuse_on_the_second(ranks: Ranks) -> None:
+        acted.append(ranks.machine)
+        if ranks.machine:
+            raise ConfigError("no room on the second")
+
+    def work(ranks: Ranks) -> str:
+        with pytest.raises(ConfigError) as refused:
+            ranks.on_each_machine("converted", lambda: refuse_on_the_second(ranks))
+        return str(refused.value)
+
+    assert of_both(work) == ["no room on the second"] * 2
+    assert sorted(acted) == [0, 1]
 
 
 def test_on_a_disk_that_machines_share_everything_is_there(launcher: None, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from support.box.tiny_training import REPOSITORY
 from support.plan.rendered import SCRIPT
 from support.runs.running_run import begin_with, standing_after
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
+from support.train.ranks_on_cpu import CPU_AS_GPU_IN_LIGHTNING
 
 from trainer_runtime.core.files.manifest import verify
 
@@ -88,6 +89,32 @@ def test_two_ranks_train_as_one_would(base: Config, tmp_path: Path) -> None:
     assert two.events_of(2)[-1]["kind"] == "completed"
 
 
+@pytest.mark.parametrize(("before", "after"), [("fsdp", "single"), ("single", "fsdp")])
+def test_a_model_that_is_shared_out_continues_whole_and_the_other_way_round(
+    base: Config, tmp_path: Path, before: str, after: str
+) -> None:
+    """With the optimizer's state, which FSDP names and others number; the first steps agree
+    whatever the optimizer remembers, the later ones don't."""
+
+    def of(strategy: str) -> Run:
+        ranks = 2 if strategy == "fsdp" else 1
+        shape = {"batch__micro_batch": 4 // ranks, "compute__processes": ranks}
+        changes = {"precision": "fp32", "compute__strategy": strategy, "steps": 8, **shape}
+        run = Run(tmp_path / strategy, changed(base, changes))
+        begin_with(run.folder / "own", CPU_AS_GPU_IN_LIGHTNING)
+        return run
+
+    whole, other = of(before), of(after)
+    launched(whole, number=1)
+    name = "checkpoints/step-00000004"
+    shutil.copytree(whole.folder / name, other.folder / name)
+    launched(other, number=2)
+
+    assert other.events_of(2)[0]["resumed_from"] == 4
+    assert losses(other, 2) == pytest.approx(losses(whole, 1)[4:], rel=1e-5)
+    assert other.events_of(2)[-1]["kind"] == "completed"
+
+
 def losses(run: Run, attempt: int | None = None) -> list[float]:
     return [
         values[0] for (kind, _), values in run.values_by_step(attempt).items() if kind == "metric"
@@ -108,13 +135,18 @@ def start(run: Run, **attempt: int) -> subprocess.Popen[bytes]:
 
 def launched(run: Run, **attempt: int) -> None:
     """Trains by torchrun to a good end."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ranks = str(run.config["compute"]["processes"])
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
     local = ["--local-addr", "127.0.0.1"]
     name = run.attempt_config(**attempt)
     done = subprocess.run(
         [sys.executable, *torchrun, *local, SCRIPT, name],
         cwd=run.folder,
-        env={**run.environment, "GLOO_SOCKET_IFNAME": "lo"},
+        env={
+            **run.environment,
+            "PYTHONPATH": f"{run.folder / 'own'}:{REPOSITORY}",
+            "GLOO_SOCKET_IFNAME": "lo",
+        },
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -48,7 +48,7 @@ class ScriptConfig:
     where the program reads the variables; None: it starts over. `python`: an interpreter whose
     folder comes first on the search path. `data`: paths of what the program reads, by the names of
     the sources; relative ones are below the run's folder. `pattern`: the shape of the log's lines,
-    where it was taught.
+    where it was taught. `elastic`: another number of processes can resume its checkpoints.
     """
 
     folder: str
@@ -61,6 +61,7 @@ class ScriptConfig:
     python: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
     pattern: str | None = None
+    elastic: bool = False
 
     @classmethod
     def of(cls, fields: Fields) -> ScriptConfig:
@@ -76,4 +77,5 @@ class ScriptConfig:
             python=fields.find_text("python"),
             data=fields.text_map("data"),
             pattern=fields.find_text("pattern"),
+            elastic=fields.flag("elastic", False),
         )

@@ -9,6 +9,7 @@ from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import deepspeed
 
 FILE = "accelerate_config.yaml"
+_WITH_REFERENCE = ("dpo", "kto", "grpo")
 _PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -53,12 +54,20 @@ def is_fsdp(config: RunConfig) -> bool:
     return config.compute.strategy == "fsdp"
 
 
+def _is_read_by_rank_0(config: RunConfig) -> bool:
+    """Whether rank 0 alone reads given weights; new ones every rank has made from the same seed.
+
+    TRL shares a reference model out without what rank 0 has read: the other ranks' is then empty.
+    """
+    has_reference = config.method in _WITH_REFERENCE and config.adapter is None
+    return config.model.has_weights and not has_reference
+
+
 def _fsdp(config: RunConfig) -> dict[str, Any]:
     return {
         "fsdp_activation_checkpointing": config.compute.activation_checkpointing,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        # Rank 0 alone reads given weights; new ones every rank has made from the same seed.
-        "fsdp_cpu_ram_efficient_loading": config.model.has_weights,
+        "fsdp_cpu_ram_efficient_loading": _is_read_by_rank_0(config),
         "fsdp_offload_params": False,
         "fsdp_reshard_after_forward": True,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.processes.resharding import strategy_on
 from trainer_runtime.core.records import dataclass
 
 
@@ -79,7 +80,7 @@ def resized(
         "compute.nodes": len(taking_part),
         "compute.taking_part": taking_part,
         "compute.processes": ranks,
-        "compute.strategy": "ddp" if ranks > 1 else "single",
+        "compute.strategy": strategy_on(config.compute.strategy, ranks),
         "batch.micro_batch": micro_batch,
         "batch.accumulation": share // micro_batch,
     }

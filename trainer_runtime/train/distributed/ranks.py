@@ -74,10 +74,7 @@ class Ranks:
         store = _store()
         if self.is_main:
             store.set(f"trainmaster/{name}", json.dumps(_decided(decide)))
-        answer = json.loads(store.get(f"trainmaster/{name}"))
-        if "refused" in answer:
-            raise ConfigError(answer["refused"])
-        return answer["decided"]
+        return _taken(store.get(f"trainmaster/{name}"))
 
     @property
     def machines(self) -> int:
@@ -85,10 +82,30 @@ class Ranks:
         return self.size // self._per_machine
 
     @property
+    def machine(self) -> int:
+        """The number of the machine that this rank is on."""
+        return self.rank // self._per_machine
+
+    @property
     def leads(self) -> int | None:
         """The number of the machine whose first rank this is; None for its other ranks."""
-        machine, local_rank = divmod(self.rank, self._per_machine)
-        return None if local_rank else machine
+        return None if self.rank % self._per_machine else self.machine
+
+    def on_each_machine(self, name: str, act: Callable[[], None]) -> None:
+        """Have the first rank of each machine act, which the others wait for; every rank has to
+        call it. `name` is used once per process.
+
+        Raises:
+            ConfigError: one of them raised it; every rank raises it too.
+        """
+        if self.size == 1:
+            act()
+            return
+        store = _store()
+        if self.leads is not None:
+            store.set(f"trainmaster/{name}/{self.leads}", json.dumps(_decided(act)))
+        for machine in range(self.machines):
+            _taken(store.get(f"trainmaster/{name}/{machine}"))
 
     def machines_apart(self, folder: Path) -> list[int]:
         """The machines where `folder` is not rank 0's, as it is on a disk that they share; every
@@ -248,6 +265,14 @@ def _decided(decide: Callable[[], Any]) -> dict[str, Any]:
         return {"decided": decide()}
     except ConfigError as error:
         return {"refused": str(error)}
+
+
+def _taken(decided: bytes) -> Any:
+    """Raises: ConfigError: what was decided is a refusal."""
+    answer = json.loads(decided)
+    if "refused" in answer:
+        raise ConfigError(answer["refused"])
+    return answer["decided"]
 
 
 def _write(code: int | None) -> None:

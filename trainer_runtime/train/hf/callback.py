@@ -29,6 +29,7 @@ from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.data.sequences import Drawn, write_position
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
+from trainer_runtime.train.hf.universal import forget_converted
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
 
@@ -74,6 +75,7 @@ class TrainmasterCallback(TrainerCallback):
         **trained: Any,
     ) -> None:
         divide_gradients_once()
+        forget_converted(self._attempt, trained["optimizer"])
         take_present_settings(
             args, trained["optimizer"], trained["lr_scheduler"], self._attempt.config
         )

@@ -8,53 +8,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_runtime.core.frameworks import deepspeed
-from trainer_runtime.core.frameworks.accelerate import is_fsdp
+from trainer_runtime.core.processes.resharding import strategies_alike
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 
-_PLAIN = "single or ddp"
-_FSDP = "fsdp"
-_ZERO = "zero1 or zero2"
-_ZERO3 = "zero3 or zero3_offload"
 
-
-def refuse_another_strategy(checkpoint: Path | None, config: RunConfig, ranks: int) -> None:
-    """Raises: ConfigError: the checkpoint was written under another strategy than the present.
-
-    DeepSpeed's also fit their number of ranks alone.
-    """
+def refuse_another_strategy(checkpoint: Path | None, config: RunConfig) -> None:
+    """Raises: ConfigError: the checkpoint was written under another strategy than the present."""
     if checkpoint is None:
         return
-    written, wanted = _strategies_of(checkpoint), _strategies_wanted(config)
-    if written != wanted:
+    written = strategies_alike(config.framework, _strategy_of(checkpoint))
+    if config.compute.strategy not in written:
         raise ConfigError(
             f"compute.strategy {config.compute.strategy}: {checkpoint.name} "
-            f"was written by {written}, whose optimizer no other strategy can read; resume with "
-            "that, or `--from scratch`"
-        )
-    parts = len(_optimizer_parts(checkpoint))
-    if parts not in (0, ranks):
-        raise ConfigError(
-            f"compute.processes {ranks}: {checkpoint.name} was written by {parts} ranks, and "
-            f"under {written} a resume needs as many; resume with that, or `--from scratch`"
+            f"was written by {' or '.join(written)}, whose optimizer no other strategy can read; "
+            "resume with that, or `--from scratch`"
         )
 
 
-def _strategies_of(checkpoint: Path) -> str:
-    if any(checkpoint.glob("pytorch_model_fsdp*")):
-        return _FSDP
-    if not _optimizer_parts(checkpoint):
-        return _PLAIN
-    has_parts_of_model = any(checkpoint.glob("global_step*/zero_pp_rank_*_model_states.pt"))
-    return _ZERO3 if has_parts_of_model else _ZERO
-
-
-def _strategies_wanted(config: RunConfig) -> str:
-    if is_fsdp(config):
-        return _FSDP
-    stage = deepspeed.stage(config)
-    return {0: _PLAIN, 3: _ZERO3}.get(stage, _ZERO)
-
-
-def _optimizer_parts(checkpoint: Path) -> list[Path]:
+def optimizer_parts(checkpoint: Path) -> list[Path]:
+    """What each of DeepSpeed's ranks has saved of the optimizer; nothing of another strategy's."""
     return sorted(checkpoint.glob("global_step*/*_optim_states.pt"))
+
+
+def parts_folder(checkpoint: Path) -> Path:
+    """Where DeepSpeed's ranks have saved their parts."""
+    return next(checkpoint.glob("global_step*"))
+
+
+def _strategy_of(checkpoint: Path) -> str:
+    """One of those that save it in this layout."""
+    if any(checkpoint.glob("pytorch_model_fsdp*")):
+        return "fsdp"
+    if not optimizer_parts(checkpoint):
+        return "ddp"
+    has_parts_of_model = any(checkpoint.glob("global_step*/zero_pp_rank_*_model_states.pt"))
+    return "zero3" if has_parts_of_model else "zero2"

@@ -130,6 +130,8 @@ def _strategy(config: RunConfig, given: Any) -> Any:
     if name != "fsdp" or config.adapter:
         of = "LoRA in LitGPT" if config.adapter else "LitGPT"
         raise ConfigError(f"compute.strategy {name} is not for {of}; use ddp")
+    if not _shards(config):
+        return "auto"
     has_several_hosts = config.compute.nodes > 1
     if config.method == "sft" or not (_recomputes(config) or has_several_hosts):
         return given
@@ -144,7 +146,7 @@ def _strategy(config: RunConfig, given: Any) -> Any:
 
 
 def _shards(config: RunConfig) -> bool:
-    return config.compute.strategy == "fsdp"
+    return config.compute.strategy == "fsdp" and config.compute.processes > 1
 
 
 def _recomputes(config: RunConfig) -> bool:

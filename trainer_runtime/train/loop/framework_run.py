@@ -99,8 +99,8 @@ class FrameworkRun:
         """Raises: ConfigError: see `read_run_config`, `Device`."""
         self.folder = config_path.parent
         self.config: RunConfig = read_run_config(config_path)
-        self._ranks = ranks.Ranks.of_environment()
-        self.rank, self.world_size = self._ranks.rank, self._ranks.size
+        self.ranks = ranks.Ranks.of_environment()
+        self.rank, self.world_size = self.ranks.rank, self.ranks.size
         self._hardware = Device.choose(self.config)
         self._stop = stop
         self._events = EventLog(self.folder / "events.jsonl") if self.is_main else None
@@ -125,7 +125,7 @@ class FrameworkRun:
     @property
     def is_main(self) -> bool:
         """Whether this rank records."""
-        return self._ranks.is_main
+        return self.ranks.is_main
 
     @property
     def writing_folder(self) -> Path:
@@ -153,11 +153,11 @@ class FrameworkRun:
         Raises:
             ConfigError: the checkpoint asked for is missing or damaged.
         """
-        step, skipped = self._ranks.broadcast("resume", self._chosen)
+        step, skipped = self.ranks.broadcast("resume", self._chosen)
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed_step = step
         self.step = step or 0
-        self._gathering = gathering.Gathering(self._ranks, self.config)
+        self._gathering = gathering.Gathering(self.ranks, self.config)
         if self._events is not None:
             self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
         return None if step is None else CHECKPOINTS / checkpoint_name(step)
@@ -288,7 +288,7 @@ class FrameworkRun:
         )
         own = 0.0 if self._forward_time is None else self._forward_time.take()
         flags = save, bool(self._stop)
-        (save, stop), times = self._ranks.share(*flags, own=own, device=self._hardware.device)
+        (save, stop), times = self.ranks.share(*flags, own=own, device=self._hardware.device)
         if all(times) and self.world_size > 1:
             self._rank_paces.add(self.step, times)
         last = self.step >= self.config.steps
@@ -298,7 +298,7 @@ class FrameworkRun:
 
     def on_any_rank(self, flag: bool) -> bool:
         """Whether the flag is set on any rank; every rank has to call it."""
-        return self._ranks.any_of(flag, device=self._hardware.device)[0]
+        return self.ranks.any_of(flag, device=self._hardware.device)[0]
 
     def try_write(self, write: Callable[[], object], written: Path) -> bool:
         """Lets the framework write a checkpoint to `written`; whether all ranks succeeded.
@@ -348,7 +348,7 @@ class FrameworkRun:
         """
         if self.step < self.config.steps:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
-        self._ranks.leave()
+        self.ranks.leave()
         if self._checkpointer is not None:
             self._checkpointer.require_saved(self.step)
             self._checkpointer.export(self.step, final, self._metrics.at(self.step))
@@ -363,7 +363,7 @@ class FrameworkRun:
             NotSavedError: neither stopped nor completed, though the framework returned.
         """
         if self._stopped:
-            self._ranks.leave()
+            self.ranks.leave()
             if self._checkpointer is not None:
                 self._checkpointer.require_saved(self.step)
             raise StopRequestedError(f"{self._stop.name or 'signal'}: saved at step {self.step}")

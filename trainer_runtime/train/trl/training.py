@@ -11,6 +11,7 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.row_order import training_order, validation_rows
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
+from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.trl.callback import TrlCallback
 from trainer_runtime.train.trl.evaluation import weigh_by_tokens
@@ -30,10 +31,10 @@ def train_on_rows(
     """
     _put_in_order(trainer, attempt, repeats, block)
     checkpoint = attempt.choose_checkpoint()
-    refuse_another_strategy(checkpoint, attempt.config, attempt.world_size)
+    refuse_another_strategy(checkpoint, attempt.config)
     if checkpoint is not None:
         _resume_token_count(trainer, checkpoint)
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
     if attempt.is_at_target:
         if trainer.is_fsdp_enabled:  # whose checkpoints are in parts
             trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")

@@ -7,6 +7,7 @@ from trainer_runtime.core.processes.fewer_nodes import (
     compares_examples,
     possible_counts,
 )
+from trainer_runtime.core.processes.resharding import why_ranks_are_fixed
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.result import Ledger
@@ -34,8 +35,10 @@ def check_min_nodes(spec: TrainingSpec, target: Target, fitted: Fitted, ledger: 
     if not spec.other_hosts:
         what = "is given, but the cluster gives all nodes of a job or none."
         raise _wrong(what, "Set it to null.")
-    if fitted.sharing.strategy != "ddp":
-        what = f"is given, but under {fitted.sharing.strategy} only as many ranks can resume."
+    strategy = fitted.sharing.strategy
+    is_quantized = spec.adapter is not None and spec.adapter.quantize is not None
+    if why_ranks_are_fixed(strategy, spec.optimizer.name, is_quantized=is_quantized):
+        what = f"is given, but under {strategy} only as many ranks can resume."
         raise _wrong(what, "Set compute.strategy to ddp, or compute.min_nodes to null.")
     batch = fitted.batch
     is_fixed = compares_examples(spec.resolved_method)

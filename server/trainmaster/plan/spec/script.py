@@ -72,6 +72,14 @@ class ScriptSpec(Section):
         changes="resume",
         lands=of_script("the relay"),
     )
+    elastic: bool = setting(
+        False,
+        "Whether another number of processes can resume the program's checkpoints. Where it is "
+        "true, `resume --set compute.processes=N` (`compute.gpus`) starts the command with that "
+        "number.",
+        changes="resume",
+        lands=of_script("the resume"),
+    )
     checkpoints: SavesSpec | None = setting(
         None,
         "What the program saves. Null: nothing that can be resumed from.",

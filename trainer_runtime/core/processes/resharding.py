@@ -1,0 +1,33 @@
+"""Whose checkpoints another number of ranks can resume, and under which strategies. Pure."""
+
+from __future__ import annotations
+
+# By the layout in which a checkpoint has the optimizer's state.
+_ALIKE = (("single", "ddp"), ("fsdp",), ("zero1", "zero2"), ("zero3", "zero3_offload"))
+# It gathers the whole state on rank 0, however the model is shared out.
+_ALIKE_IN_LITGPT = (("single", "ddp", "fsdp"),)
+_REPLICATED = _ALIKE[0]
+_ZERO = ("zero1", "zero2", "zero3", "zero3_offload")
+# DeepSpeed converts what it has of Adam, and no other optimizer's state.
+_CONVERTED = "adamw"
+
+
+def strategies_alike(framework: str, strategy: str) -> tuple[str, ...]:
+    """The strategies that can resume a checkpoint of this one, itself with them."""
+    layouts = _ALIKE_IN_LITGPT if framework == "litgpt" else _ALIKE
+    return next((layout for layout in layouts if strategy in layout), (strategy,))
+
+
+def why_ranks_are_fixed(strategy: str, optimizer: str, *, is_quantized: bool) -> str | None:
+    """Why no other number of ranks can resume a training's checkpoints; None where one can."""
+    if strategy not in _ZERO or (optimizer == _CONVERTED and not is_quantized):
+        return None
+    what = "a model in 4 bits" if is_quantized else optimizer
+    return f"can't change for {what} under {strategy}, which DeepSpeed can't convert"
+
+
+def strategy_on(strategy: str, ranks: int) -> str:
+    """The strategy by which so many ranks continue a training of this one."""
+    if strategy not in _REPLICATED:
+        return strategy
+    return "ddp" if ranks > 1 else "single"
