@@ -13,6 +13,7 @@ from support.box.container_images import podman, podman_folder  # noqa: F401 - f
 from support.box.docker_daemon import docker  # noqa: F401 - a fixture
 from support.runs.running_run import CommandLine
 from support.runs.slurm_run import cluster, login  # noqa: F401 - fixtures
+from support.runs.two_hosts import three, two  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -11,144 +11,29 @@ from __future__ import annotations
 import os
 import random
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-from support.backends.ssh_hosts import Network, Sshd
 from support.runs.running_run import (
     LONGEST_S,
-    CommandLine,
-    begin_with,
     command_line,
     kill,
     pace,
-    paced,
-    run_async,
-    small_spec,
     wait_until,
 )
-from support.train.ranks_on_cpu import BY_GLOO
+from support.runs.two_hosts import PROGRAM, TwoHosts
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.protocol.lines import complete_lines, decode
-from trainmaster.plan.facts import HostFacts, TorchFacts
-from trainmaster.runs.planning.probe_nodes import probe_nodes
-from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.errors import HostError
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "ddp,zero3").split(",")
-NAMES = ("gpu1", "gpu2")
 _BETWEEN_FAULTS = 25
-# Both processes add up what each of them says at every step; the first one saves.
-PROGRAM = """\
-import json, os, socket, sys, time
-where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-rank, size = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
-assert sys.argv[1:5] == [str(size), str(rank), where[0], str(where[1])]
-step, total = json.load(open(sys.argv[5])) if len(sys.argv) > 5 else (0, 0)
-if rank == 0:
-    other = socket.create_server(where).accept()[0].makefile("rwb")
-while rank and "other" not in globals():
-    try:
-        other = socket.create_connection(where).makefile("rwb")
-    except OSError:
-        time.sleep(0.02)
-while step < 60:
-    time.sleep(0.05)
-    other.write(b"%d\\n" % (step * (rank + 1)))
-    other.flush()
-    step, total = step + 1, total + step * (rank + 1) + int(other.readline())
-    print(f"step {step} loss {1000 - total / 10}", flush=True)
-    if rank == 0 and step % 10 == 0:
-        with open(f"ckpt-{step}.part", "w") as file:
-            json.dump([step, total], file)
-        os.rename(f"ckpt-{step}.part", f"ckpt-{step}.json")
-"""
 _LONG = "each attempt starts PyTorch four times: TRAINMASTER_FAULT_ROUNDS sets how many"
-
-
-class TwoHosts:
-    """Two hosts that know nothing of one another, and a client that knows both."""
-
-    def __init__(self, folder: Path, network: Network, hosts: dict[str, Sshd]) -> None:
-        self.folder, self.network, self.hosts = folder, network, hosts
-        home = folder / "home"
-        self.command = CommandLine(home, "gpu1", hosts["gpu1"].home / "trainmaster")
-        for name in hosts:
-            self.add(name)
-
-    def add(self, name: str) -> None:
-        record = self.hosts[name].record(name)
-        address = f"{record.user}@{record.address}:{record.port}"
-        where = ["--key", str(record.key), "--root", record.root]
-        self.command("hosts", "add", name, address, *where)
-
-    def spec(self, **changes: str) -> str:
-        usual = {
-            "framework": "hf",
-            "host": "[gpu1, gpu2]",
-            "environment": f"{{python: {sys.executable}}}",
-            "env": pace(self.folder, 0.1),
-            "precision": "fp32",
-        }
-        return small_spec(self.folder, **{**usual, **changes})
-
-    def shared(self, strategy: str, step_s: float, **changes: str) -> str:
-        """A spec for ranks that go by a strategy, with steps that last for so long and more."""
-        own = BY_GLOO if strategy.startswith("zero") else ""
-        environment = begin_with(self.folder / f"{strategy}-{step_s}", own + paced(step_s))
-        compute = f"{{threads: 1, strategy: {strategy}}}"
-        return self.spec(**{"env": environment, "compute": compute, **changes})
-
-    def kill_supervisor(self) -> None:
-        (pid,) = self.members("gpu1")
-        kill(pid)
-
-    def losses(self, run: str) -> dict[int, float]:
-        found = self.command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
-        return dict(zip(found["steps"], found["values"], strict=True))
-
-    def ranks(self, name: str) -> list[int]:
-        """The pids of the ranks on a host."""
-        here = self.hosts[name].processes
-        return [pid for pid in here if _is_rank(command_line(pid))]
-
-    def members(self, name: str) -> list[int]:
-        here = self.hosts[name].processes
-        return [pid for pid in here if b"supervise" in command_line(pid)]
-
-    def until_step(self, run: str, step: int) -> None:
-        wait_for = ("--until", f"step:{step},end", "--timeout", str(LONGEST_S))
-        self.command("wait", run, *wait_for)
-
-    def status(self, run: str) -> dict[str, Any]:
-        return self.command("status", run)
-
-
-def _is_rank(words: list[bytes]) -> bool:
-    return b"train.py" in words and b"-m" not in words  # as launchers have it
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
-    with ExitStack() as opened:
-        network = opened.enter_context(Network())
-        hosts = {}
-        for name in NAMES:
-            space = network.add(name)
-            made = Sshd(netns=space, address=network.address(name), pid_namespace=True)
-            hosts[name] = opened.enter_context(made)
-        yield TwoHosts(tmp_path_factory.mktemp("two-hosts"), network, hosts)
 
 
 def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
@@ -181,93 +66,6 @@ def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
     assert two.command("clean", run, "--yes")["freed_bytes"] > 0
     for host in two.hosts.values():
         assert not (host.home / "trainmaster/runs" / run).exists()
-
-
-def test_hosts_that_cannot_reach_one_another_are_refused(two: TwoHosts) -> None:
-    first = two.network.address("gpu1")
-    route = ["ip", "-n", two.network.namespace("gpu2"), "route"]
-    subprocess.run([*route, "add", "prohibit", f"{first}/32"], check=True)
-    try:
-        error = _probing_error(two, [_facts("gpu1"), _facts("gpu2")])
-    finally:
-        subprocess.run([*route, "del", "prohibit", f"{first}/32"], check=True)
-    assert error.code == "NODES_UNREACHABLE"
-    assert "gpu2 can't connect to gpu1 on port" in error.message and first in error.message
-
-
-def test_a_firewall_that_bars_the_ports_of_ranks_is_named(two: TwoHosts) -> None:
-    """It opens those on which our own connections are made."""
-    with two.network.firewall("gpu1", "gpu2", "1:19999", "32000:65535"):
-        error = _probing_error(two, [_facts("gpu1"), _facts("gpu2")])
-    assert error.code == "NODES_UNREACHABLE"
-    where = f"gpu2 can't connect to gpu1 ({two.network.address('gpu1')}, port "
-    assert error.message.startswith(where) and error.message.endswith(": no answer).")
-
-
-@pytest.fixture(scope="module")
-def three(two: TwoHosts) -> Iterator[TwoHosts]:
-    """With a third host."""
-    space, address = two.network.add("gpu3"), two.network.address("gpu3")
-    with Sshd(netns=space, address=address, pid_namespace=True) as third:
-        two.hosts["gpu3"] = third
-        two.add("gpu3")
-        yield two
-        del two.hosts["gpu3"]
-
-
-def test_hosts_of_which_two_are_parted_are_refused_before_anything_is_placed(
-    three: TwoHosts,
-) -> None:
-    (three.folder / "parted").mkdir()
-    (three.folder / "parted/train.py").write_text(PROGRAM)
-    spec = three.folder / "parted.yaml"
-    spec.write_text(
-        f"name: parted\nframework: script\nhost: [gpu1, gpu2, gpu3]\nsteps: 60\nscript:\n"
-        f"  path: {three.folder / 'parted'}\n  command: [python3, train.py, '{{nodes}}']\n"
-    )
-    with three.network.firewall("gpu3", "gpu2"):
-        error = three.command("launch", str(spec), code=1)["error"]
-    assert error["code"] == "NODES_UNREACHABLE"
-    where = f"gpu2 can't connect to gpu3 ({three.network.address('gpu3')}, port "
-    assert error["message"].startswith(where)
-    assert "gpu3 can't" not in error["message"]  # that way is open
-    for host in three.hosts.values():
-        assert not list((host.home / "trainmaster/runs").glob("parted-*"))
-
-
-def test_hosts_with_other_versions_are_refused(two: TwoHosts) -> None:
-    error = _probing_error(two, [_facts("gpu1"), _facts("gpu2", torch="2.12.0")])
-    assert error.code == "NODES_DIFFER"
-    assert "PyTorch of gpu1 and gpu2 differ: 2.13.0, and 2.12.0" in error.message
-
-
-def test_hosts_that_share_their_folder_for_runs_are_refused(two: TwoHosts) -> None:
-    record = two.hosts["gpu1"].record("twin")
-    address = f"{record.user}@{record.address}:{record.port}"
-    two.command("hosts", "add", "twin", address, "--key", str(record.key), "--root", record.root)
-    spec = two.spec(name="shared", host="[gpu1, twin]")
-    error = two.command("launch", spec, code=1)["error"]
-    assert error["code"] == "NODES_DIFFER"
-    assert "gpu1 and twin have one folder for runs" in error["message"]
-    runs = two.hosts["gpu1"].home / "trainmaster/runs"
-    assert not [run for run in runs.iterdir() if run.name.startswith("shared-")]
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "words"),
-    [
-        ({"host": "[gpu1, gpu1]"}, "INVALID_VALUE", "names gpu1 twice"),
-        ({"host": "[gpu1, local]"}, "INVALID_VALUE", "names local among several hosts"),
-        ({"host": "[gpu1, elsewhere]"}, "HOST_UNKNOWN", "elsewhere"),
-        ({"framework": "nanogpt"}, "NOT_YET_SUPPORTED", "`host` lists 2 machines"),
-    ],
-)
-def test_what_several_hosts_cannot_do_is_named(
-    two: TwoHosts, changes: dict[str, str], code: str, words: str
-) -> None:
-    error = two.command("plan", two.spec(**changes), code=1)["error"]
-    assert error["code"] == code
-    assert words in error["message"]
 
 
 def test_a_program_runs_on_both_hosts_and_all_of_it_resumes_after_a_kill(two: TwoHosts) -> None:
@@ -435,31 +233,6 @@ FAULTS: list[Callable[[TwoHosts], None]] = [
     _reboot_the_second,
     _reboot_the_first,
 ]
-
-
-def _facts(name: str, torch: str = "2.13.0") -> HostFacts:
-    return HostFacts(
-        hostname=name,
-        root="/nowhere",
-        cores=2,
-        memory_total_gib=8,
-        memory_available_gib=8,
-        disk_free_gib=8,
-        python_version="3.11.2",
-        torch=TorchFacts(version=torch),
-    )
-
-
-def _probing_error(two: TwoHosts, facts: list[HostFacts]) -> HostError:
-    """What probing both hosts is refused with; no PyTorch is started there."""
-    with open_workspace(two.command.environment) as workspace:
-
-        async def probe() -> None:
-            await probe_nodes(workspace, NAMES, facts)
-
-        with pytest.raises(HostError) as refused:
-            run_async(probe)
-        return refused.value
 
 
 def _own_losses(two: TwoHosts, run: str, attempt: int) -> dict[int, float]:
