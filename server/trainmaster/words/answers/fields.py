@@ -20,7 +20,7 @@ class AnswerField:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Description:
     default: Any
     description: str
     alias: str | None
@@ -28,7 +28,7 @@ class _Told:
 
 def field(*, default: Any = REQUIRED, description: str = "", alias: str | None = None) -> Any:
     """A field of an answer with more than a default."""
-    return _Told(default, description, alias)
+    return _Description(default, description, alias)
 
 
 def declared_fields(kind: type) -> dict[str, AnswerField]:
@@ -44,12 +44,14 @@ def declared_fields(kind: type) -> dict[str, AnswerField]:
             raise TypeError(f"the annotation of {kind.__name__}.{name} is text")
         if get_origin(annotation) is ClassVar:
             continue
-        told = vars(kind).get(name, REQUIRED)
-        if isinstance(told, _Told):
-            found[name] = AnswerField(annotation, told.default, told.description, told.alias)
+        described = vars(kind).get(name, REQUIRED)
+        if isinstance(described, _Description):
+            found[name] = AnswerField(
+                annotation, described.default, described.description, described.alias
+            )
             delattr(kind, name)
         else:
-            found[name] = AnswerField(annotation, told)
+            found[name] = AnswerField(annotation, described)
     return found
 
 
