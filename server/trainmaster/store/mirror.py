@@ -17,7 +17,7 @@ from typing import ClassVar
 from trainer_runtime.core.records import dataclass
 
 # Of the descriptors that a process may have, and at most.
-_KEPT_SHARE, _MOST_KEPT = 1 / 4, 256
+_KEPT_SHARE, _MOST_KEPT = 1 / 2, 512
 
 
 class OpenFiles:
