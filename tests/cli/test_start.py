@@ -81,15 +81,27 @@ def test_status_imports_no_other_command_and_nothing_that_acts_or_plans(
     workspace: Workspace, completed: str
 ) -> None:
     modules = imported(workspace.home.root, "status", completed, "--json")
-    assert modules & _HEAVY == {"pydantic", "sqlite3"}
-    assert "importlib.metadata" not in modules  # nothing searches for Pydantic's plugins
+    assert modules & _HEAVY == {"sqlite3"}
     commands = {name for name in modules if name.startswith("trainmaster.cli.commands.")}
     assert commands == {"trainmaster.cli.commands.status"}
     rooms = {name.split(".")[1] for name in modules if name.startswith("trainmaster.")}
     assert rooms & {"keeper", "machines", "mcp", "plan", "transfers"} == set()
     shown = imported(workspace.home.root, "status", completed)
     answers = {name.split(".")[3] for name in shown if name.startswith(_ANSWERS)}
-    assert answers == {"base", "metrics", "status"}
+    assert answers == {"base", "fields", "metrics", "status"}
+
+
+@pytest.mark.parametrize("command", [["runs"], ["logs"], ["metrics"], ["overview", "--json"]])
+def test_commands_that_read_ended_runs_do_without_pydantic(
+    workspace: Workspace, completed: str, command: list[str]
+) -> None:
+    of = [completed] if command[0] in ("logs", "metrics") else []
+    assert "pydantic" not in imported(workspace.home.root, *command, *of)
+
+
+def test_nothing_searches_for_plugins_of_pydantic(tmp_path: Path) -> None:
+    modules = imported(tmp_path, "runs", "--limit", "2")
+    assert "pydantic" in modules and "importlib.metadata" not in modules
 
 
 def test_status_imports_nothing_of_the_places_where_the_run_is_not(

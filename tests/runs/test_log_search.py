@@ -32,9 +32,14 @@ _PIECES = (
     ),
     *(b"x" * 1999, b"y" * 3000, b"z" * 9_000),
 )
+# Words with a byte that occurs in few lines or in none.
+_RARE = ("8 step", "steps", "CUDA|loss", "h", "title")
 
 
-@pytest.mark.parametrize("grep", [None, "loss", "loss|step", "o s", "characters", "l.ss", "8"])
+@pytest.mark.parametrize(
+    "grep",
+    [None, "loss", "loss|step", "o s", "characters", "l.ss", "8", *_RARE, "x ", "x …", "\ufffd"],
+)
 def test_blocks_are_searched_as_their_lines_would_be(grep: str | None) -> None:
     print("seed", _SEED)
     source = random.Random(_SEED)

@@ -54,10 +54,9 @@ def test_files_that_grow_stay_open_until_they_are_put_aside_or_others_need_the_d
 
     files = OpenFiles(most=2)
     writer = MirrorWriter(mirror, lambda: None, files=files)
-    for name in "abc":
-        writer.append(name, b"1", final=False)
-        writer.append(name, b"2", final=False)
-    assert opened() == {"b", "c"}
+    for name, data in (("b", b"1"), ("a", b"12"), ("b", b"2"), ("c", b"12")):
+        writer.append(name, data, final=False)
+    assert opened() == {"b", "c"}  # "a" was written longest ago
     assert writer.rotate("b", None) == "b.1"
     writer.append("b", b"34", final=False)
     writer.append("a", b"3", final=False)

@@ -60,7 +60,7 @@ def test_a_diagnosis_keeps_its_first_findings_whole_and_says_where_it_continues(
     answer = diagnosis.DiagnosisAnswer.model_validate(
         {"findings": [_finding(number) for number in range(10_000)]}
     )
-    body = answer.model_dump(mode="json")
+    body = answer.model_dump()
     kept = len(body["findings"])
     assert kept >= 2
     assert body["findings"] == [_finding(number) for number in range(kept)]
@@ -83,7 +83,7 @@ def test_a_status_with_ten_thousand_findings_keeps_everything_else() -> None:
             "next_step": "`trainmaster diagnose r-aaaaaa` explains it.",
         }
     )
-    body = answer.model_dump(mode="json")
+    body = answer.model_dump()
     assert size_of(body) <= 2048
     assert body["metrics"] == {"loss": 2.5}
     assert body["next_step"] == answer.next_step
@@ -94,7 +94,7 @@ def test_columns_of_samples_keep_the_same_rows_and_the_last_one() -> None:
     steps = list(range(20_000))
     series = {"n": 20_000, "steps": steps, "values": [float(step) for step in steps]}
     answer = metrics.MetricsAnswer.model_validate({"runs": {"r": {"loss": series}}})
-    kept = answer.model_dump(mode="json")["runs"]["r"]["loss"]
+    kept = answer.model_dump()["runs"]["r"]["loss"]
     assert kept["steps"] == kept["values"]
     assert kept["steps"][-1] == 19_999
     assert answer.model_dump(context=ON_COMMAND_LINE)["runs"]["r"]["loss"]["steps"] == steps

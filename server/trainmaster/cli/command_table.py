@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from trainer_runtime import __version__
 from trainer_runtime.core.records import dataclass
 from trainmaster.cli.acting import acts
 from trainmaster.cli.examples import epilog
+from trainmaster.cli.unconverted import Command, Group
 
 # Characters of a sentence that is shown whole.
 _WHOLE = 1000
@@ -46,7 +46,10 @@ class Listed:
             app.add_typer(found, name=self.word)
         else:
             command = acts(self.word)(found) if self.acts else found
-            app.command(self.word, hidden=self.hidden, epilog=epilog(self.word))(command)
+            described = app.command(
+                self.word, cls=Command, hidden=self.hidden, epilog=epilog(self.word)
+            )
+            described(command)
 
 
 SEE, TRAIN, WRONG = "See how it goes", "Train", "Find what is wrong"
@@ -122,7 +125,7 @@ def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
-class _Sections(TyperGroup):
+class _Sections(Group):
     """Lists its commands by sections, with the first sentence of each in full."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -4,16 +4,13 @@ No tool can approve. A tool can only use an approval that was given; without one
 command with which the user approves.
 """
 
-from __future__ import annotations
-
 import time
-
-from pydantic import Field
 
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import Answer, WholeAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError
 from trainmaster.words.settings import read_settings
@@ -25,7 +22,7 @@ class ApprovalAnswer(Answer):
     id: str
     action: str
     text: str
-    usd: float = Field(description="the maximum cost")
+    usd: float = field(description="the maximum cost")
     expires_at: str
     approved: bool
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
@@ -16,6 +16,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.maintenance import Background
 from trainmaster.store.private_home import open_home
 from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.validation import adapter_of
 from trainmaster.words.paths import Home
 
 if TYPE_CHECKING:
@@ -199,15 +200,24 @@ def _build(definition: Definition) -> Tool:
         title=definition.title,
         description=inspect.cleandoc(function.__doc__ or ""),
         annotations=definition.hints,
-        structured_output=True,
+        structured_output=False,  # of answers, which are no models of Pydantic: below
     )
     arguments = tool.fn_metadata.arg_model
     # The SDK drops unknown arguments silently; a misspelt one would then be taken as not given.
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
     tool.parameters = _lean(arguments.model_json_schema(by_alias=True))
-    tool.fn_metadata.output_schema = _outline(tool.fn_metadata.output_schema or {})
+    kind = answer_type(function)
+    tool.fn_metadata.output_model = kind
+    tool.fn_metadata.output_schema = _outline(adapter_of(kind).json_schema())
     return tool
+
+
+def answer_type(function: Callable[..., Any]) -> type[Answer]:
+    """The type of a tool's answer; `Annotated` where it returns the SDK's result."""
+    returned = get_type_hints(function, include_extras=True)["return"]
+    kinds = [returned, *get_args(returned)]
+    return next(one for one in kinds if isinstance(one, type) and issubclass(one, Answer))
 
 
 def _lean(schema: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ async def plot_metrics(
 
     answer = await plot_runs(workspace_of(context), run_id, keys=key, axis=x)
     return CallToolResult(
-        content=[_image(Path(str(answer.path)))], structured_content=answer.model_dump(mode="json")
+        content=[_image(Path(str(answer.path)))], structured_content=answer.model_dump()
     )
 
 

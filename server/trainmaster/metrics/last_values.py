@@ -65,5 +65,5 @@ def _last(series: MetricSeries | None, digits: int) -> int | Number | None:
 
 
 def _fits(table: LastValues) -> bool:
-    shown = table.model_dump(mode="json")
+    shown = table.model_dump()
     return len(json.dumps(shown, ensure_ascii=False, separators=(",", ":"))) <= _MOST_BYTES

@@ -11,7 +11,6 @@ from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
 from trainmaster.store.control.run_list import End, ListedRun
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import catch_up
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import end_of, load_view
 from trainmaster.sync.workspace import Workspace
@@ -46,6 +45,8 @@ async def list_runs(
     after = None if cursor is None else _last_listed(workspace, cursor)
     lacking, failures = incomplete(workspace), Failures(workspace.home)
     for host in workspace.control.hosts_of_open_runs():
+        from trainmaster.sync.follow import catch_up  # ended runs need nothing of what follows
+
         with failures.caught(host):
             await catch_up(workspace, host)
     rows: list[RunRow] = []

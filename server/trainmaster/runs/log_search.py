@@ -1,7 +1,9 @@
 """Searches the lines of a log for an expression, in time proportional to the file's size.
 
 An expression of plain words is found in the bytes of whole blocks; only lines that have one, or in
-which something invisible may stand between its letters, are inspected as they would be shown.
+which something invisible may stand between its letters, are inspected as they would be shown. What
+is shown of a line consists of characters of the line: where a byte of the word does not occur, the
+word is not shown either, whatever is invisible there.
 """
 
 from __future__ import annotations
@@ -23,8 +25,15 @@ _LONGEST_PATTERN = 500
 _LONGEST_SEARCH_S = 5.0  # in one line
 # Where none of these occurs, the expression is found as it stands.
 _SPECIAL = frozenset("\\.^$*+?{}[]()")
-# What `shown` adds to a long line.
+# What lines are parted by, and what stands for bytes that are no UTF-8.
+_MADE_OTHERWISE = frozenset("\r\n\ufffd")
+# What `shown` adds to a long line, and what a word ends with of which it may add the end.
 _ADDED = frozenset("… (0123456789morecharts)")
+_ADDED_ENDS = (" ", "…")
+# By how much of a block the rarest byte of a word is chosen, and in how many of its lines that may
+# occur for the others not to be read.
+_SAMPLE_BYTES = 4096
+_FEW_LINES = 256
 # The characters that `shown` removes, and the first bytes of others.
 _REMOVED = bytes((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
 _MAY_BE_REMOVED = b"\xc2\xcd\xd8\xe1\xe3\xef\xf0\xf3\xf4"
@@ -48,7 +57,7 @@ class LogSearch:
         if grep is not None:
             self._compiled = _compiled(grep)
             self._words = _words(grep)
-        self._may_be_added = any(_ADDED.issuperset(word.decode()) for word in self._words or ())
+        self._may_be_added = any(_may_be_added(word.decode()) for word in self._words or ())
         self._block_bytes = _SMALL_BLOCK_BYTES if self._words is None else _BLOCK_BYTES
         self._deadline = None if within_s is None else time.monotonic() + within_s
 
@@ -131,6 +140,43 @@ class LogSearch:
 
 def _places(block: bytes, words: list[bytes]) -> Iterator[int]:
     """Rising places, one or more in each line that may contain one of the words."""
+    possible = [word for word in words if all(byte in block for byte in set(word))]
+    if not possible:
+        return
+    lines = _few_lines(block, {_rarest(word, block) for word in possible})
+    if lines is None:
+        yield from _places_of_many(block, possible)
+        return
+    for begin in sorted(lines):
+        line = block[begin : lines[begin]]
+        if any(word in line for word in possible) or _HIDES.search(line):
+            yield begin
+
+
+def _rarest(word: bytes, block: bytes) -> bytes:
+    """The byte of the word that is likely to occur in the fewest lines."""
+    sample = block[:_SAMPLE_BYTES]
+    return min((bytes((byte,)) for byte in set(word)), key=sample.count)
+
+
+def _few_lines(block: bytes, signs: set[bytes]) -> dict[int, int] | None:
+    """Begin and end of the lines in which one of the bytes occurs; None where they are many."""
+    if any(block.count(sign, 0, _SAMPLE_BYTES) > 1 for sign in signs):
+        return None
+    lines: dict[int, int] = {}
+    for sign in signs:
+        place = block.find(sign)
+        while place >= 0:
+            if len(lines) == _FEW_LINES:
+                return None
+            begin, end = block.rfind(b"\n", 0, place) + 1, block.find(b"\n", place)
+            lines[begin] = end = len(block) if end < 0 else end
+            place = block.find(sign, end)
+    return lines
+
+
+def _places_of_many(block: bytes, words: list[bytes]) -> Iterator[int]:
+    """The same where what the words consist of is everywhere."""
     finders: list[Callable[[int], int]] = [
         lambda at, word=word: block.find(word, at)  # type: ignore[misc]
         for word in words
@@ -164,12 +210,16 @@ def _words(grep: str) -> list[bytes] | None:
     words = grep.split("|")
     if not all(words) or not _SPECIAL.isdisjoint(grep):
         return None
-    if any("\r" in word or "\n" in word for word in words):
+    if not _MADE_OTHERWISE.isdisjoint(grep):
         return None
     try:
         return [word.encode() for word in words]
     except UnicodeEncodeError:
         return None
+
+
+def _may_be_added(word: str) -> bool:
+    return _ADDED.issuperset(word) or word.endswith(_ADDED_ENDS)
 
 
 def _compiled(grep: str) -> regex.Pattern[str]:

@@ -19,7 +19,6 @@ from trainmaster.runs.status import status_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import catch_up
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
@@ -106,6 +105,8 @@ def _on_record(
 
 
 async def _read(workspace: Workspace, host: str, failures: Failures) -> None:
+    from trainmaster.sync.follow import catch_up  # ended runs need nothing of what follows
+
     with failures.caught(host):
         await catch_up(workspace, host, _LONGEST_READ_S)
 

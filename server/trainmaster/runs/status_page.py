@@ -1,7 +1,5 @@
 """A run's status page, from the record: the same as the host's `training_status.md`."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from trainer_runtime.core.status.status_page import render_status

@@ -17,13 +17,13 @@ from typing import ClassVar
 from trainer_runtime.core.records import dataclass
 
 # Of the descriptors that a process may have, and at most.
-_KEPT_SHARE, _MOST_KEPT = 1 / 4, 256
+_KEPT_SHARE, _MOST_KEPT = 1 / 2, 512
 
 
 class OpenFiles:
     """Mirrored files that are kept open while they grow: to open one costs more than to append a
     line to it. Beyond `most` in this process, by default a part of what it may have open, the file
-    that was opened first is closed.
+    that was appended to longest ago is closed.
 
     The caller holds the host's follower lock until `close`, so that nobody else renames them.
     """
@@ -36,10 +36,11 @@ class OpenFiles:
 
     def append(self, path: str, data: bytes) -> None:
         """Raises: OSError: not all bytes could be written; a partial write is undone."""
-        descriptor = self._descriptors.get(path)
+        descriptor = self._descriptors.pop(path, None)
         if descriptor is None:
-            descriptor = self._descriptors[path] = _opened(path, os.O_APPEND)
+            descriptor = _opened(path, os.O_APPEND)
             OpenFiles._kept += 1
+        self._descriptors[path] = descriptor  # behind all others
         try:
             _write_all(descriptor, data)
         finally:

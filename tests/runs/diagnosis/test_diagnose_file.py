@@ -49,7 +49,7 @@ def made_run(steps: int, loss: Callable[[int], float], seed: int = 3) -> str:
 
 def test_the_answer_has_the_shape_that_programs_rely_on(log: Path) -> None:
     log.write_text("step 9 loss 2.0\n" + FAILURES["cuda_oom"][0] + "\n")
-    answer = diagnose_file(log).model_dump(mode="json", by_alias=True)
+    answer = diagnose_file(log).model_dump()
     assert answer["read_bytes"] == log.stat().st_size
     (found,) = answer["findings"]
     assert found["code"] == "cuda_oom"

@@ -110,13 +110,13 @@ def largest() -> Iterator[tuple[str, int]]:
     for definitions in TOOLSETS.values():
         for definition in definitions:
             kind = answer_type(definition.function)
-            yield definition.name, tokens_of(_filled(kind, _FULL).model_dump(mode="json"))
+            yield definition.name, tokens_of(_filled(kind, _FULL).model_dump())
 
 
 def _example(tool: str, entries: int) -> dict[str, Any]:
     functions = {one.name: one.function for tools in TOOLSETS.values() for one in tools}
     size = _Size((entries, entries, 2, 1), "Qwen3-8B at step 4100")
-    shown: dict[str, Any] = _filled(answer_type(functions[tool]), size).model_dump(mode="json")
+    shown: dict[str, Any] = _filled(answer_type(functions[tool]), size).model_dump()
     return shown
 
 

@@ -1,8 +1,7 @@
 """The answers of `trainmaster mcp-tokens`."""
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, WholeAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.roles import Role
 
 
@@ -27,7 +26,7 @@ class AccessTokenAnswer(WholeAnswer):
 
     name: str
     role: Role
-    token: str = Field(description="what a client sends")
+    token: str = field(description="what a client sends")
 
 
 class AccessTokenRemovedAnswer(WholeAnswer):

@@ -2,9 +2,8 @@
 
 from typing import ClassVar
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, Number, State, WholeAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.fitting import Cap
 
 
@@ -56,7 +55,7 @@ class AdoptAnswer(WholeAnswer):
     spec_text: str | None = None
     open: list[str] | None = None
     warnings: list[str] | None = None
-    notes: list[str] | None = Field(
+    notes: list[str] | None = field(
         default=None, description="differences from the earlier training"
     )
     next_step: str

@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, State
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.answers.hosts import HostRow
 from trainmaster.words.answers.metrics import MetricSeries
 from trainmaster.words.answers.plot import Axis
@@ -65,7 +64,7 @@ class BoardCurve(Answer):
     name: str
     state: State
     target_step: int | None = None
-    began_t: float = Field(description="Unix seconds, by the clock of its host")
+    began_t: float = field(description="Unix seconds, by the clock of its host")
     series: dict[str, MetricSeries]
     marks: list[BoardMark]
 

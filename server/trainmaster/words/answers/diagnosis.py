@@ -2,9 +2,8 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, RecordedAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.answers.metrics import LogCoverage
 from trainmaster.words.fitting import Cap, Fields
 
@@ -17,14 +16,14 @@ class PatchAnswer(Answer):
 
     id: str
     set: dict[str, Any]
-    expected: dict[str, Any] = Field(
+    expected: dict[str, Any] = field(
         description="what the fields hold now; a config that holds something else refuses the patch"
     )
-    from_: str | int = Field(alias="from", description="where the training resumes")
-    skip: dict[str, int] | None = Field(default=None, description="data that is skipped")
-    keeps_batch: bool = Field(description="an optimizer step sees as many tokens as before")
+    from_: str | int = field(alias="from", description="where the training resumes")
+    skip: dict[str, int] | None = field(default=None, description="data that is skipped")
+    keeps_batch: bool = field(description="an optimizer step sees as many tokens as before")
     why: str
-    tried: bool | None = Field(
+    tried: bool | None = field(
         default=None, description="true if it was applied before without lasting success"
     )
 
@@ -38,11 +37,11 @@ class FindingAnswer(Answer):
     confidence: float
     step: int | None = None
     attempt: int | None = None
-    over: bool | None = Field(default=None, description="true for a finding that is resolved")
+    over: bool | None = field(default=None, description="true for a finding that is resolved")
     evidence: list[str]
     explanation: str
     advice: list[str]
-    led_to: list[str] = Field(description="codes of the symptoms that this cause explains")
+    led_to: list[str] = field(description="codes of the symptoms that this cause explains")
     patches: list[PatchAnswer]
 
 
@@ -66,21 +65,21 @@ class DiagnosisAnswer(RecordedAnswer):
 
     run_id: str | None = None
     findings: list[FindingAnswer]
-    past: str | None = Field(default=None, description="what is over, and what was changed after")
-    reason: str | None = Field(default=None, description="how it failed, without a finding")
-    untrusted_detail: str | None = Field(default=None, description="the host's words on `reason`")
-    evidence: list[str] | None = Field(default=None, description="the last lines of its log")
-    compared: ComparedRun | None = Field(
+    past: str | None = field(default=None, description="what is over, and what was changed after")
+    reason: str | None = field(default=None, description="how it failed, without a finding")
+    untrusted_detail: str | None = field(default=None, description="the host's words on `reason`")
+    evidence: list[str] | None = field(default=None, description="the last lines of its log")
+    compared: ComparedRun | None = field(
         default=None, description="of a failed run: with the last that completed"
     )
-    omitted: int | None = Field(default=None, description="further findings, less pressing")
+    omitted: int | None = field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None
-    read_share: float | None = Field(
+    read_share: float | None = field(
         default=None, description="of a file: parsed share of the lines with numbers, 0 to 1"
     )
     series_until_step: int | None = None
-    understood: LogCoverage | None = Field(default=None, description="of a file")
-    cursor: str | None = Field(default=None, description="continues with the omitted findings")
+    understood: LogCoverage | None = field(default=None, description="of a file")
+    cursor: str | None = field(default=None, description="continues with the omitted findings")
     next_step: str | None = None
 
     def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:

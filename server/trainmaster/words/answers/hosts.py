@@ -2,14 +2,13 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, WholeAnswer
 from trainmaster.words.answers.checks import CheckRow
+from trainmaster.words.answers.fields import field
 
 
 class DoctorAnswer(WholeAnswer):
-    ok: bool = Field(description="false if any check failed")
+    ok: bool = field(description="false if any check failed")
     version: str
     home: str
     checks: list[CheckRow]
@@ -21,7 +20,7 @@ HostState = Literal["ok", "failing", "unreachable", "unchecked"]
 
 class HostCheckAnswer(WholeAnswer):
     host: str
-    ok: bool = Field(description="false if any check failed")
+    ok: bool = field(description="false if any check failed")
     checks: list[CheckRow]
     next_step: str | None = None
 
@@ -30,22 +29,22 @@ class HostRow(Answer):
     name: str
     address: str
     transport: str | None = None
-    launcher: str | None = Field(default=None, description="slurm for a cluster")
+    launcher: str | None = field(default=None, description="slurm for a cluster")
     partition: str | None = None
-    job_options: str | None = Field(default=None, description="what else its jobs ask for")
+    job_options: str | None = field(default=None, description="what else its jobs ask for")
     root: str
     cache: str | None = None
     state: HostState
-    untrusted_reason: str | None = Field(
+    untrusted_reason: str | None = field(
         default=None, description="the error met; its message may quote the host"
     )
-    as_of: float | None = Field(default=None, description="Unix time of the last check or contact")
-    gpus: list[str] | None = Field(
+    as_of: float | None = field(default=None, description="Unix time of the last check or contact")
+    gpus: list[str] | None = field(
         default=None, description="known models, or the reported name as a slug"
     )
     open_runs: int
     fingerprint: str | None = None
-    lease_ends_at: str | None = Field(default=None, description="for a rented instance")
+    lease_ends_at: str | None = field(default=None, description="for a rented instance")
     usd_per_h: float | None = None
 
 
@@ -66,22 +65,22 @@ class HostAddedAnswer(WholeAnswer):
 
 class JobOptionsAnswer(WholeAnswer):
     host: str
-    partition: str | None = Field(default=None, description="none: the cluster's default")
-    job_options: str | None = Field(default=None, description="what else its jobs ask for")
-    open_runs: list[str] = Field(description="whose jobs ask for what they did")
+    partition: str | None = field(default=None, description="none: the cluster's default")
+    job_options: str | None = field(default=None, description="what else its jobs ask for")
+    open_runs: list[str] = field(description="whose jobs ask for what they did")
     next_step: str
 
 
 class HostTrustAnswer(WholeAnswer):
     host: str
-    pinned: list[str] = Field(description="the fingerprints pinned before")
+    pinned: list[str] = field(description="the fingerprints pinned before")
     now: list[str]
     changed: bool
 
 
 class HostRemovedAnswer(WholeAnswer):
     host: str
-    abandoned: list[str] = Field(description="open runs that are no longer followed")
+    abandoned: list[str] = field(description="open runs that are no longer followed")
     next_step: str | None = None
 
 

@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, Number, WholeAnswer
+from trainmaster.words.answers.fields import field
 
 Code = Literal[
     "hang_collective", "hang_data", "hang_checkpoint", "slow_not_hung", "moving", "stall"
@@ -23,7 +22,7 @@ class RanksSeen(Answer):
     pids: list[int] | None = None
     at: str
     state: str
-    cpu_share: float = Field(description="of one core")
+    cpu_share: float = field(description="of one core")
     step: int | None = None
     lines: list[str]
     blocked: list[str] | None = None
@@ -47,14 +46,14 @@ class InspectionAnswer(WholeAnswer):
     rank: int | None = None
     advice: list[str]
     step: int | None = None
-    silent_s: float | None = Field(default=None, description="since the last step")
+    silent_s: float | None = field(default=None, description="since the last step")
     usual_step_s: float | None = None
     world_size: int | None = None
     ranks: list[RanksSeen]
     gpus: dict[str, list[Number | None]] | None = None
     finding: str | None = None
     stacks_file: str | None = None
-    py_spy: str | None = Field(
+    py_spy: str | None = field(
         default=None, description="what came of py-spy where a process did not answer by itself"
     )
     next_step: str | None = None

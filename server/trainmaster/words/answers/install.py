@@ -1,16 +1,15 @@
 """The answer of `install`."""
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.fields import field
 
 
 class InstallAnswer(Answer):
-    client: str = Field(description="the program that the server was added to")
-    config: str = Field(description="its configuration file")
-    entry: str = Field(description="what stands there for this server, as JSON")
-    skills: list[str] | None = Field(
+    client: str = field(description="the program that the server was added to")
+    config: str = field(description="its configuration file")
+    entry: str = field(description="what stands there for this server, as JSON")
+    skills: list[str] | None = field(
         default=None, description="folders of the skills, where it reads any"
     )
-    changed: bool = Field(description="whether anything was, or would be, written")
-    written: bool = Field(description="False for a dry run, and where all stood there already")
+    changed: bool = field(description="whether anything was, or would be, written")
+    written: bool = field(description="False for a dry run, and where all stood there already")

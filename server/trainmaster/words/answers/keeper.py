@@ -2,9 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, State, WholeAnswer
+from trainmaster.words.answers.fields import field
 
 
 class KeeperAnswer(WholeAnswer):
@@ -16,15 +15,15 @@ class KeeperAnswer(WholeAnswer):
     installed: bool
     by: Literal["systemd", "cron"] | None = None
     every: str | None = None
-    wrote: dict[str, str] | None = Field(default=None, description="by path, the text")
+    wrote: dict[str, str] | None = field(default=None, description="by path, the text")
     removed: list[str] | None = None
     last_tick_at: str | None = None
     last_tick: Literal["done", "failed", "at work"] | None = None
-    failed: dict[str, str] | None = Field(
+    failed: dict[str, str] | None = field(
         default=None, description="errors of the last tick, by run or instance"
     )
     overdue: bool | None = None
-    put_into_secrets_env: list[str] | None = Field(
+    put_into_secrets_env: list[str] | None = field(
         default=None, description="variables that a timer does not have"
     )
     hints: list[str] | None = None
@@ -47,7 +46,7 @@ class InstanceTickRow(Answer):
 class TickAnswer(WholeAnswer):
     runs: list[TickRow]
     instances: list[InstanceTickRow] | None = None
-    failed: dict[str, str] | None = Field(
+    failed: dict[str, str] | None = field(
         default=None, description="errors by run, instance or part (`instances`, `runs`)"
     )
     note: str | None = None

@@ -1,8 +1,7 @@
 """Answers about metrics, of runs and of log files."""
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, Number, RecordedAnswer
+from trainmaster.words.answers.fields import field
 
 
 class MetricSeries(Answer):
@@ -22,7 +21,7 @@ class MetricSeries(Answer):
     max: Number | None = None
     max_step: int | None = None
     steps: list[int]
-    x: list[Number] | None = Field(
+    x: list[Number] | None = field(
         default=None, description="the points' places in tokens, or in seconds since the beginning"
     )
     values: list[Number]
@@ -61,25 +60,25 @@ class LastValues(Answer):
     runs: list[str]
     last: dict[str, list[int | Number | None]]
     same: dict[str, int | Number | None] | None = None
-    omitted: int | None = Field(default=None, description="runs that are not shown")
+    omitted: int | None = field(default=None, description="runs that are not shown")
 
 
 class LogCoverage(Answer):
     """What was understood of a log file, and how much of it."""
 
-    read_share: float = Field(description="parsed share of the lines with numbers, 0 to 1")
-    form: str | None = Field(default=None, description="of its lines, as a framework writes them")
-    keys: list[str] | None = Field(default=None, description="the first of its metrics")
+    read_share: float = field(description="parsed share of the lines with numbers, 0 to 1")
+    form: str | None = field(default=None, description="of its lines, as a framework writes them")
+    keys: list[str] | None = field(default=None, description="the first of its metrics")
     first_step: int | None = None
     last_step: int | None = None
     target_step: int | None = None
-    ended: bool | None = Field(default=None, description="by closing lines or its last step")
-    too_long: int | None = Field(default=None, description="lines that were skipped")
-    other_ranks: int | None = Field(default=None, description="number of omitted ranks")
-    untrusted_pattern: str | None = Field(
+    ended: bool | None = field(default=None, description="by closing lines or its last step")
+    too_long: int | None = field(default=None, description="lines that were skipped")
+    other_ranks: int | None = field(default=None, description="number of omitted ranks")
+    untrusted_pattern: str | None = field(
         default=None, description="drafted from such a line, for `pattern`"
     )
-    untrusted_samples: list[str] | None = Field(
+    untrusted_samples: list[str] | None = field(
         default=None, description="lines with numbers, where none was understood"
     )
 
@@ -89,7 +88,7 @@ class MetricsAnswer(RecordedAnswer):
 
     runs: dict[str, dict[str, MetricSeries]]
     table: LastValues | None = None
-    form: str | None = Field(
+    form: str | None = field(
         default=None, description="how the values are computed, if not the metric's own"
     )
     best: dict[str, BestRun] | None = None

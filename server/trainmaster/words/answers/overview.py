@@ -1,8 +1,7 @@
 """The answer of `overview`: what needs attention, what runs, what has ended."""
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import WholeAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.fitting import Cap
 
 
@@ -11,8 +10,8 @@ class OverviewAnswer(WholeAnswer):
 
     cap = Cap(760, drops=("ended", "running", "attention"), always=True)
 
-    attention: list[str] = Field(description="what needs a decision or attention, or costs")
+    attention: list[str] = field(description="what needs a decision or attention, or costs")
     running: list[str]
-    ended: list[str] = Field(description="since the cursor; without one, in the last week")
-    cursor: str = Field(description="for the next overview, or for wait_for_event")
+    ended: list[str] = field(description="since the cursor; without one, in the last week")
+    cursor: str = field(description="for the next overview, or for wait_for_event")
     next_step: str

@@ -2,9 +2,8 @@
 
 from typing import Literal, cast, get_args
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import WholeAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.errors import UsageError
 
 Axis = Literal["step", "tokens", "time"]
@@ -13,9 +12,9 @@ Axis = Literal["step", "tokens", "time"]
 class PlotAnswer(WholeAnswer):
     """A plot of runs: a file, or lines of text."""
 
-    runs: dict[str, int] = Field(description="drawn points per run")
+    runs: dict[str, int] = field(description="drawn points per run")
     keys: list[str]
-    marks: dict[str, list[str]] | None = Field(
+    marks: dict[str, list[str]] | None = field(
         default=None, description="what is marked in it, by run: restarts, phases, findings"
     )
     path: str | None = None

@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, ItemFailure, WholeAnswer
+from trainmaster.words.answers.fields import field
 from trainmaster.words.fitting import Cap, Fields
 
 InstanceState = Literal["intended", "created", "ready", "releasing", "ended"]
@@ -13,7 +12,7 @@ InstanceState = Literal["intended", "created", "ready", "releasing", "ended"]
 class OfferColumns(Answer):
     """Offers by column, in their order; every list is as long as `offer`."""
 
-    offer: list[str] = Field(description="the name that provision takes")
+    offer: list[str] = field(description="the name that provision takes")
     gpu: list[str]
     count: list[int]
     gpu_memory_gib: list[float | None]
@@ -21,7 +20,7 @@ class OfferColumns(Answer):
     memory_gib: list[float | None]
     disk_gib: list[float | None]
     usd_per_h: list[float]
-    usd_per_btok: list[float | None] | None = Field(
+    usd_per_btok: list[float | None] | None = field(
         default=None, description="predicted dollars per billion tokens of the spec"
     )
     region: list[str | None]
@@ -31,12 +30,12 @@ class OfferColumns(Answer):
 
 class OffersAnswer(WholeAnswer):
     offers: OfferColumns
-    sources: dict[str, str] = Field(description="by provider, the URL that returned the prices")
-    not_asked: dict[str, str] | None = Field(
+    sources: dict[str, str] = field(description="by provider, the URL that returned the prices")
+    not_asked: dict[str, str] | None = field(
         default=None, description="by provider, why its offers are missing or incomplete"
     )
-    more: int | None = Field(default=None, description="further offers beyond `limit`")
-    spec_problem: str | None = Field(default=None, description="why the spec fits none of them")
+    more: int | None = field(default=None, description="further offers beyond `limit`")
+    spec_problem: str | None = field(default=None, description="why the spec fits none of them")
     next_step: str | None = None
 
     def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
@@ -58,7 +57,7 @@ class ProvisionAnswer(WholeAnswer):
     usd_per_h: float
     budget_usd: float
     lease_ends_at: str
-    lease_timer: str = Field(description="what the instance does by itself at its lease's end")
+    lease_timer: str = field(description="what the instance does by itself at its lease's end")
     reason: str | None = None
     next_step: str | None = None
 
@@ -67,7 +66,7 @@ class ReleaseAnswer(WholeAnswer):
     instance: str
     host: str
     state: InstanceState
-    mirrored: list[str] | None = Field(default=None, description="runs copied here before")
+    mirrored: list[str] | None = field(default=None, description="runs copied here before")
     spent_usd: float
     next_step: str | None = None
 
@@ -96,9 +95,9 @@ class OrphanRow(Answer):
 
 
 class ReconcileAnswer(WholeAnswer):
-    did: dict[str, list[str]] | None = Field(default=None, description="by instance, what was done")
+    did: dict[str, list[str]] | None = field(default=None, description="by instance, what was done")
     orphans: list[OrphanRow] | None = None
-    not_asked: dict[str, str] | None = Field(
+    not_asked: dict[str, str] | None = field(
         default=None, description="by provider, why its instances are unknown"
     )
     next_step: str | None = None
@@ -108,10 +107,10 @@ class CostsAnswer(WholeAnswer):
     cap = Cap(drops=("runs", "instances"))
 
     spent_usd: float
-    committed_usd: float = Field(description="maximum further cost of open leases")
+    committed_usd: float = field(description="maximum further cost of open leases")
     max_usd_total: float
     instances: list[InstanceRow]
-    runs: dict[str, float] = Field(description="by run, dollars for the time of its attempts")
+    runs: dict[str, float] = field(description="by run, dollars for the time of its attempts")
     orphans: list[OrphanRow] | None = None
     not_asked: dict[str, str] | None = None
     failed: list[ItemFailure] | None = None

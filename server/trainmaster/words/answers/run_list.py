@@ -1,8 +1,7 @@
 """The answer that lists runs."""
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, ItemFailure, RecordedAnswer, State
+from trainmaster.words.answers.fields import field
 from trainmaster.words.fitting import Cap, Fields
 
 
@@ -14,7 +13,7 @@ class RunRow(Answer):
     target_step: int | None = None
     host: str
     labels: dict[str, str]
-    quarantined: bool | None = Field(
+    quarantined: bool | None = field(
         default=None, description="true where its host's data is refused: see diagnose"
     )
 

@@ -2,8 +2,6 @@
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import (
     WHY_OLD,
     Answer,
@@ -12,6 +10,7 @@ from trainmaster.words.answers.base import (
     State,
     WholeAnswer,
 )
+from trainmaster.words.answers.fields import field
 from trainmaster.words.fitting import Cap
 
 
@@ -33,7 +32,7 @@ class PlanAnswer(WholeAnswer):
     estimates: dict[str, Any]
     gpu: Any = None
     warnings: list[str]
-    unattended: str | None = Field(
+    unattended: str | None = field(
         default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )
     next_step: str | None = None
@@ -52,17 +51,17 @@ class RenderAnswer(WholeAnswer):
 class LaunchAnswer(WholeAnswer):
     run_id: str
     state: State
-    reason: str | None = Field(default=None, description="why it is queued")
+    reason: str | None = field(default=None, description="why it is queued")
     resumes_at: str | None = None
     attempt: int
     host: str
     name: str | None = None
-    pending: bool | None = Field(default=None, description="true until the host was reached")
-    cursor: str | None = Field(
+    pending: bool | None = field(default=None, description="true until the host was reached")
+    cursor: str | None = field(
         default=None, description="for the first wait: events after it are reported"
     )
-    applied: str | None = Field(default=None, description="the patch, as FINDING:PATCH")
-    superseded: list[int] | None = Field(
+    applied: str | None = field(default=None, description="the patch, as FINDING:PATCH")
+    superseded: list[int] | None = field(
         default=None,
         description="verified checkpoints left behind; kept until one as far is verified",
     )
@@ -91,22 +90,22 @@ class LogAnswer(WholeAnswer):
     lines: list[str]
     cursor: str
     more: bool
-    earlier: str | None = Field(
+    earlier: str | None = field(
         default=None, description="the search ran out of time; as cursor, continues further back"
     )
-    unreachable: str | None = Field(default=None, description=WHY_OLD)
+    unreachable: str | None = field(default=None, description=WHY_OLD)
 
 
 class Change(Answer):
     """An event: a checkpoint, an evaluation, a new state, the end."""
 
-    run_id: str | None = Field(default=None, description="where several runs were awaited")
+    run_id: str | None = field(default=None, description="where several runs were awaited")
     event: str
     t: float
     step: int | None = None
-    finding: str | None = Field(default=None, description="its id")
+    finding: str | None = field(default=None, description="its id")
     detail: str | None = None
-    untrusted_detail: str | None = Field(default=None, description="the host's words")
+    untrusted_detail: str | None = field(default=None, description="the host's words")
 
 
 class WaitAnswer(WholeAnswer):
@@ -115,14 +114,14 @@ class WaitAnswer(WholeAnswer):
     cap = Cap(4096, drops=("changes",), newest=frozenset({"changes"}), always=True)
 
     event: str
-    run_id: str | None = Field(default=None, description="the run of the event")
+    run_id: str | None = field(default=None, description="the run of the event")
     state: State | None = None
     step: int | None = None
-    still_open: int | None = Field(default=None, description="of several runs")
+    still_open: int | None = field(default=None, description="of several runs")
     cursor: str
     changes: list[Change]
-    omitted: int | None = Field(default=None, description="changes that were omitted")
-    unreachable: str | None = Field(default=None, description=WHY_OLD)
+    omitted: int | None = field(default=None, description="changes that were omitted")
+    unreachable: str | None = field(default=None, description=WHY_OLD)
     next_step: str
 
 
@@ -160,7 +159,7 @@ class CheckpointsAnswer(RecordedAnswer):
     resume_from: int | None
     superseded: list[CheckpointRow] | None = None
     not_ours: bool | None = None
-    unreachable: str | None = Field(default=None, description=WHY_OLD)
+    unreachable: str | None = field(default=None, description=WHY_OLD)
 
 
 class StopAnswer(WholeAnswer):
@@ -195,7 +194,7 @@ class FetchAnswer(WholeAnswer):
     run_id: str
     files: int
     bytes: int
-    brought: list[str] | None = Field(default=None, description="a few of their paths")
+    brought: list[str] | None = field(default=None, description="a few of their paths")
     skipped: list[SkippedFile]
     folder: str
     more: bool | None = None
@@ -213,6 +212,6 @@ class ReplayAnswer(WholeAnswer):
     runs: int
     points: int
     seconds: float
-    quarantined: list[str] | None = Field(
+    quarantined: list[str] | None = field(
         default=None, description="runs whose data was refused again"
     )

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import WHY_OLD, Answer, Number, RecordedAnswer, State
+from trainmaster.words.answers.fields import field
 from trainmaster.words.fitting import Cap
 
 _DETAILED = Cap(
@@ -35,9 +34,9 @@ class SessionRow(Answer):
     """A session of a run at Kaggle, or a job at Slurm; times are UTC, ISO 8601."""
 
     number: int | str
-    ends_at: str | None = Field(default=None, description="its deadline, once it runs")
-    outcome: str | None = Field(default=None, description="how it ended")
-    untrusted_detail: str | None = Field(
+    ends_at: str | None = field(default=None, description="its deadline, once it runs")
+    outcome: str | None = field(default=None, description="how it ended")
+    untrusted_detail: str | None = field(
         default=None, description="Kaggle's words; who cancelled a job, by Slurm's accounting"
     )
 
@@ -48,12 +47,12 @@ class AttemptRow(Answer):
 
     number: int
     why: str
-    by: str | None = Field(
+    by: str | None = field(
         default=None,
         description="who started it: operator, patch:FINDING:PATCH, or policy:FIELD [PATCH]",
     )
     changed: dict[str, list[Any]] | None = None
-    changed_by_operator: list[str] | None = Field(
+    changed_by_operator: list[str] | None = field(
         default=None, description="of `changed`, what was set; the rest follows"
     )
     started_at_step: int | None = None
@@ -90,7 +89,7 @@ class PreparationState(Answer):
         "data",
         "upload",
     ]
-    seconds: float = Field(description="since the attempt began")
+    seconds: float = field(description="since the attempt began")
     share: float | None = None
 
 
@@ -132,42 +131,42 @@ class StatusAnswer(RecordedAnswer):
     name: str
     state: State
     reason: str | None = None
-    untrusted_detail: str | None = Field(default=None, description="the host's words on `reason`")
-    resumes_at: str | None = Field(default=None, description="when the next session begins, UTC")
+    untrusted_detail: str | None = field(default=None, description="the host's words on `reason`")
+    resumes_at: str | None = field(default=None, description="when the next session begins, UTC")
     session: SessionRow | None = None
     host: str
     nodes: dict[str, str] | None = None
     as_of: float | None = None
     heartbeat_age_s: float | None = None
-    unreachable: str | None = Field(default=None, description=WHY_OLD)
-    pending: bool | None = Field(
+    unreachable: str | None = field(default=None, description=WHY_OLD)
+    pending: bool | None = field(
         default=None, description="true until the newest request has reached the host"
     )
-    unconfirmed: bool | None = Field(default=None, description="true after three missed heartbeats")
+    unconfirmed: bool | None = field(default=None, description="true after three missed heartbeats")
     attempt: int
     step: int
     target_step: int | None = None
-    step_age_s: float | None = Field(default=None, description="seconds since the newest step")
+    step_age_s: float | None = field(default=None, description="seconds since the newest step")
     eta_s: float | None = None
     metrics: dict[str, Number]
     ranks: RanksState | None = None
     findings: list[FindingRow]
-    past: str | None = Field(
+    past: str | None = field(
         default=None, description="findings that are over, and what was changed after each"
     )
     checkpoint: CheckpointState | None = None
-    code: str | None = Field(default=None, description="a program's commit, `+changes` if dirty")
+    code: str | None = field(default=None, description="a program's commit, `+changes` if dirty")
     preparation: PreparationState | None = None
     transfer: TransferState | None = None
-    unattended: str | None = Field(
+    unattended: str | None = field(
         default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )
     cost: RunCost | None = None
-    evidence: list[str] | None = Field(
+    evidence: list[str] | None = field(
         default=None,
         description="last log line of a failed run or preparation: untrusted text",
     )
-    risks: list[str] | None = Field(default=None, description="what may fail later")
+    risks: list[str] | None = field(default=None, description="what may fail later")
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
     folder: str | None = None

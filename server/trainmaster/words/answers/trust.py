@@ -1,10 +1,9 @@
 """The answer of `trust`."""
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.fields import field
 
 
 class TrustAnswer(Answer):
-    path: str = Field(description="what an agent's specs may run on this machine from now on")
-    sha256: str = Field(description="of its content; another content is not trusted")
+    path: str = field(description="what an agent's specs may run on this machine from now on")
+    sha256: str = field(description="of its content; another content is not trusted")

@@ -1,8 +1,7 @@
 """The answer of `watch`: a row for each run, the open ones first."""
 
-from pydantic import Field
-
 from trainmaster.words.answers.base import Answer, Number, RecordedAnswer, State
+from trainmaster.words.answers.fields import field
 
 
 class WatchRow(Answer):
@@ -13,10 +12,10 @@ class WatchRow(Answer):
     step: int
     target_step: int | None = None
     loss: Number | None = None
-    curve: list[float] = Field(description="the loss over the run, in a few values")
+    curve: list[float] = field(description="the loss over the run, in a few values")
     tokens_per_s: Number | None = None
     eta_s: float | None = None
-    findings: list[str] = Field(description="codes of those that are open, the first cause first")
+    findings: list[str] = field(description="codes of those that are open, the first cause first")
     usd: float | None = None
 
 
