@@ -90,8 +90,8 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def login_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables for an `srun` that asks for nodes of its own: not a step of a job in which this
-    shell may be; what they say to `sbatch` of accounts, it is told, too."""
+    """The variables for an `srun` that asks for nodes of its own, also from a shell within a job.
+    Its defaults for accounts are those of `sbatch`."""
     kept = environment(variables)
     found = {
         name: value

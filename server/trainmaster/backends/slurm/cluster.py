@@ -75,10 +75,10 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
 
 def another_root(options: HostRecord) -> str:
     """The commands that give a cluster another root."""
-    name, rest = options.name, shlex.join(options.options)
+    name, rest = options.name, "".join(f" {shlex.quote(word)}" for word in options.options)
     return (
         f"`trainmaster hosts remove {name}`, then `trainmaster hosts add {name} {options.target} "
-        f"--root DIR {rest}`"
+        f"--root DIR{rest}`"
     )
 
 
