@@ -287,11 +287,52 @@ def _limited(status: dict[str, Any]) -> dict[str, Any] | None:
     return status if status["reason"] == "slurm_array_limit" else None
 
 
-def test_a_node_without_the_runs_folder_ends_the_run(
+def test_a_root_that_compute_nodes_lack_is_refused_before_a_run_is_recorded(
     here: CommandLine, cluster: SlurmCluster, login: Sshd, tmp_path: Path
 ) -> None:
+    spec = light_spec(tmp_path, steps="3")
+    launches = (["launch", spec], ["launch", spec, "--vary", "seed=1,2"])
     with cluster.hidden(login.home):
-        run = here("launch", spec_file(tmp_path), "--host", "cluster")["run_id"]
+        for words in launches:
+            refused = here(*words, "--host", "cluster", code=1)["error"]
+            assert (refused["code"], refused["field"]) == ("FOLDER_NOT_SHARED", "host")
+            assert "Compute node node1 has no " in refused["message"]
+        rows = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
+        assert rows["shared folder"]["state"] == "warn"
+    assert here("runs")["runs"] == [] and cluster.run("squeue", "-h") == ""
+    assert not any((login.home / "trainmaster").glob("runs/*"))
+    root = tmp_path / "shared"
+    _follow(here, refused["fix"].replace("DIR", str(root)))
+    run = here("launch", spec, "--host", "cluster")
+    assert "warnings" not in run
+    assert [path.name for path in (root / "partitions").iterdir()] == ["cpu"]
+    rows = {row["name"]: row for row in here("hosts", "check", "cluster")["checks"]}
+    assert rows["shared folder"]["state"] == "ok"
+    assert rows["shared folder"]["found"] == "nodes of partition cpu have the root"
+    here("wait", run["run_id"], "--until", "completed", "--timeout", str(LONGEST_S))
+
+
+def test_each_node_of_a_job_is_tried_where_they_are_free(
+    here: CommandLine, cluster: SlurmCluster, login: Sshd, tmp_path: Path
+) -> None:
+    spec = spec_file(tmp_path, framework="hf", compute="{gpus: 0, threads: 1, nodes: 2}")
+    with cluster.hidden(login.home, "node2"):
+        refused = here("launch", spec, "--host", "cluster", code=1)["error"]
+    assert refused["code"] == "FOLDER_NOT_SHARED"
+    assert "Compute node node2 has no " in refused["message"]
+
+
+def test_a_node_without_the_runs_folder_ends_a_run_of_which_no_node_could_be_tried(
+    here: CommandLine, cluster: SlurmCluster, login: Sshd, tmp_path: Path
+) -> None:
+    filler = ["--nodes=2", "--exclusive", "--time=30", "--output=/dev/null", "--wrap=sleep 600"]
+    cluster.run("sbatch", "--job-name=filler", *filler)
+    wait_until(lambda: [state for _, state in cluster.jobs("filler")] == ["RUNNING"], "a full one")
+    with cluster.hidden(login.home):
+        launched = here("launch", spec_file(tmp_path), "--host", "cluster")
+        run, [untried] = launched["run_id"], launched["warnings"]
+        assert "not known yet" in untried and "folder_missing" in untried
+        cluster.run("scancel", "--name=filler")
         assert here("wait", run, "--until", "end", "--timeout", "120")["event"] == "failed"
     status = here("status", run)
     assert (

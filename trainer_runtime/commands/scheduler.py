@@ -24,8 +24,8 @@ def _submit(options: Options) -> int:
 
     def answer() -> object:
         if options.check:
-            check(run)
-            return {}
+            untried = check(run)
+            return {} if untried is None else {"untried": untried}
         return submit(run).to_dict()
 
     return _answered(answer)
@@ -81,7 +81,7 @@ COMMANDS = {
         "make sure that a run has a job at Slurm, where it needs one",
         _submit,
         (
-            Argument.of("--check", action="store_true", help="only whether Slurm would take it"),
+            Argument.of("--check", action="store_true", help="only whether it could begin"),
             RUN,
         ),
     ),

@@ -11,12 +11,13 @@ from trainer_runtime.core.answers.slurm import (
     PartitionAnswer,
     QuotaAnswer,
     UsedUp,
+    is_network_disk,
 )
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
-from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
+from trainmaster.backends.slurm.cluster import another_root, chosen_partition, read_cluster
 from trainmaster.backends.slurm.job_node import node_for
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.advice import job_option
@@ -28,7 +29,6 @@ _OF_LOGIN = ("gpu", "logging out", "tmux or screen", "/dev/shm", "cores and memo
 _MOST_SHOWN = 20
 _MOST_KINDS = 4
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay"})
-_SHARED = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "wekafs", "pvfs2", "fuse.", "9p")
 _GIB = 1 << 20  # KiB
 _NEARLY = 0.9
 
@@ -68,7 +68,7 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
     others = [one for one in cluster.partitions if one != chosen]
     for one in others[:_MOST_SHOWN]:
         yield passed("other partition", _described(one), _names(one))
-    yield from _disk(cluster)
+    yield from _disk(cluster, options, chosen)
     yield from _modules(cluster, options)
     if cluster.accounts:
         yield _accounts(cluster.accounts, options)
@@ -102,18 +102,23 @@ def _hours(used_up: UsedUp, options: HostRecord) -> CheckRow:
     )
 
 
-def _disk(cluster: ClusterAnswer) -> Iterator[CheckRow]:
-    """Where runs lie: an exported disk of a login node appears as local, too: a hint, no proof."""
+def _disk(
+    cluster: ClusterAnswer, options: HostRecord, chosen: PartitionAnswer | None
+) -> Iterator[CheckRow]:
+    """Where runs lie: an exported disk of a login node appears as local, too, and only what was
+    seen on a compute node is proof."""
     kind = _plain(cluster.disk or "unknown")
-    if cluster.disk in _LOCAL:
+    if chosen is not None and chosen.name in cluster.sharing:
+        yield passed("shared folder", f"nodes of partition {chosen.name} have the root", kind)
+    elif cluster.disk in _LOCAL:
         yield warning(
             "shared folder",
             "the root's disk may be the login node's alone",
-            "Compute nodes have to see it under the same path: else remove the host, and add it "
-            "again with `--root` in a shared folder.",
+            "Compute nodes have to see it under the same path, which the first launch tries on one "
+            f"of them. Another root: {another_root(options)}.",
             kind,
         )
-    elif cluster.disk is not None and cluster.disk.startswith(_SHARED):
+    elif cluster.disk is not None and is_network_disk(cluster.disk):
         yield passed("shared folder", "the root's disk is one that nodes share", kind)
     if cluster.locks is not None:
         yield _locks(kind, holds=cluster.locks)

@@ -83,7 +83,7 @@ async def add_host(
         _clear(pins)
     return HostAddedAnswer(
         host=name,
-        address=_shown(record),
+        address=record.target,
         fingerprint=_target_fingerprint(workspace.home, record),
         checks=found.rows,
         next_step=f"Run `trainmaster hosts check {name}`, then launch with `--host {name}`.",
@@ -188,7 +188,7 @@ def _quote(record: HostRecord) -> Quote:
     how += [f", through {record.jump}"] if record.jump else []
     how += [f", for runs in {record.root}"] if record.root != DEFAULT_ROOT else []
     text = (
-        f"Connect to {_shown(record)}{''.join(how)}, and add it as the host {record.name}, on "
+        f"Connect to {record.target}{''.join(how)}, and add it as the host {record.name}, on "
         "which the agent may launch from then on. Secrets go there only after another approval."
     )
     return Quote("add_host", json.dumps(record.to_dict()), shown(text.encode()))
@@ -247,7 +247,7 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
     instance = workspace.control.instances.by_host(record.name)
     return HostRow(
         name=record.name,
-        address=_shown(record),
+        address=record.target,
         transport=None if is_local else record.transport,
         launcher=None if record.launcher == "process" else record.launcher,
         partition=record.partition,
@@ -322,10 +322,3 @@ def _target_fingerprint(home: Home, record: HostRecord) -> str | None:
     except HostError:
         return None
     return pins[-1].fingerprint if pins else None
-
-
-def _shown(record: HostRecord) -> str:
-    user = f"{record.user}@" if record.user else ""
-    host = f"[{record.address}]" if ":" in record.address else record.address
-    port = f":{record.port}" if record.port else ""
-    return f"{user}{host}{port}"

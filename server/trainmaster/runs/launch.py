@@ -120,14 +120,30 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
         pending=None if view.delivered else True,
         cursor=cursor,
         applied=applied_patch(view.desired.why),
-        warnings=_warnings(view),
+        warnings=_warnings(workspace, view),
         next_step=waiting_from(cursor, waits if begins is None else next_step(view, ())),
     )
 
 
-def _warnings(view: RunView) -> list[str] | None:
-    """The plan's warnings, for a run that was just launched."""
-    return view.run.plan.get("warnings") or None if view.desired.why == "launch" else None
+def _warnings(workspace: Workspace, view: RunView) -> list[str] | None:
+    """The plan's warnings, for a run that was just launched; and what was not found out before its
+    job was queued."""
+    planned = view.run.plan.get("warnings") or [] if view.desired.why == "launch" else []
+    return [*planned, *untried_folder(workspace, view)] or None
+
+
+def untried_folder(workspace: Workspace, view: RunView) -> list[str]:
+    """A warning where nobody knows whether a run's nodes have its folder, and no job of it has
+    begun."""
+    if view.attempt or view.run.document.get("slurm") is None:
+        return []
+    words = workspace.control.slurm.untried(view.run.run_id)
+    if words is None:
+        return []
+    return [
+        f"Whether compute nodes of {view.run.host} share its root is not known yet: none could be "
+        f"asked ({words}). Where they don't, the run's first job fails at once (folder_missing)."
+    ]
 
 
 async def rollback(workspace: Workspace, run: Run) -> None:

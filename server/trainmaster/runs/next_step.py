@@ -23,8 +23,9 @@ _BY_REASON = {
     "`trainmaster resume {run}`.",
     "no_progress": "Read `trainmaster logs {run}`, and Kaggle's page of the kernel or logs/job.out "
     "in the run's folder; after fixing the cause, `trainmaster resume {run}`.",
-    "folder_missing": "Add the host again with a root that its compute nodes share, and launch "
-    "again.",
+    "folder_missing": "Add the host again with a root that its compute nodes share, `trainmaster "
+    "hosts remove {host}` and `trainmaster hosts add {host} ADDRESS --launcher slurm --root DIR`, "
+    "and launch again.",
     "nodes_unreachable": "Have those who run the cluster let TCP through between its nodes, then "
     "`trainmaster resume {run}`; or launch it again on one node.",
     "nodes_differ": "Ask for nodes that are alike, `trainmaster hosts set {host} --constraint "

@@ -45,6 +45,30 @@ class HostRecord:
     time: str | None = None
     modules: str | None = None
 
+    @property
+    def target(self) -> str:
+        """The address as `hosts add` takes it."""
+        user = f"{self.user}@" if self.user else ""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        port = f":{self.port}" if self.port else ""
+        return f"{user}{host}{port}"
+
+    @property
+    def options(self) -> list[str]:
+        """What it was added with, as words of `hosts add`, but for the address and the root."""
+        kept = {
+            "key": self.key,
+            "jump": self.jump,
+            "transport": None if self.transport == "asyncssh" else self.transport,
+            "cache": self.cache,
+            "launcher": None if self.launcher == "process" else self.launcher,
+            **{name: getattr(self, name) for name in SLURM_OPTIONS if name != "modules"},
+        }
+        modules = self.modules.split(",") if self.modules else []
+        pairs = [(name, value) for name, value in kept.items() if value is not None]
+        pairs += [("module", one) for one in modules]
+        return [word for name, value in pairs for word in (f"--{name}", value)]
+
     def to_dict(self) -> dict[str, Any]:
         """Its fields; the newer ones only where they say something, for earlier versions."""
         usual = {"by_agent": False, "launcher": "process", **dict.fromkeys(SLURM_OPTIONS)}

@@ -135,6 +135,7 @@ CODES: dict[str, Code] = {
     "SLURM_UNREACHABLE": Code("Slurm's controller does not answer."),
     "SLURM_FAILED": Code("One of Slurm's programs failed."),
     "JOB_REFUSED": Code("Slurm does not accept the run's job."),
+    "FOLDER_NOT_SHARED": Code("Compute nodes of the cluster do not have the host's root."),
     "PARTITION_UNKNOWN": Code("The cluster has no partition of this name, or none that is up."),
     "PARTITION_TOO_SHORT": Code("A partition's time limit is shorter than the training needs."),
     "PARTITION_TOO_SMALL": Code("A partition gives a job fewer nodes than the spec asks for."),

@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNod
 
 
 def test_a_run_continues_without_a_node_that_stays_away_and_with_it_again(tmp_path: Path) -> None:
-    nodes = TwoNodes(tmp_path, steps=250, step_s=0.02, min_nodes=1, await_nodes="1s")
+    nodes = TwoNodes(tmp_path, steps=500, step_s=0.02, min_nodes=1, await_nodes="1s")
     try:
         nodes.start()
         nodes.until_step(30)
@@ -142,6 +143,33 @@ def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(sharded: TwoNo
     there = nodes.folders[1].checkpoints
     wait_until(lambda: {part.step for part in handed_over(there)} <= set(kept), "old parts to go")
     assert not list(nodes.folders[0].checkpoints.glob(".gathering/*"))
+
+
+def elapsed(seconds: float) -> None:
+    until_s = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > until_s, f"{seconds} s")
+
+
+def test_nodes_that_stand_still_together_continue_the_attempt(tmp_path: Path) -> None:
+    """As a job that Slurm suspends, or machines that are."""
+    silent_s = 5.0
+    nodes = TwoNodes(tmp_path, steps=300, step_s=0.02, silent_s=silent_s)
+    try:
+        nodes.start()
+        nodes.until_step(30)
+        standing = nodes.processes()
+        for pid in standing.values():
+            os.kill(pid, signal.SIGSTOP)
+        elapsed(silent_s + 1.0)
+        os.kill(standing.pop("supervisor"), signal.SIGCONT)
+        elapsed(1.0)  # nothing begins at the same moment everywhere
+        for pid in standing.values():
+            os.kill(pid, signal.SIGCONT)
+        record = nodes.until("completed")
+    finally:
+        nodes.close()
+    assert [attempt.reason for attempt in record.attempts] == ["completed"]
+    assert all_losses(nodes) == expected_losses(nodes.steps)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_runtime.box.slurm.programs import SlurmError, environment
+from trainer_runtime.box.slurm.programs import SlurmError, environment, login_environment
 from trainer_runtime.box.slurm.submit import submitted_job
 
 
@@ -22,3 +22,9 @@ def test_a_login_shell_can_not_override_what_the_script_says_nor_shorten_lists()
     given = {"SBATCH_REQUEUE": "1", "SBATCH_ACCOUNT": "physics", "PATH": "/usr/bin"}
     given |= {"SQUEUE_PARTITION": "debug", "SINFO_PARTITION": "debug", "SACCT_LOCAL": "1"}
     assert environment(given) == {"SBATCH_ACCOUNT": "physics", "PATH": "/usr/bin"}
+
+
+def test_a_step_of_its_own_belongs_to_no_job_and_is_charged_as_jobs_are() -> None:
+    given = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "physics"}
+    found = login_environment({"SLURM_JOB_ID": "7", **given})
+    assert found == {**given, "SLURM_ACCOUNT": "physics"}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.nodes.awake import AwakeClock
 from trainer_runtime.box.nodes.link import Link
 from trainer_runtime.box.nodes.messages import BEAT_S, Order, Report
 from trainer_runtime.box.nodes.receive_parts import receive_parts
@@ -31,8 +32,8 @@ _LEAVE_WITHIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A member's newest report; `heard_s`: when it came, and `skew_s` how far the member's clock
-    is ahead of ours; `connected`: whether its connection stands."""
+    """A member's newest report; `heard_s`: when it came, by the hub's clock, and `skew_s` how far
+    the member's is ahead of ours; `connected`: whether its connection stands."""
 
     report: Report
     heard_s: float
@@ -44,7 +45,8 @@ class Hub:
     """Listens on one of node 0's ports until it is closed."""
 
     def __init__(self, run: RunFolder, nodes: NodesConfig) -> None:
-        """`problem`: why no member can connect, None where they can."""
+        """`problem`: why no member can connect, None where they can. `clock`: by which members are
+        silent."""
         self._run = run
         self.nodes = nodes
         self._order: Order | None = None
@@ -53,7 +55,8 @@ class Hub:
         self._closing = False
         self.problem: str | None = None
         self._unauthenticated = Unauthenticated(max(MOST_UNAUTHENTICATED, 4 * len(nodes.nodes)))
-        self.began_s = time.monotonic()
+        self.clock = AwakeClock()
+        self.began_s = self.clock.now()
         self._thread = threading.Thread(target=self._listen, name="nodes", daemon=True)
         self._thread.start()
 
@@ -74,8 +77,8 @@ class Hub:
         the members that can be reached."""
         if leave:
             self.give(Order(0, "leave"))
-            given_s = time.monotonic()
-            while time.monotonic() < given_s + _LEAVE_WITHIN_S and self._has_unheard(given_s):
+            given_s, until_s = self.clock.now(), time.monotonic() + _LEAVE_WITHIN_S
+            while time.monotonic() < until_s and self._has_unheard(given_s):
                 time.sleep(BEAT_S / 10)
         with self._changed:
             self._closing = True
@@ -90,6 +93,7 @@ class Hub:
         listener = self._listener()
         while listener is None and not self._closing:
             time.sleep(_BIND_AGAIN_S)
+            self.clock.now()
             listener = self._listener()
         if listener is None:
             return
@@ -97,6 +101,7 @@ class Hub:
         with listener:
             listener.settimeout(BEAT_S / 2)
             while not self._closing:
+                self.clock.now()
                 try:
                     connection, _ = listener.accept()
                 except OSError:  # nobody came
@@ -148,7 +153,7 @@ class Hub:
                     self._heard[name] = replace(self._heard[name], connected=False)
 
     def _hear(self, name: str, report: Report) -> None:
-        heard = Heard(report, time.monotonic(), report.t - time.time())
+        heard = Heard(report, self.clock.now(), report.t - time.time())
         with self._changed:
             self._heard[name] = heard
 

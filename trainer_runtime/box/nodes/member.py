@@ -21,6 +21,7 @@ from typing import Any
 from trainer_runtime.box.files.configs import NOTHING, config_of, find_config
 from trainer_runtime.box.files.files import read_fields, read_json, write_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
+from trainer_runtime.box.nodes.awake import AwakeClock
 from trainer_runtime.box.nodes.fetch_files import fetch_checkpoint, fetch_entry
 from trainer_runtime.box.nodes.hub import FILES, MEMBER, PARTS
 from trainer_runtime.box.nodes.interfaces import interface_of
@@ -76,7 +77,8 @@ class Member:
         self._order: Order | None = None
         self._fetch: _Fetch | None = None
         self._parts = PartSender(run, lambda: self._connected(PARTS))
-        self._heard_s = self._ordered_s = time.monotonic()
+        self._clock = AwakeClock()
+        self._heard_s, self._ordered_s = self._clock.now(), time.monotonic()
         self._connect_s = 0.0
         self._pause_s = BEAT_S
         self._left_s: float | None = None
@@ -86,11 +88,12 @@ class Member:
 
     def run(self) -> int:
         """Obey to the end of the run; the exit code."""
-        while self._run.config.exists():
-            if self.tick():
-                return 0
-            if time.monotonic() - self._ordered_s > _GIVE_UP_S:
-                break  # a client that still wants the run starts another one
+        with self._clock.ticking():
+            while self._run.config.exists():
+                if self.tick():
+                    return 0
+                if time.monotonic() - self._ordered_s > _GIVE_UP_S:
+                    break  # a client that still wants the run starts another one
         self._end_attempt()
         return 0
 
@@ -102,9 +105,9 @@ class Member:
             self._lost(error)
             message = None
         if message is not None:
-            self._heard_s = self._ordered_s = time.monotonic()
+            self._heard_s, self._ordered_s = self._clock.now(), time.monotonic()
             self._follow(message)
-        elif time.monotonic() - self._heard_s > self._nodes.silent_s:
+        elif self._clock.now() - self._heard_s > self._nodes.silent_s:
             self._end_attempt()
         return self._left_s is not None and time.monotonic() - self._left_s > _LINGERS_S
 
@@ -184,7 +187,7 @@ class Member:
         """No connection: how soon to try again, and whether node 0's machine answers at all."""
         self.close()
         if isinstance(error, ConnectionRefusedError):
-            self._heard_s = time.monotonic()
+            self._heard_s = self._clock.now()
         self._connect_s = time.monotonic() + self._pause_s
         self._pause_s = min(_LONGEST_PAUSE_S, 1.5 * self._pause_s)
 

@@ -231,7 +231,7 @@ class NodeProcesses:
     def _is_silent(self, name: str, heard: Mapping[str, Heard]) -> bool:
         known = heard.get(name)
         since_s = self._hub.began_s if known is None else known.heard_s
-        return time.monotonic() - since_s > self._nodes.silent_s
+        return self._hub.clock.now() - since_s > self._nodes.silent_s
 
     def _end_where_others_have(
         self, attempt: int, heard: Mapping[str, Heard], lost: list[str]
@@ -268,7 +268,8 @@ class NodeProcesses:
 
     def _since_failure(self, attempt: int) -> float:
         """Seconds since one node's part was first seen to have ended."""
-        return time.monotonic() - self._failed_s.setdefault(attempt, time.monotonic())
+        now_s = self._hub.clock.now()
+        return now_s - self._failed_s.setdefault(attempt, now_s)
 
     def _merged(self, attempt: int, own: Exit, heard: Mapping[str, Heard]) -> Exit:
         """The exit of the rank that failed first, on whichever node."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trainer_runtime.box.slurm.folder_probe import known_partitions
 from trainer_runtime.box.slurm.hours import charged
 from trainer_runtime.box.slurm.programs import run_program
 from trainer_runtime.box.slurm.shared_disk import disk_of
@@ -54,6 +55,7 @@ def describe_cluster(
         locks=None if disk is None else disk.locks,
         account=charged_to,
         used_up=tuple(used_up),
+        sharing=tuple(known_partitions(root)),
     )
     if not whole:
         return answer

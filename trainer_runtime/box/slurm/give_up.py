@@ -15,6 +15,7 @@ from trainer_runtime.box.slurm.faulty_nodes import (
     node_of,
     note_faulty,
 )
+from trainer_runtime.box.slurm.folder_probe import forget_partition
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.submitted import Line, note_job, submitted_lines
 from trainer_runtime.core.answers.slurm import JobAnswer, JobId
@@ -29,6 +30,7 @@ MOST_UNSEEN = 10
 # the job's output.
 _NO_FOLDER = ("66:0", "0:53")
 _NO_MODULE = "67:0"
+_NO_ROOT = "folder_missing"
 
 
 def why_given_up(
@@ -48,6 +50,8 @@ def why_given_up(
         note_faulty(run, newest.job_id, newest.node)
         submitted = _of_request(submitted_lines(run.root), desired)
         reason, what = lacks
+        if reason == _NO_ROOT:
+            forget_partition(run)
         return (
             (reason, f"{in_words(run, submitted)} {what}") if is_hopeless(run, submitted) else None
         )
@@ -59,7 +63,7 @@ def _lacks(run: RunFolder, newest: _Newest) -> tuple[str, str] | None:
     """What the newest job's node lacks, as a reason and in words."""
     if newest.exit_code in _NO_FOLDER:
         return (
-            "folder_missing",
+            _NO_ROOT,
             f"has no {run.root}: the host's root has to lie in a folder that login and compute "
             "nodes share",
         )

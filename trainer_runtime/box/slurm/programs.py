@@ -35,6 +35,9 @@ _OVERRIDES = frozenset(
         "WAIT",
     )
 )
+# By which Slurm's programs find their cluster; and defaults that `srun` and `sbatch` both have.
+_OF_CLUSTER = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"})
+_OF_ACCOUNTS = ("ACCOUNT", "QOS", "RESERVATION", "CONSTRAINT")
 _LONGEST = 400
 
 
@@ -84,6 +87,19 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
         for name, value in variables.items()
         if name not in _OVERRIDES and not name.startswith(_OF_LISTS)
     }
+
+
+def login_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables for an `srun` that asks for nodes of its own, also from a shell within a job.
+    Its defaults for accounts are those of `sbatch`."""
+    kept = environment(variables)
+    found = {
+        name: value
+        for name, value in kept.items()
+        if not name.startswith("SLURM_") or name in _OF_CLUSTER
+    }
+    wanted = {f"SLURM_{name}": kept.get(f"SBATCH_{name}") for name in _OF_ACCOUNTS}
+    return found | {name: value for name, value in wanted.items() if value is not None}
 
 
 def _refused(name: str, words: str) -> SlurmError:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trainer_runtime.box.files.given_up import give_up
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.slurm.folder_probe import note_partition
 from trainer_runtime.box.slurm.job_nodes import UnfitNodesError, gather_nodes
 from trainer_runtime.box.slurm.job_session import JobSession
 from trainer_runtime.box.slurm.programs import SlurmError
@@ -41,6 +42,7 @@ def run_session(folder: Path) -> int:
     while is_locked(run.supervisor_lock) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     job.write()
+    note_partition(run)
     return _supervise_together(job)
 
 

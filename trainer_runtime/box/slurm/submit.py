@@ -18,6 +18,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.slurm import array
 from trainer_runtime.box.slurm.array import Array, open_array
 from trainer_runtime.box.slurm.faulty_nodes import avoided_nodes
+from trainer_runtime.box.slurm.folder_probe import try_folder
 from trainer_runtime.box.slurm.give_up import verified_step, why_given_up
 from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.queue import jobs_by_name, kept_job
@@ -63,16 +64,19 @@ def submit(run: RunFolder) -> SubmitAnswer:
         os.close(lock)
 
 
-def check(run: RunFolder) -> None:
-    """Ask Slurm whether it would take the run's job; nothing is queued.
+def check(run: RunFolder) -> str | None:
+    """Ask Slurm whether it would take the run's job, and try whether its nodes would have the run's
+    folder; the job is not queued. Returns why the latter could not be found out; None where it was.
 
     Raises:
-        SlurmError: it would not, or can't be asked.
+        SlurmError: it would not, or can't be asked; `FOLDER_NOT_SHARED`.
     """
     together = open_array(run)
-    if together is None or together.index == 0:  # one script is that of all
-        script = SCRIPT if together is None else array.SCRIPT
-        run_program("sbatch", "--test-only", script, folder=run.root)
+    if together is not None and together.index > 0:
+        return None  # one script is that of all
+    script = SCRIPT if together is None else array.SCRIPT
+    run_program("sbatch", "--test-only", script, folder=run.root)
+    return try_folder(run)
 
 
 def cancel(run: RunFolder, signal: str | None = None) -> bool:

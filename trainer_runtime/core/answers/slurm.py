@@ -24,7 +24,15 @@ ENDED_WORDS = frozenset(
 COMPLETING = "COMPLETING"
 # A job's number; of a task of an array, the array's and the task's own, as Slurm has it: `123_4`.
 JobId = int | str
+# Kinds of file systems that nodes share, or how their names begin.
+_NETWORK_DISKS = (
+    *("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "wekafs", "pvfs2", "fuse.", "9p"),
+)
 _TASK = re.compile(r"[0-9]+_[0-9]+")
+
+
+def is_network_disk(kind: str) -> bool:
+    return kind.startswith(_NETWORK_DISKS)
 
 
 def read_job_id(text: str) -> JobId | None:
@@ -256,7 +264,8 @@ class ClusterAnswer:
     the folder asked about; `locks`: whether a node's locks on files there hold on the others, None
     where nobody knows. `modules`: those that trainings load, None without a `module` command;
     `missing`: of the modules asked about. `accounts`: those of the user. `account`: that jobs are
-    charged to, None where nobody says; `used_up`: what it has no more of."""
+    charged to, None where nobody says; `used_up`: what it has no more of. `sharing`: the partitions
+    whose nodes are known to have the folder."""
 
     version: str
     partitions: tuple[PartitionAnswer, ...]
@@ -268,6 +277,7 @@ class ClusterAnswer:
     accounts: tuple[str, ...] = ()
     account: str | None = None
     used_up: tuple[UsedUp, ...] = ()
+    sharing: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -282,6 +292,7 @@ class ClusterAnswer:
             "accounts": list(self.accounts),
             "account": self.account,
             "used_up": [one.to_dict() for one in self.used_up],
+            "sharing": list(self.sharing),
         }
 
     @classmethod
@@ -298,4 +309,5 @@ class ClusterAnswer:
             accounts=fields.texts("accounts"),
             account=fields.find_text("account"),
             used_up=tuple(UsedUp.of(row) for row in fields.sections("used_up")),
+            sharing=fields.texts("sharing"),
         )

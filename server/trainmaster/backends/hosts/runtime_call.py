@@ -56,6 +56,9 @@ _REMEDIES = {
     "JOB_REFUSED": "Change what its jobs ask for (`trainmaster hosts set HOST --partition NAME`; "
     "`--account`, `--qos`, `--constraint`, `--time` too), or the spec's `compute`; `trainmaster "
     "hosts check HOST` shows the partitions.",
+    "FOLDER_NOT_SHARED": "Add the host again with a root that its compute nodes share: "
+    "`trainmaster hosts remove HOST`, then `trainmaster hosts add HOST ADDRESS --launcher slurm "
+    "--root DIR`.",
     "SUPERVISOR_DID_NOT_START": "Read logs/supervisor.err in the run's folder.",
     "ENVIRONMENT_UNUSABLE": "Name an interpreter with PyTorch 2.6 or newer (`--python PATH`).",
 }

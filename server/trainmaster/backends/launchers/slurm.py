@@ -54,13 +54,15 @@ class SlurmLauncher:
         """As `submit`; also the job that there is now."""
         return await self._call(host, "submit", ["."], SubmitAnswer.of, folder=folder)
 
-    async def check(self, host: Host, folder: str) -> None:
-        """Ask Slurm whether it would take the job of the run in `folder`; nothing is queued.
+    async def check(self, host: Host, folder: str) -> str | None:
+        """Ask Slurm whether it would take the job of the run in `folder`, and have it try whether
+        compute nodes have that folder; the job is not queued. Returns why the latter could not be
+        found out; None where it was.
 
         Raises:
-            HostError: `JOB_REFUSED`, it would not.
+            HostError: `JOB_REFUSED`, it would not; `FOLDER_NOT_SHARED`, they have not.
         """
-        await self._call(host, "submit", ["--check", "."], lambda _: None, folder=folder)
+        return await self._call(host, "submit", ["--check", "."], _untried, folder=folder)
 
     async def state(self, host: Host, folder: str) -> Job:
         return (await self._list(host, [folder], None, ["--fresh"])).jobs.get(folder, _ABSENT)
@@ -143,6 +145,10 @@ class SlurmLauncher:
             verb, arguments, failure, _TIMEOUT_S, folder=folder, stdin=stdin, acts=acts
         )
         return await runtime_call(host, call, parse)
+
+
+def _untried(answer: Fields) -> str | None:
+    return answer.find_text("untried")
 
 
 def job_of(answer: JobAnswer) -> Job:

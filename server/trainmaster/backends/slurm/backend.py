@@ -27,7 +27,12 @@ from trainmaster.backends.slurm.chain import (
     is_soon_known,
     unsettled,
 )
-from trainmaster.backends.slurm.cluster import chosen_partition, node_facts, read_cluster
+from trainmaster.backends.slurm.cluster import (
+    another_root,
+    chosen_partition,
+    node_facts,
+    read_cluster,
+)
 from trainmaster.backends.slurm.follower import JobsFollower
 from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Refusal, SlurmRecords
 from trainmaster.store.host_record import HostRecord
@@ -45,7 +50,7 @@ _ASK_AGAIN_S = 5.0
 # before.
 _SILENT_S, _STILL_SILENT_S = 5.0, 1.0
 _CONFIG, _SCRIPT = "config.json", "job.sh"
-_UNREACHABLE = "SLURM_UNREACHABLE"
+_UNREACHABLE, _NOT_SHARED = "SLURM_UNREACHABLE", "FOLDER_NOT_SHARED"
 # Between two submissions that Slurm refuses.
 _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 1800.0
 
@@ -84,7 +89,8 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
-        """Not where Slurm would refuse the job: accounts and their limits it alone knows."""
+        """Not where Slurm would refuse the job: accounts and their limits it alone knows. Nor where
+        its compute nodes lack the root."""
         await super().place(run_id, files, executable)
         await self._refuse_job(run_id)
 
@@ -102,7 +108,7 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
         try:
             for path, data in zip(paths, renewed, strict=True):
                 await self._host.put_file(path, data, mode=0o644)
-            await self._slurm.check(self._host, folder)
+            await self._check(run_id, folder)
         except BaseException:
             for path, data in zip(paths, former, strict=True):
                 await self._host.put_file(path, data, mode=0o644)
@@ -110,11 +116,21 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
 
     async def _refuse_job(self, run_id: str) -> None:
         try:
-            await self._slurm.check(self._host, await self.folder(run_id))
+            await self._check(run_id, await self.folder(run_id))
         except HostError as error:
             if not error.unanswered:
                 await self.remove(run_id, ["."])
             raise
+
+    async def _check(self, run_id: str, folder: str) -> None:
+        try:
+            untried = await self._slurm.check(self._host, folder)
+        except HostError as error:
+            if error.code != _NOT_SHARED:
+                raise
+            fix = f"Add the host again with a root that they share: {another_root(self._options)}."
+            raise HostError(_NOT_SHARED, error.message, fix, field="host") from error
+        self._records.put_untried(run_id, untried)
 
     async def start(self, run_id: str) -> bool:
         answer = await self._submit(run_id)

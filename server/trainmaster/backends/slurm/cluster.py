@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,15 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
     _refuse_account(options, partition, cluster.account)
     node_for(options, partition)  # or none has what the host was added with
     return partition
+
+
+def another_root(options: HostRecord) -> str:
+    """The commands that give a cluster another root."""
+    name, rest = options.name, "".join(f" {shlex.quote(word)}" for word in options.options)
+    return (
+        f"`trainmaster hosts remove {name}`, then `trainmaster hosts add {name} {options.target} "
+        f"--root DIR{rest}`"
+    )
 
 
 def node_facts(

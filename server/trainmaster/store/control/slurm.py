@@ -13,6 +13,7 @@ _JOB = "slurm_job/"
 _SUBMITTED = "slurm_jobs/"
 _ASKED = "slurm_asked/"
 _REFUSED = "slurm_refused/"
+_UNTRIED = "slurm_untried/"
 _QUESTIONS = "slurm_questions/"
 # Of a run's jobs, so many are remembered.
 _MOST_JOBS = 200
@@ -97,6 +98,18 @@ class SlurmRecords:
         self._facts.remove(f"{_SUBMITTED}{run_id}")
         self.forget_questions(run_id)
         self.forget_refusal(run_id)
+        self.put_untried(run_id, None)
+
+    def put_untried(self, run_id: str, words: str | None) -> None:
+        """Why it was not found out, as the run was placed, whether its nodes have its folder; None
+        where it was."""
+        if words is None:
+            self._facts.remove(f"{_UNTRIED}{run_id}")
+        else:
+            self._facts.put(f"{_UNTRIED}{run_id}", words)
+
+    def untried(self, run_id: str) -> str | None:
+        return self._facts.get(f"{_UNTRIED}{run_id}")
 
     def put_questions(self, asked: Mapping[str, Questions]) -> None:
         """By run; in one transaction."""

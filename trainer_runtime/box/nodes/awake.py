@@ -1,0 +1,51 @@
+"""Seconds that this process was awake, by which it measures the silence of another node.
+
+Where a virtual machine or a job of Slurm is suspended, the listener stands still with the others;
+where one is overloaded, it is late itself. What it could not have heard then is not silence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_TICK_S = 0.5
+# A longer time between two readings is one in which this process did not run.
+_LONGEST_S = 2.0
+
+
+class AwakeClock:
+    """Advances with `read`, but by two seconds at most from one reading to the next. Something has
+    to read it twice a second, such as a loop; `ticking` does where no loop is as regular."""
+
+    def __init__(self, read: Callable[[], float] = time.monotonic) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._last_s, self._awake_s = read(), 0.0
+
+    def now(self) -> float:
+        """Seconds since its creation."""
+        with self._lock:
+            now_s = self._read()
+            self._awake_s += min(now_s - self._last_s, _LONGEST_S)
+            self._last_s = now_s
+            return self._awake_s
+
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """Inside, a thread reads it."""
+        ended = threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(_TICK_S):
+                self.now()
+
+        thread = threading.Thread(target=tick, name="awake", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
