@@ -33,6 +33,7 @@ ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "ddp,zero3").split(",")
 _BETWEEN_FAULTS = 25
+Fault = Callable[[TwoHosts], None]
 _LONG = "each attempt starts PyTorch four times: TRAINMASTER_FAULT_ROUNDS sets how many"
 
 
@@ -124,13 +125,17 @@ def test_faults_at_random_leave_the_losses_of_one_host(two: TwoHosts, strategy: 
     reference = two.command("launch", text)["run_id"]
     two.command("wait", reference, "--until", "completed", "--timeout", str(LONGEST_S))
     run = two.command("launch", two.shared(strategy, 0.1, steps=steps, recovery=recovery))["run_id"]
+    turns: list[Fault] = []
     for number in range(ROUNDS):
         two.until_step(run, 22 + _BETWEEN_FAULTS * number)
-        attempt = two.status(run)["attempt"]
-        fault = chosen.choice(FAULTS)
+        turns = turns or chosen.sample(list(FAULTS), len(FAULTS))
+        attempt, fault = two.status(run)["attempt"], turns.pop()
         print(f"round {number}: {fault.__name__}")
+        recorded, ranks = len(_journal(two, run)), [*two.ranks("gpu1"), *two.ranks("gpu2")]
         fault(two)
+        wait_until(lambda ranks=ranks: not any(map(command_line, ranks)), "the attempt's end", 60.0)
         wait_until(partial(_next_attempt, two, run, attempt), "the next attempt")
+        assert FAULTS[fault] in _journal(two, run)[recorded:]
     two.command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert two.losses(run) == two.losses(reference)
 
@@ -226,13 +231,14 @@ def _reboot_the_first(two: TwoHosts) -> None:
     two.hosts["gpu1"].reboot()
 
 
-FAULTS: list[Callable[[TwoHosts], None]] = [
-    _kill_first_rank,
-    _kill_second_rank,
-    _cut_the_network,
-    _reboot_the_second,
-    _reboot_the_first,
-]
+# Each with what the run's journal then says of the cause.
+FAULTS: dict[Fault, str] = {
+    _kill_first_rank: "signal 9, first rank 0",
+    _kill_second_rank: "signal 9, first rank 1 on node gpu2",
+    _cut_the_network: "node gpu2 is lost",
+    _reboot_the_second: "node gpu2 is lost",
+    _reboot_the_first: "rebooted",
+}
 
 
 def _own_losses(two: TwoHosts, run: str, attempt: int) -> dict[int, float]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -355,5 +356,22 @@ def test_a_cleaned_run_reports_what_is_left_and_can_be_cleaned_again(runs: Runs)
         again = await clean(runs.workspace, run)
         assert again.removed == ["checkpoints/step-00000060"]
         assert (await clean(runs.workspace, run)).removed == []
+
+    run_async(work)
+
+
+@pytest.mark.slow
+def test_a_field_that_the_runs_version_lacks_is_refused_with_its_name(runs: Runs) -> None:
+    async def work() -> None:
+        run = await runs.ended()
+        with sqlite3.connect(runs.workspace.home.control_db) as database:
+            [text] = database.execute("SELECT config FROM runs WHERE run_id = ?", (run,)).fetchone()
+            document = json.loads(text)
+            del document["compute"]["deterministic"]
+            older = json.dumps(document)
+            database.execute("UPDATE runs SET config = ? WHERE run_id = ?", (older, run))
+        refused = await runs.refusal(run, sets=["steps=90", "compute.deterministic=true"])
+        assert refused.code == "INVALID_VALUE"
+        assert "without this field (`compute.deterministic`" in refused.message
 
     run_async(work)

@@ -119,7 +119,11 @@ def _disk(
             kind,
         )
     elif cluster.disk is not None and is_network_disk(cluster.disk):
-        yield passed("shared folder", "the root's disk is one that nodes share", kind)
+        yield passed(
+            "shared folder",
+            "the root's disk is a network's, which the first launch tries on a node",
+            kind,
+        )
     if cluster.locks is not None:
         yield _locks(kind, holds=cluster.locks)
     if cluster.quota is not None:

@@ -6,12 +6,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
-from trainer_runtime.core.policy.patch import apply_sets
+from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState, RunState
@@ -147,6 +147,7 @@ async def _resume(
     changed, spec = _changed(workspace, view, sets, chosen)
     changed |= changes_on(workspace, view, view.run.host, spec, changed)
     named = [alert["to"] for alert in changed.get("alerts", [])]
+    document = _document_with(view, changed)
     refuse_unknown_destinations(workspace.home, named)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
@@ -168,7 +169,7 @@ async def _resume(
         secret_values.find_values(workspace.home, names, os.environ),
     )
     allowed.refuse_changed()
-    after = replace(view.run, document=apply_sets(view.run.document, changed))
+    after = replace(view.run, document=document)
     if stays:
         after = await with_new_job(workspace, after, confirm)
     if asks_for_another_job(view.run, after):
@@ -214,6 +215,22 @@ async def _on_target_host(
         confirm=asked.confirm,
     )
     return load_view(workspace, run), allowed
+
+
+def _document_with(view: RunView, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's configuration with these values.
+
+    Raises:
+        SpecError: `INVALID_VALUE`, the version that has launched it lacks one of the fields.
+    """
+    try:
+        return apply_sets(view.run.document, changed)
+    except PatchError as error:
+        raise SpecError(
+            "INVALID_VALUE",
+            f"Run {view.run.run_id} was launched by a version without this field ({error}).",
+            "Leave it out, or launch a new run.",
+        ) from error
 
 
 def _of_hosts(workspace: Workspace, view: RunView) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,13 @@ def test_an_agents_image_is_run_only_after_what_a_person_has_to_allow(
 
     with pytest.raises(SpendError, match="run what LD_PRELOAD="):
         run_async(lambda: launch(workspace, spec, host="local", confirm=decline))
+
+
+def test_a_host_that_does_not_answer_leaves_the_image_to_the_preparation(
+    workspace: Workspace, own_podman: Podman
+) -> None:
+    config = {"compute": {"launcher": "docker", "image": TORCH}}
+    with Sshd(environment=own_podman.environment) as sshd:
+        workspace.control.put_host(replace(sshd.record("gone"), port=1), t=1.0)
+        [warning] = run_async(lambda: try_image(workspace.backend("gone"), config, ()))
+    assert "gone did not answer" in warning

@@ -11,18 +11,22 @@ import pytest
 
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.distributed.ranks import Ranks
-from trainer_runtime.train.hf.universal import resumed_from
+from trainer_runtime.train.hf.universal import forget_converted, resumed_from
 
 TOO_MUCH = 2**43  # of a file with a hole: no disk has room for three times as much
 
 
-def attempt(folder: Path) -> Any:
+def attempt(folder: Path, copies: int = 1) -> Any:
     """One of a single rank."""
-    return SimpleNamespace(ranks=Ranks(0, 1), world_size=1, writing_folder=folder / ".writing")
+    gathering = SimpleNamespace(sharing=copies)
+    return SimpleNamespace(
+        ranks=Ranks(0, 1), world_size=1, writing_folder=folder / ".writing", gathering=gathering
+    )
 
 
+@pytest.mark.parametrize(("machines", "gib"), [(1, r"16384\.0"), (3, r"49152\.0")])
 def test_a_checkpoint_for_which_the_disk_has_no_room_is_refused_with_what_it_takes(
-    tmp_path: Path,
+    tmp_path: Path, machines: int, gib: str
 ) -> None:
     checkpoint = tmp_path / "step-00000004"
     for rank in (0, 1):
@@ -30,9 +34,27 @@ def test_a_checkpoint_for_which_the_disk_has_no_room_is_refused_with_what_it_tak
         part.parent.mkdir(parents=True, exist_ok=True)
         part.touch()
         os.truncate(part, TOO_MUCH // 2)
-    with pytest.raises(ConfigError, match=r"takes 16384\.0 GiB on the disk") as refused:
-        resumed_from(None, attempt(tmp_path), checkpoint)
+    with pytest.raises(ConfigError, match=f"takes {gib} GiB on the disk") as refused:
+        resumed_from(None, attempt(tmp_path, machines), checkpoint)
     assert "free some, or resume with as many ranks as before" in str(refused.value)
+
+
+def test_ranks_that_come_late_find_what_was_converted_removed_already(tmp_path: Path) -> None:
+    writing = tmp_path / ".writing/universal-0"
+    (writing / "global_step4").mkdir(parents=True)
+    config = SimpleNamespace(
+        framework="hf", compute=SimpleNamespace(strategy="zero2", device="cpu", processes=2)
+    )
+    for rank in (0, 1):
+        ranks = SimpleNamespace(machine=0, leads=0 if rank == 0 else None)
+        one = SimpleNamespace(
+            ranks=ranks,
+            config=config,
+            writing_folder=tmp_path / ".writing",
+            on_any_rank=lambda flag: flag,
+        )
+        forget_converted(one, None)
+    assert list(writing.iterdir()) == []
 
 
 def test_what_this_number_of_ranks_can_load_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ _PYTHONS = ("python3", "python")
 _FACTS = "trainer_runtime.box.environment.interpreter_facts"
 _TORCH_CHECK = "trainer_runtime.train.checks.torch_check"
 _CHECK_S = 300.0
+# A program ends by itself where nobody is left who would end it, as where the link was cut.
+_LONGER_S = 10
+_ALONE = "import signal, sys; signal.alarm({}); exec(sys.argv.pop(1))"
 # Whether the image lacks a program, or has another file of its name, in the runtimes' words.
 _NO_PROGRAM = re.compile(
     r"executable file|no such file or directory|is a directory|exec format error", re.IGNORECASE
@@ -190,7 +193,9 @@ def _ask(request: ImageRequest, python: str, module: str, *words: str) -> Ended:
     container = request.container
     image = replace(container.image, python=python)
     variables: Mapping[str, str] = container.config.env
-    program = ["-c", _source(module)] if container.alone else ["-m", module]
+    program = ["-m", module]
+    if container.alone:
+        program = ["-c", _ALONE.format(int(request.within_s) + _LONGER_S), _source(module)]
     command = [
         *replace(container, image=image).plain(("--rm",), variables),
         *(image.id, *program, *words),

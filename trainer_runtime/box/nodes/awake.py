@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _TICK_S = 0.5
-# A longer time between two readings is one in which this process did not run.
-_LONGEST_S = 2.0
+# Of a longer time between two readings, in which this process did not run, that much counts: where
+# a machine swaps, a node that is gone is still noticed within a minute.
+_LONGEST_S = 8.0
 
 
 class AwakeClock:
-    """Advances with `read`, but by two seconds at most from one reading to the next. Something has
-    to read it twice a second, such as a loop; `ticking` does where no loop is as regular."""
+    """Advances with `read`, but by eight seconds at most from one reading to the next. Something
+    has to read it twice a second, such as a loop; `ticking` does where no loop is as regular."""
 
     def __init__(self, read: Callable[[], float] = time.monotonic) -> None:
         self._read = read

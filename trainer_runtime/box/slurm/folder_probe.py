@@ -1,8 +1,9 @@
 """Whether compute nodes have the host's root, tried before a run's job is queued.
 
 A login node alone can't know: a disk of its own may be one that it exports. Each job notes in the
-root's `partitions/` which partition it has begun in. Where that note is missing, and the disk is
-not of a network, a step on compute nodes tries; it gets its resources at once or not at all.
+root's `partitions/` which partition it has begun in. Where that note is missing, a step on compute
+nodes tries; it gets its resources at once or not at all. Network file systems may show new files
+late, and may not be mounted on compute nodes, or read-only.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _NOT_WRITABLE = 73
 # As the job's own script does; and what every job does next. A node says its name where it fails.
 _TRY = (
     'end() { echo "$SLURMD_NODENAME"; exit "$1"; }; file="$0/.probe-$SLURM_PROCID"; '
+    'for try in 1 2 3 4 5 6 7 8 9 10; do test -f "$0/config.json" && break; sleep 0.3; done; '
     f'test -f "$0/config.json" || end {FOLDER_MISSING}; '
     f'{{ true >"$file" && rm "$file"; }} || end {_NOT_WRITABLE}'
 )
@@ -64,7 +66,7 @@ def try_folder(run: RunFolder) -> str | None:
     disk = disk_of(run.root)
     partition = str(asked.get("partition") or "")
     is_known = partition in known_partitions(run.host_root)
-    if is_known or (disk is not None and is_network_disk(disk.kind)):
+    if is_known:
         return None
     words = ""
     for nodes in dict.fromkeys((config_of(run).compute.nodes, 1)):  # or as many as are free
@@ -76,7 +78,8 @@ def try_folder(run: RunFolder) -> str | None:
         words = tried.words
         if tried.code is None:
             break
-    return words
+    # Nodes that can't be asked have most probably what they, too, would have by the network.
+    return None if disk is not None and is_network_disk(disk.kind) else words
 
 
 def note_partition(run: RunFolder) -> None:

@@ -42,6 +42,7 @@ DETERMINISTIC = frozenset(
         "hf_gated_repo",
         "index_out_of_range",
         "lora_targets_missing",
+        "nondeterministic_operation",
         "package_mismatch",
         "package_missing",
         "pad_token_missing",

@@ -53,14 +53,26 @@ class Gathering:
         ranks = self._ranks
         if ranks.machines == 1:
             return None
-        if self._apart is None:
-            self._apart = ranks.machines_apart(CHECKPOINTS)
-        ranks.await_files(written, self._apart)
+        apart = self._machines_apart()
+        ranks.await_files(written, apart)
         if not self._is_sharded:
-            ranks.gather_files(written, self._apart)
+            ranks.gather_files(written, apart)
             return None
-        if ranks.is_main and self._apart:
-            return Awaited(CHECKPOINTS, self._attempt, step, tuple(self._apart))
-        if ranks.leads is not None and ranks.leads in self._apart:
+        if ranks.is_main and apart:
+            return Awaited(CHECKPOINTS, self._attempt, step, tuple(apart))
+        if ranks.leads is not None and ranks.leads in apart:
             hand_over(CHECKPOINTS, Part(self._attempt, step, ranks.leads), written)
         return None
+
+    @property
+    def sharing(self) -> int:
+        """How many machines have the disk of this one for checkpoints; every rank has to ask."""
+        if self._ranks.machines == 1:
+            return 1
+        apart = self._machines_apart()
+        return 1 if self._ranks.machine in apart else self._ranks.machines - len(apart)
+
+    def _machines_apart(self) -> list[int]:
+        if self._apart is None:
+            self._apart = self._ranks.machines_apart(CHECKPOINTS)
+        return self._apart

@@ -11,6 +11,9 @@ from pathlib import Path
 from trainer_runtime.core.processes.resharding import strategies_alike
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 
+# DeepSpeed's name for what its ranks have saved.
+PARTS = "global_step*"
+
 
 def refuse_another_strategy(checkpoint: Path | None, config: RunConfig) -> None:
     """Raises: ConfigError: the checkpoint was written under another strategy than the present."""
@@ -27,12 +30,12 @@ def refuse_another_strategy(checkpoint: Path | None, config: RunConfig) -> None:
 
 def optimizer_parts(checkpoint: Path) -> list[Path]:
     """What each of DeepSpeed's ranks has saved of the optimizer; nothing of another strategy's."""
-    return sorted(checkpoint.glob("global_step*/*_optim_states.pt"))
+    return sorted(checkpoint.glob(f"{PARTS}/*_optim_states.pt"))
 
 
 def parts_folder(checkpoint: Path) -> Path:
     """Where DeepSpeed's ranks have saved their parts."""
-    return next(checkpoint.glob("global_step*"))
+    return next(checkpoint.glob(PARTS))
 
 
 def _strategy_of(checkpoint: Path) -> str:
@@ -41,5 +44,5 @@ def _strategy_of(checkpoint: Path) -> str:
         return "fsdp"
     if not optimizer_parts(checkpoint):
         return "ddp"
-    has_parts_of_model = any(checkpoint.glob("global_step*/zero_pp_rank_*_model_states.pt"))
+    has_parts_of_model = any(checkpoint.glob(f"{PARTS}/zero_pp_rank_*_model_states.pt"))
     return "zero3" if has_parts_of_model else "zero2"

@@ -17,7 +17,7 @@ from typing import Any
 from trainer_runtime.core.frameworks import deepspeed
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.checkpoints.gathering import failure_of
-from trainer_runtime.train.hf.checkpoint import optimizer_parts, parts_folder
+from trainer_runtime.train.hf.checkpoint import PARTS, optimizer_parts, parts_folder
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _NAME = "universal"
@@ -32,8 +32,8 @@ def resumed_from(trainer: Any, attempt: FrameworkRun, checkpoint: Path | None) -
     """
     if checkpoint is None or len(optimizer_parts(checkpoint)) in (0, attempt.world_size):
         return None if checkpoint is None else str(checkpoint)
-    folder = _folder(attempt)
-    attempt.ranks.on_each_machine(_NAME, lambda: _convert(checkpoint, folder))
+    folder, copies = _folder(attempt), attempt.gathering.sharing
+    attempt.ranks.on_each_machine(_NAME, lambda: _convert(checkpoint, folder, copies))
     plugin = trainer.accelerator.state.deepspeed_plugin
     plugin.deepspeed_config["checkpoint"] = {"load_universal": True}
     return str(folder)
@@ -47,7 +47,9 @@ def forget_converted(attempt: FrameworkRun, optimizer: Any) -> None:
     if deepspeed.stage(attempt.config) == 3:
         _part_groups(optimizer)
     attempt.on_any_rank(False)  # none of them loads any more
-    shutil.rmtree(parts_folder(folder), ignore_errors=True)
+    if attempt.ranks.leads is not None:
+        for parts in folder.glob(PARTS):
+            shutil.rmtree(parts, ignore_errors=True)
 
 
 def _part_groups(optimizer: Any) -> None:
@@ -64,12 +66,13 @@ def _folder(attempt: FrameworkRun) -> Path:
     return attempt.writing_folder / f"{_NAME}-{attempt.ranks.machine}"
 
 
-def _convert(checkpoint: Path, folder: Path) -> None:
-    """Raises: ConfigError: see `resumed_from`."""
+def _convert(checkpoint: Path, folder: Path, copies: int) -> None:
+    """`copies`: how many machines convert it on this disk. Raises: ConfigError: see
+    `resumed_from`."""
     parts = parts_folder(checkpoint)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    _refuse_without_room(parts, folder, checkpoint.name)
+    _refuse_without_room(parts, folder, copies)
     for file in checkpoint.iterdir():
         if file != parts:
             (folder / file.name).symlink_to(file.resolve())
@@ -97,10 +100,11 @@ def _convert_parts(parts: Path, converted: Path) -> None:
         ds_to_universal.main(given)
 
 
-def _refuse_without_room(parts: Path, folder: Path, name: str) -> None:
+def _refuse_without_room(parts: Path, folder: Path, copies: int) -> None:
     """DeepSpeed writes fragments, and then the whole of each parameter, before it removes those."""
+    name = parts.parent.name
     states = sum(file.stat().st_size for file in optimizer_parts(parts.parent))
-    needed = sum(file.stat().st_size for file in parts.iterdir()) + states
+    needed = copies * (sum(file.stat().st_size for file in parts.iterdir()) + states)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(

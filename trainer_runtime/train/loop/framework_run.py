@@ -112,7 +112,7 @@ class FrameworkRun:
         # Set by `begin`, which knows the number of parameters.
         self._cost: Cost | None = None
         # Set by `choose_checkpoint`.
-        self._gathering: gathering.Gathering | None = None
+        self.gathering: gathering.Gathering
         self._saves_last = False
         self._stopped = self._completed = False
         self._tokens: float | None = None
@@ -157,9 +157,7 @@ class FrameworkRun:
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed_step = step
         self.step = step or 0
-        self._gathering = gathering.Gathering(self.ranks, self.config)
-        if self._events is not None:
-            self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
+        self.gathering = gathering.Gathering(self.ranks, self.config)
         return None if step is None else CHECKPOINTS / checkpoint_name(step)
 
     def begin(self, parameters: int) -> None:
@@ -325,8 +323,7 @@ class FrameworkRun:
         rank has to call it once all of them have finished writing; rank 0 acts. `stall_s` is how
         long the training has waited for it so far.
         """
-        assert self._gathering is not None, "call choose_checkpoint first"
-        awaited = self._gathering.bring(written, self.step)
+        awaited = self.gathering.bring(written, self.step)
         if self._checkpointer is not None:
             metrics = self._metrics.at(self.step)
             self._checkpointer.save(
@@ -385,6 +382,9 @@ class FrameworkRun:
 
     def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:
         step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)
+        # Before any rank knows: it removes what no other rank may have begun to write.
+        if self._events is not None:
+            self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
         return step, [(entry.step, entry.reason) for entry in skipped]
 
     def _peak_flops(self) -> float | None:

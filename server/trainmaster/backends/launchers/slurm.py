@@ -31,6 +31,8 @@ Answered = TypeVar("Answered")
 
 # A controller that is down answers after ten seconds, and two questions may be asked.
 _TIMEOUT_S = 60.0
+# It also waits for steps on compute nodes, and cancels those that don't begin.
+_CHECK_TIMEOUT_S = 150.0
 _ABSENT = Job(JobState.ABSENT)
 _STATES = {WAITING: JobState.WAITING, RUNNING: JobState.RUNNING}
 
@@ -62,7 +64,10 @@ class SlurmLauncher:
         Raises:
             HostError: `JOB_REFUSED`, it would not; `FOLDER_NOT_SHARED`, they have not.
         """
-        return await self._call(host, "submit", ["--check", "."], _untried, folder=folder)
+        arguments = ["--check", "."]
+        return await self._call(
+            host, "submit", arguments, _untried, folder=folder, timeout_s=_CHECK_TIMEOUT_S
+        )
 
     async def state(self, host: Host, folder: str) -> Job:
         return (await self._list(host, [folder], None, ["--fresh"])).jobs.get(folder, _ABSENT)
@@ -135,6 +140,7 @@ class SlurmLauncher:
         folder: str | None = None,
         stdin: bytes = b"",
         acts: bool = True,
+        timeout_s: float = _TIMEOUT_S,
     ) -> Answered:
         failure = Failure(
             f"Slurm on {host.name} could not be used",
@@ -142,7 +148,7 @@ class SlurmLauncher:
             code="SLURM_FAILED",
         )
         call = RuntimeCall(
-            verb, arguments, failure, _TIMEOUT_S, folder=folder, stdin=stdin, acts=acts
+            verb, arguments, failure, timeout_s, folder=folder, stdin=stdin, acts=acts
         )
         return await runtime_call(host, call, parse)
 

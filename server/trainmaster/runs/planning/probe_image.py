@@ -59,14 +59,17 @@ async def try_image(
         answer = await tester.try_image(config, requirements)
     except HostError as error:
         if error.unanswered:
-            return []
+            return [_untried(name, "can be used", f"{backend.name} did not answer")]
         raise
     _refuse(answer.problem)
     if answer.untried is None:
         return []
-    said = cleaned(answer.untried, _LONGEST_QUOTE)
     what = "can be pulled" if answer.digest is None else "can be trained in"
-    return [f"Whether {name} {what} is not known ({said}): the run's preparation tries it."]
+    return [_untried(name, what, cleaned(answer.untried, _LONGEST_QUOTE))]
+
+
+def _untried(name: str, what: str, said: str) -> str:
+    return f"Whether {name} {what} is not known ({said}): the run's preparation tries it."
 
 
 def _image(backend: Backend, config: Mapping[str, Any]) -> str | None:

@@ -84,6 +84,10 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "compiler_missing": (
         "Install gcc, the Python headers and the CUDA toolkit that matches PyTorch.",
     ),
+    "nondeterministic_operation": (
+        "Set compute.deterministic to false; a resumed run's losses may then differ in their last "
+        "bits.",
+    ),
     "gpu_hw_ecc": ("Reset the GPU or restart the machine; replace the card if the error recurs.",),
     "gpu_fell_off_bus": ("Restart the machine; check power, cooling and seating of the card.",),
     "gpu_mmu_fault": ("Check the program for an illegal memory access first.",),

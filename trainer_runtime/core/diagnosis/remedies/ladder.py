@@ -121,6 +121,12 @@ LADDER: tuple[Rung, ...] = (
         "Training without torch.compile needs no compiler; it is slower.",
         rules.no_compile,
     ),
+    _rung(
+        "not_deterministic",
+        "nondeterministic_operation",
+        "The operation then runs; the last bits of a resumed run's losses may differ.",
+        rules.not_deterministic,
+    ),
     # Only findings of series propose the following; see rewinds.py.
     _rung(
         "tighter_clip",

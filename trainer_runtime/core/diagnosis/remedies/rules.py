@@ -151,6 +151,11 @@ def no_compile(config: Config) -> Changes:
     return {"compute.compile": False} if value_at(config, "compute.compile") is True else {}
 
 
+def not_deterministic(config: Config) -> Changes:
+    path = "compute.deterministic"
+    return {path: False} if value_at(config, path) is True else {}
+
+
 def _every(config: Config, every: int | str) -> Changes:
     """Set it explicitly: an automatic value would be decided again."""
     is_auto = value_at(config, "checkpoint.every_is_auto") is True

@@ -28,6 +28,7 @@ CRASHES = frozenset(
         "bitsandbytes_cuda_setup",
         "triton_missing",
         "compiler_missing",
+        "nondeterministic_operation",
         "gpu_hw_ecc",
         "gpu_fell_off_bus",
         "gpu_mmu_fault",

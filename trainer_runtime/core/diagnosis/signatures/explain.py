@@ -40,6 +40,8 @@ EXPLANATIONS: dict[str, str] = {
     "triton_missing": "torch.compile needs Triton, which is missing or has the wrong version.",
     "compiler_missing": "Building an extension or kernel failed: the compiler, headers or "
     "libcuda are missing or have the wrong version.",
+    "nondeterministic_operation": "compute.deterministic refused an operation that has no "
+    "deterministic form in PyTorch.",
     "gpu_hw_ecc": "The GPU reported an uncorrectable memory error: a hardware fault.",
     "gpu_fell_off_bus": "The GPU is unavailable until the machine is restarted.",
     "gpu_mmu_fault": "The GPU's memory unit rejected an access: usually the program's fault, not "

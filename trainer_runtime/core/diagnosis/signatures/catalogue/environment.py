@@ -77,6 +77,14 @@ EXTENSIONS = (
         unless=r"\[WARNING\]|UserWarning|^\s*warnings?\b|warning:",
         confidence=0.9,
     ),
+    signature(
+        "nondeterministic_operation/refused",
+        "deterministic+implementation+set|deterministic+behavior+enabled",
+        r"does not have a deterministic implementation, but you set"
+        r"|Deterministic behavior was enabled with either `torch\.use_deterministic_algorithms",
+        head=Head.WORDS,
+        unless=r"UserWarning|True, warn_only=True",
+    ),
 )
 
 HUB = (
