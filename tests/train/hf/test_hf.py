@@ -42,10 +42,13 @@ def attempt() -> Attempts:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
-    """A prepared corpus of two sources and the configuration of a run on it, with dropout."""
+    """A prepared corpus of two sources and the configuration of a run on it, with dropout.
+
+    Of fixed lengths: where the last window ends with the text, `with_own_validation` changes it.
+    """
     folder = tmp_path_factory.mktemp("hf")
-    other = script_text("hf", weights="new").encode()
-    config = prepared_config(folder, "hf", Path(__file__).read_bytes(), other=other)
+    main, other = Path(__file__).read_bytes()[:15_000], script_text("hf", weights="new").encode()
+    config = prepared_config(folder, "hf", main, other=other[:3_600])
     config["data"]["sources"][1]["weight"] = 3.0
     changes = {"steps": STEPS, "eval__every_steps": 6, "checkpoint__every": 6}
     return folder, changed(config, changes)

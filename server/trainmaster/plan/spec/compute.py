@@ -197,7 +197,7 @@ class ComputeSpec(Section):
         changes="resume",
         lands=lands(
             nanogpt="torch.use_deterministic_algorithms",
-            litgpt="torch.use_deterministic_algorithms",
+            litgpt="the wrapper: torch.use_deterministic_algorithms",
             hf="torch.use_deterministic_algorithms",
             script=nowhere("what a program computes by is its own"),
         ),
