@@ -237,7 +237,7 @@ FAULTS: dict[Fault, str] = {
     _kill_second_rank: "signal 9, first rank 1 on node gpu2",
     _cut_the_network: "node gpu2 is lost",
     _reboot_the_second: "node gpu2 is lost",
-    _reboot_the_first: "rebooted",
+    _reboot_the_first: "the machine was restarted",
 }
 
 
