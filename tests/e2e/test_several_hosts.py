@@ -235,8 +235,8 @@ def _reboot_the_first(two: TwoHosts) -> None:
 FAULTS: dict[Fault, str] = {
     _kill_first_rank: "signal 9, first rank 0",
     _kill_second_rank: "signal 9, first rank 1 on node gpu2",
-    _cut_the_network: "node gpu2 is lost",
-    _reboot_the_second: "node gpu2 is lost",
+    _cut_the_network: "node gpu2",
+    _reboot_the_second: "node gpu2",
     _reboot_the_first: "the machine was restarted",
 }
 
