@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _TICK_S = 0.5
-# Of a longer time between two readings, in which this process did not run, that much counts: where
-# a machine swaps, a node that is gone is still noticed within a minute.
-_LONGEST_S = 8.0
+# Of a longer time between two readings, in which this process did not run, this share of the
+# silence counts: where a machine swaps, a node that is gone is still noticed in thrice that time.
+_LONGEST_SHARE = 0.4
 
 
 class AwakeClock:
-    """Advances with `read`, but by eight seconds at most from one reading to the next. Something
-    has to read it twice a second, such as a loop; `ticking` does where no loop is as regular."""
+    """Advances with `read`, but from one reading to the next at most by two fifths of `silent_s`,
+    the silence that it measures. Something has to read it twice a second, such as a loop;
+    `ticking` does where no loop is as regular."""
 
-    def __init__(self, read: Callable[[], float] = time.monotonic) -> None:
-        self._read = read
+    def __init__(self, silent_s: float, read: Callable[[], float] = time.monotonic) -> None:
+        self._longest_s, self._read = _LONGEST_SHARE * silent_s, read
         self._lock = threading.Lock()
         self._last_s, self._awake_s = read(), 0.0
 
@@ -30,7 +31,7 @@ class AwakeClock:
         """Seconds since its creation."""
         with self._lock:
             now_s = self._read()
-            self._awake_s += min(now_s - self._last_s, _LONGEST_S)
+            self._awake_s += min(now_s - self._last_s, self._longest_s)
             self._last_s = now_s
             return self._awake_s
 

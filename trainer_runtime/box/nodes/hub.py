@@ -55,7 +55,7 @@ class Hub:
         self._closing = False
         self.problem: str | None = None
         self._unauthenticated = Unauthenticated(max(MOST_UNAUTHENTICATED, 4 * len(nodes.nodes)))
-        self.clock = AwakeClock()
+        self.clock = AwakeClock(nodes.silent_s)
         self.began_s = self.clock.now()
         self._thread = threading.Thread(target=self._listen, name="nodes", daemon=True)
         self._thread.start()

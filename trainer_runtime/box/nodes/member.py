@@ -77,7 +77,7 @@ class Member:
         self._order: Order | None = None
         self._fetch: _Fetch | None = None
         self._parts = PartSender(run, lambda: self._connected(PARTS))
-        self._clock = AwakeClock()
+        self._clock = AwakeClock(nodes.silent_s)
         self._heard_s, self._ordered_s = self._clock.now(), time.monotonic()
         self._connect_s = 0.0
         self._pause_s = BEAT_S
