@@ -182,7 +182,7 @@ def _standing_attempt(here: CommandLine, run: str) -> int:
         found = re.findall(rb'"step":(\d+)', events.read_bytes()) if events.exists() else []
         return number if found and int(found[-1]) - int(found[0]) >= _STEPS_BETWEEN - 3 else 0
 
-    return int(wait_until(stands, "an attempt that stands"))
+    return int(wait_until(stands, "an attempt that stands", LONGEST_S))
 
 
 def _variable(run: str, attempt: int, name: str) -> set[str]:
