@@ -120,19 +120,19 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
         pending=None if view.delivered else True,
         cursor=cursor,
         applied=applied_patch(view.desired.why),
-        warnings=_warnings(workspace, view),
+        warnings=warnings_of(workspace, view),
         next_step=waiting_from(cursor, waits if begins is None else next_step(view, ())),
     )
 
 
-def _warnings(workspace: Workspace, view: RunView) -> list[str] | None:
+def warnings_of(workspace: Workspace, view: RunView) -> list[str] | None:
     """The plan's warnings, for a run that was just launched; and what was not found out before its
     job was queued."""
     planned = view.run.plan.get("warnings") or [] if view.desired.why == "launch" else []
-    return [*planned, *untried_folder(workspace, view)] or None
+    return [*planned, *_untried_folder(workspace, view)] or None
 
 
-def untried_folder(workspace: Workspace, view: RunView) -> list[str]:
+def _untried_folder(workspace: Workspace, view: RunView) -> list[str]:
     """A warning where nobody knows whether a run's nodes have its folder, and no job of it has
     begun."""
     if view.attempt or view.run.document.get("slurm") is None:

@@ -20,7 +20,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import SupervisorFinder
 from trainmaster.runs.advance import advance
-from trainmaster.runs.launch import new_run, rollback, untried_folder
+from trainmaster.runs.launch import new_run, rollback, warnings_of
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import Planned
@@ -259,11 +259,7 @@ def _answer(workspace: Workspace, name: str) -> ArrayAnswer:
             )
             for view in views
         ],
-        warnings=[
-            *(views[0].run.plan.get("warnings") or []),
-            *untried_folder(workspace, views[0]),
-        ]
-        or None,
+        warnings=warnings_of(workspace, views[0]),
         next_step=f"`trainmaster runs --label {LABEL}={name}` lists them, `trainmaster metrics "
         f"--label {LABEL}={name}` compares them. `trainmaster wait {ids} --until end --timeout "
         "3600` submits their next jobs meanwhile; so does the keeper.",

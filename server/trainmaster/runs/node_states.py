@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainer_runtime.core.processes.resharding import why_ranks_are_fixed
+from trainer_runtime.core.processes.resharding import why_ranks_of
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 
@@ -26,12 +26,8 @@ def members_of(run: Run) -> Sequence[str]:
 def can_continue_without_first(run: Run) -> bool:
     """Whether its further hosts can take up the run from a checkpoint that its first one wrote."""
     config = run.config
-    if config.script is not None:
-        return False
-    strategy, optimizer = config.compute.strategy, config.optimizer.name
-    is_quantized = config.adapter is not None and config.adapter.quantize is not None
-    fixed = why_ranks_are_fixed(strategy, optimizer, is_quantized=is_quantized)
-    return fixed is None and bool(members_of(run))
+    is_fixed = config.script is not None or why_ranks_of(config) is not None
+    return not is_fixed and bool(members_of(run))
 
 
 def states_of_nodes(view: RunView) -> dict[str, str]:

@@ -10,7 +10,7 @@ from trainer_runtime.core.processes.fewer_nodes import compares_examples
 from trainer_runtime.core.processes.resharding import (
     strategies_alike,
     strategy_on,
-    why_ranks_are_fixed,
+    why_ranks_of,
 )
 from trainmaster.words.errors import SpecError
 
@@ -136,9 +136,7 @@ def _refuse_where_fixed(
         what = "is what the program was started with, and its checkpoints may fit no other"
         fix = "Add `--set script.elastic=true` if they fit any; else launch a new run."
         raise _fixed(field, what, fix)
-    strategy, optimizer = newest.compute.strategy, newest.optimizer.name
-    is_quantized = newest.adapter is not None and newest.adapter.quantize is not None
-    if reason := why_ranks_are_fixed(strategy, optimizer, is_quantized=is_quantized):
+    if reason := why_ranks_of(newest):
         raise _fixed(field, reason, "Leave it as it was, or launch a new run.")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.config import RunConfig
+
 # By the layout in which a checkpoint has the optimizer's state.
 _ALIKE = (("single", "ddp"), ("fsdp",), ("zero1", "zero2"), ("zero3", "zero3_offload"))
 # It gathers the whole state on rank 0, however the model is shared out.
@@ -24,6 +26,13 @@ def why_ranks_are_fixed(strategy: str, optimizer: str, *, is_quantized: bool) ->
         return None
     what = "a model in 4 bits" if is_quantized else optimizer
     return f"can't change for {what} under {strategy}, which DeepSpeed can't convert"
+
+
+def why_ranks_of(config: RunConfig) -> str | None:
+    """The same of a run that a framework trains."""
+    is_quantized = config.adapter is not None and config.adapter.quantize is not None
+    strategy, optimizer = config.compute.strategy, config.optimizer.name
+    return why_ranks_are_fixed(strategy, optimizer, is_quantized=is_quantized)
 
 
 def strategy_on(strategy: str, ranks: int) -> str:
