@@ -55,6 +55,7 @@ PARTS = {
         alone=True,
     ),
     "speed": Part("bench", "speed against nanoGPT", speed.compare_loops, 330, alone=True),
+    "fp8": Part("test", "the loss in fp8", paths.check_fp8_loss, 60, cuda_only=True),
     "resume": Part("test", "resuming bit for bit", paths.resume_bit_for_bit, 200),
     "precision": Part("test", "precisions, torch.compile", paths.train_in_each_precision, 200),
     "hf": Part("test", "hf", frameworks.train_hf, 150, ("transformers", "accelerate")),

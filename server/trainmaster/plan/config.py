@@ -41,6 +41,7 @@ class Decided:
     threads: int
     compile: bool
     deterministic: bool
+    fp8_lm_head: bool
     environment: dict[str, Any]
     env: dict[str, str]
 
@@ -229,6 +230,7 @@ def _compute(given: ConfigDocument, decided: Decided) -> dict[str, Any]:
         "threads": decided.threads,
         "compile": decided.compile,
         "deterministic": decided.deterministic,
+        "fp8_lm_head": decided.fp8_lm_head,
         "strategy": decided.fitted.sharing.strategy,
     }
 

@@ -41,6 +41,7 @@ from trainmaster.plan.decisions.small_defaults import warn_of_small_defaults
 from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.throughput import Throughput, throughput
 from trainmaster.plan.decisions.trainer_process import (
+    checked_fp8_lm_head,
     choose_compile,
     choose_deterministic,
     choose_threads,
@@ -183,6 +184,7 @@ def _decide_open_values(
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
         deterministic=choose_deterministic(spec, target, ledger),
+        fp8_lm_head=checked_fp8_lm_head(spec, facts, target),
         environment=choose_environment(spec, facts, target, ledger),
         env=choose_variables(spec, target, facts, ledger),
     )

@@ -28,7 +28,7 @@ from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients, set_l
 from trainer_runtime.train.checkpoints.hf_export import NORM_EPSILON, ROPE_BASE
 from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop import sampling
-from trainer_runtime.train.loop.run import TrainingRun, run
+from trainer_runtime.train.loop.run import LinearLoss, TrainingRun, run
 
 # Up to these lengths attention with all scores in memory is faster on a CPU than torch's fused one.
 LONGEST_WITH_SCORES = {torch.bfloat16: 1024, torch.float32: 512}
@@ -39,7 +39,8 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 def train(attempt: TrainingRun) -> None:
     """The training loop: runs to the configured step, from the start or a checkpoint."""
     config = attempt.config
-    model = GPT(config.model, config.data.seq_len, attempt.residual_dtype).to(attempt.device)
+    model = GPT(config.model, config.data.seq_len, attempt.residual_dtype, attempt.fp8_loss)
+    model.to(attempt.device)
     optimizer = adamw(model, config.optimizer)
     attempt.begin(model, optimizer)
     compiled: LossFunction = model
@@ -95,10 +96,15 @@ class GPT(nn.Module):
     sine: Tensor
 
     def __init__(
-        self, config: ModelConfig, seq_len: int, residual_dtype: torch.dtype = torch.float32
+        self,
+        config: ModelConfig,
+        seq_len: int,
+        residual_dtype: torch.dtype = torch.float32,
+        training_loss: LinearLoss | None = None,
     ) -> None:
         super().__init__()
         self.seq_len, self.residual_dtype = seq_len, residual_dtype
+        self.training_loss = training_loss
         self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
         cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head)
@@ -127,6 +133,8 @@ class GPT(nn.Module):
         weight = self.output.weight
         if targets is None:
             return functional.linear(x[:, -1], weight)
+        if self.training_loss is not None and torch.is_grad_enabled():
+            return self.training_loss(x.flatten(0, 1), weight, targets.flatten())
         logits = functional.linear(x, weight).flatten(0, 1)
         # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
         return functional.cross_entropy(logits.float(), targets.flatten())

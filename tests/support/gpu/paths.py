@@ -14,22 +14,25 @@ from support.gpu.part import LackingError, Setting
 from support.gpu.runs import Run, base_config
 
 _STEPS = 30
-# precision, compiled, style of the model
+# precision, compiled, style of the model, whether the output layer computes in fp8
 _PATHS = (
-    ("bf16", False, "gpt2"),
-    ("bf16", True, "gpt2"),
-    ("fp16", False, "gpt2"),
-    ("fp16", True, "llama"),
-    ("fp32", False, "llama"),
+    ("bf16", False, "gpt2", False),
+    ("bf16", True, "gpt2", False),
+    ("bf16", False, "llama", True),
+    ("bf16", True, "gpt2", True),
+    ("fp16", False, "gpt2", False),
+    ("fp16", True, "llama", False),
+    ("fp32", False, "llama", False),
 )
 
 
 def train_in_each_precision(setting: Setting) -> None:
     """Short trainings beside one another: each completes, and its loss falls."""
-    paths = _PATHS if setting.device == "cuda" else (("bf16", False, "gpt2"),)
+    paths = _PATHS if setting.device == "cuda" else _PATHS[:1]
     runs = {path: _begun(setting, *path) for path in paths}
-    for (precision, compiled, style), run in runs.items():
-        name = f"{style}, {precision}{', compiled' if compiled else ''}: fall of the loss"
+    for (precision, compiled, style, fp8), run in runs.items():
+        name = f"{style}, {precision}{', fp8 lm_head' if fp8 else ''}"
+        name += f"{', compiled' if compiled else ''}: fall of the loss"
         try:
             losses = run.completed().values("loss")
             fall = losses[1][0] - losses[_STEPS][0]
@@ -40,14 +43,44 @@ def train_in_each_precision(setting: Setting) -> None:
             run.end()
 
 
-def _begun(setting: Setting, precision: str, compiled: bool, style: str) -> Run:
+def _begun(setting: Setting, precision: str, compiled: bool, style: str, fp8: bool) -> Run:
     config = base_config(
-        setting, "nanogpt", precision=precision, compute__compile=compiled, steps=_STEPS
+        setting,
+        "nanogpt",
+        precision=precision,
+        compute__compile=compiled,
+        compute__fp8_lm_head=fp8,
+        steps=_STEPS,
     )
     config["model"]["style"] = style
     config["optimizer"]["lr"] = 3e-3
-    name = f"{style}-{precision}{'-compiled' if compiled else ''}"
+    name = f"{style}-{precision}{'-fp8' if fp8 else ''}{'-compiled' if compiled else ''}"
     return Run(setting, name, f"nanogpt_{style}", config).start()
+
+
+def check_fp8_loss(setting: Setting) -> None:
+    """The GPU's kernels beside PyTorch's own operators on the CPU, with rows and columns that fill
+    no tile."""
+    import torch
+
+    from trainer_runtime.train.attempt.fp8_lm_head import loss_and_gradient, refuse_without_fp8
+
+    device = torch.device(setting.device)
+    refuse_without_fp8(device)
+    torch.manual_seed(7)
+    rows, known, width, vocabulary = 1_040, 1_029, 50_304, 50_293
+    logits = (4 * torch.randn(rows, width)).bfloat16()
+    targets = torch.randint(0, vocabulary, (known,))
+    expected = loss_and_gradient(logits, targets, vocabulary)
+    found = loss_and_gradient(logits.to(device), targets.to(device), vocabulary)
+    farthest = (found[0].cpu() - expected[0]).abs().max().item()
+    setting.bench.report(
+        "fp8 lm_head: losses of rows", "apart", ours=[farthest], goal=at_most(1e-4)
+    )
+    for name, one, other in zip(("rows", "columns"), found[1:], expected[1:], strict=True):
+        alike = (one.cpu().float() == other.float()).float().mean().item()
+        line = f"fp8 lm_head: equal derivatives, by {name}"
+        setting.bench.report(line, "of all", ours=[alike], goal=at_least(0.999))
 
 
 def measure_checkpoints(setting: Setting) -> None:

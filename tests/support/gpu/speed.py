@@ -6,6 +6,7 @@ import itertools
 import json
 import statistics
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from support.benchmarks.nanogpt import VARIABLE, start_nanogpt, write_tokens
@@ -19,31 +20,50 @@ from trainer_runtime.core.environment.gpus import find_gpu
 _TOKENS = "synthetic"
 _EVERY = 5  # steps between two readings of the clock
 _PEER_S = 150.0
-_FREE = "compute.deterministic off"
 _PEER = "nanoGPT's train.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A setting of ours, as its line says it."""
+
+    says: str
+    deterministic: bool
+    fp8: bool
+
+
+PLANNED = Way("", deterministic=True, fp8=False)
+FREE = Way(", compute.deterministic off", deterministic=False, fp8=False)
+FP8 = Way(", compute.fp8_lm_head", deterministic=True, fp8=True)
+FASTEST = Way(", deterministic off, fp8_lm_head", deterministic=False, fp8=True)
 
 
 def compare_loops(setting: Setting) -> None:
     """Both sides compiled, at a large micro-batch, then at nanoGPT's own; the first steps, with
-    compilation and our first checkpoint, are left out. The large one also without determinism."""
+    compilation and our first checkpoint, are left out. The most telling pairs come first, since a
+    part may be ended."""
     tokens = prepare_tokens(setting)
-    ours: list[list[float]] = []
+    fp8 = setting.device == "cuda"
+    large = (FASTEST, PLANNED, FP8, FREE) if fp8 else (PLANNED, FREE)
+    others = (FASTEST, PLANNED) if fp8 else (PLANNED,)
+    sizes = ((2, large),) if setting.tiny else ((64, large), (12, others))
     peers: list[list[float]] = []
-    large, *others = (2,) if setting.tiny else (64, 12)
-    for micro_batch in (large, *others):
-        name = f"{_model(setting)}, micro-batch {micro_batch}"
-        found, note = time_ours(setting, micro_batch, deterministic=True)
-        report_mfu(setting, f"{name}: MFU", statistics.median(found))
+    ours: list[list[float]] = []
+    for micro_batch, ways in sizes:
         peer = time_nanogpt(setting, tokens, micro_batch) if setting.nanogpt else []
-        report(setting, name, found, peer, note)
-        if micro_batch == large:
-            free, note = time_ours(setting, micro_batch, deterministic=False)
-            ours.append(free)
-            report_mfu(setting, f"{name}, {_FREE}: MFU", statistics.median(free))
-            report(setting, f"{name}, {_FREE}", free, peer, note)
-        ours, peers = [*ours, found], [*peers, *([peer] if peer else [])]
+        peers += [peer] if peer else []
+        for way in ways:
+            name = f"{_model(setting)}, micro-batch {micro_batch}{way.says}"
+            try:
+                found, note = time_ours(setting, micro_batch, way)
+            except RuntimeError as error:
+                setting.bench.not_run(name, f"it failed: {error}")
+                continue
+            report_mfu(setting, f"{name}: MFU", statistics.median(found))
+            report(setting, name, found, peer, note)
+            ours.append(found)
     best_peer = max(peers, key=statistics.median, default=[])
-    best = max(ours, key=statistics.median)
+    best = max(ours, key=statistics.median, default=[])
     report(setting, f"{_model(setting)}, best against best", best, best_peer, "")
 
 
@@ -80,13 +100,11 @@ def _peak_flops(setting: Setting) -> float | None:
     return None if gpu is None else gpu.peak_flops
 
 
-def time_ours(
-    setting: Setting, micro_batch: int, *, deterministic: bool
-) -> tuple[list[float], str]:
+def time_ours(setting: Setting, micro_batch: int, way: Way) -> tuple[list[float], str]:
     """Tokens per second between readings of a run with its checkpoints, and its losses."""
     first, last = _steps(setting)
-    config = _config(setting, micro_batch, deterministic)
-    name = f"speed{micro_batch}{'' if deterministic else '-free'}"
+    config = _config(setting, micro_batch, way)
+    name = f"speed{micro_batch}{'' if way.deterministic else '-free'}{'-fp8' if way.fp8 else ''}"
     run = Run(setting, name, "nanogpt_gpt2", config).start()
     try:
         run.wait(lambda: last in run.values("loss"), f"step {last}", 280)
@@ -155,7 +173,7 @@ def prepare_tokens(setting: Setting) -> Path:
     return folder
 
 
-def _config(setting: Setting, micro_batch: int, deterministic: bool) -> Config:
+def _config(setting: Setting, micro_batch: int, way: Way) -> Config:
     size, seq_len = _size(setting)
     sequences = _sequences(setting)
     batch = {
@@ -175,7 +193,8 @@ def _config(setting: Setting, micro_batch: int, deterministic: bool) -> Config:
         checkpoint__every="10m",
         checkpoint__every_is_auto=True,
         compute__compile=not setting.tiny,
-        compute__deterministic=deterministic,
+        compute__deterministic=way.deterministic,
+        compute__fp8_lm_head=way.fp8,
     )
 
 

@@ -21,6 +21,7 @@ class ComputeConfig:
     threads: int | None = None
     compile: bool = False
     deterministic: bool = False
+    fp8_lm_head: bool = False
     strategy: str = "single"
     processes: int = 1
     nodes: int = 1
@@ -42,6 +43,7 @@ class ComputeConfig:
             threads=fields.find_integer("threads"),
             compile=fields.flag("compile", False),
             deterministic=fields.flag("deterministic", False),
+            fp8_lm_head=fields.flag("fp8_lm_head", False),
             strategy=fields.text("strategy", "single"),
             processes=fields.integer("processes", 1) or 1,
             nodes=nodes,

@@ -11,29 +11,30 @@ from trainer_runtime.core.records import dataclass
 class Gpu:
     """A GPU model. `peak_flops` is dense, in bf16, or fp16 where bf16 is not in hardware.
 
-    `memory_gib` is what a process can allocate.
+    `memory_gib` is what a process can allocate. `fp8`: whether it has matrix products in fp8.
     """
 
     name: str
     peak_flops: float
     memory_gib: float
     bf16: bool = True
+    fp8: bool = False
 
 
 # Vendors' data sheets, without sparsity.
 GPUS: tuple[Gpu, ...] = (
-    Gpu("gb200", 2500e12, 184),
-    Gpu("b200", 2250e12, 178),
-    Gpu("h200", 989e12, 139.8),
-    Gpu("h100", 989e12, 79.1),
-    Gpu("h100-pcie", 756e12, 79.1),
+    Gpu("gb200", 2500e12, 184, fp8=True),
+    Gpu("b200", 2250e12, 178, fp8=True),
+    Gpu("h200", 989e12, 139.8, fp8=True),
+    Gpu("h100", 989e12, 79.1, fp8=True),
+    Gpu("h100-pcie", 756e12, 79.1, fp8=True),
     Gpu("a100-40", 312e12, 39.4),
     Gpu("a100", 312e12, 79.2),
-    Gpu("l40s", 362e12, 44.4),
-    Gpu("l40", 181e12, 44.4),
+    Gpu("l40s", 362e12, 44.4, fp8=True),
+    Gpu("l40", 181e12, 44.4, fp8=True),
     Gpu("a40", 150e12, 44.4),
-    Gpu("l4", 121e12, 22.0),
-    Gpu("4090", 165e12, 23.6),
+    Gpu("l4", 121e12, 22.0, fp8=True),
+    Gpu("4090", 165e12, 23.6, fp8=True),
     Gpu("3090", 71e12, 23.6),
     Gpu("a10g", 70e12, 22.0),
     Gpu("a10", 125e12, 22.0),

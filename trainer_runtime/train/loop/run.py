@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import trainer_runtime
 from trainer_runtime.core.config.lr_schedule import lr_factor
-from trainer_runtime.train.attempt import nan_guard
+from trainer_runtime.train.attempt import fp8_lm_head, nan_guard
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
@@ -34,6 +34,8 @@ from trainer_runtime.train.loop.report import Cost, Lines
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
+# The loss of hidden states by an output layer's weight and by targets.
+LinearLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 # After so many steps everything that lives as long as the training has been allocated.
 _WARM_STEPS = 3
 
@@ -151,6 +153,18 @@ class TrainingRun:
     def residual_dtype(self) -> torch.dtype:
         """What blocks add their results in."""
         return self._hardware.residual_dtype
+
+    @property
+    def fp8_loss(self) -> LinearLoss | None:
+        """The output layer with its loss, where it is to compute in fp8.
+
+        Raises:
+            ConfigError: the device can't.
+        """
+        if not self.config.compute.fp8_lm_head:
+            return None
+        fp8_lm_head.refuse_without_fp8(self.device)
+        return fp8_lm_head.fp8_linear_cross_entropy
 
     def backward(self, loss: Tensor) -> None:
         """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""

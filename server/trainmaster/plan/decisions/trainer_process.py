@@ -12,9 +12,11 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
 
 # Compiling a model takes about a minute, which shorter runs would not recover.
 _STEPS_WORTH_COMPILING = 200
+_FIRST_FP8_CAPABILITY = 8.9  # Ada, then Hopper
 _WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
 
 
@@ -110,6 +112,32 @@ def choose_deterministic(spec: TrainingSpec, target: Target, ledger: Ledger) -> 
         )
     ledger.decide("compute.deterministic", chosen, reason)
     return chosen
+
+
+def checked_fp8_lm_head(spec: TrainingSpec, facts: HostFacts, target: Target) -> bool:
+    """Whether the output layer computes in fp8.
+
+    Raises:
+        PlanError: INVALID_VALUE, the device or the precision is another.
+    """
+    if not spec.compute.fp8_lm_head:
+        return False
+    if target.precision != "bf16" or target.device == "cpu" or not _has_fp8(facts, target):
+        of = f"{target.name} in {target.precision}"
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`compute.fp8_lm_head` is true, but the training computes on {of}.",
+            "Set it to false, or train in bf16 on a GPU with fp8, such as an H100 or an L4.",
+            field="compute.fp8_lm_head",
+        )
+    return True
+
+
+def _has_fp8(facts: HostFacts, target: Target) -> bool:
+    if target.gpu is not None:
+        return target.gpu.fp8
+    gpus = [gpu for gpu in facts.gpus if gpu.index in target.indexes]
+    return all(gpu.capability is None or gpu.capability >= _FIRST_FP8_CAPABILITY for gpu in gpus)
 
 
 def choose_variables(
