@@ -93,6 +93,7 @@ TINY_CONFIG: dict[str, Any] = {
         "threads": 2,
         "compile": False,
         "deterministic": False,
+        "fp8_lm_head": False,
     },
     "environment": {
         "mode": "auto",

@@ -40,7 +40,7 @@ FASTEST = Way(", deterministic off, fp8_lm_head", deterministic=False, fp8=True)
 
 def compare_loops(setting: Setting) -> None:
     """Both sides compiled, at a large micro-batch, then at nanoGPT's own; the first steps, with
-    compilation and our first checkpoint, are left out. The most telling pairs come first, since a
+    compilation and our first checkpoint, are left out. What matters most comes first, since a
     part may be ended."""
     tokens = prepare_tokens(setting)
     fp8 = setting.device == "cuda"

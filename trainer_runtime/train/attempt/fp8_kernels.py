@@ -7,8 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 8192  # columns of a row at once
-_TILE = 128
+# The fastest of those tried on an H200.
+_BLOCK = 2048  # columns of a row at once
+_TILE = 64
+_WARPS = 4
 
 
 def loss_and_gradient(
@@ -21,7 +23,7 @@ def loss_and_gradient(
     gradient = torch.empty_like(logits, dtype=torch.float8_e5m2)
     by_column = gradient.new_empty((width, rows))
     _row_losses[(known,)](
-        logits, targets, losses, sums, vocabulary, width, BLOCK=_BLOCK, num_warps=16
+        logits, targets, losses, sums, vocabulary, width, BLOCK=_BLOCK, num_warps=_WARPS
     )
     tiles = triton.cdiv(width, _TILE), triton.cdiv(rows, _TILE)
     _gradient_tiles[tiles](
@@ -36,7 +38,7 @@ def loss_and_gradient(
         vocabulary,
         scale,
         TILE=_TILE,
-        num_warps=8,
+        num_warps=_WARPS,
     )
     return losses, gradient, by_column.t()
 

@@ -54,7 +54,7 @@ def _loss_and_gradients(
     hidden8, hidden_scale = _to_fp8(_padded(hidden))
     weight8, weight_scale = _to_fp8(_padded(weight))
     weight8_by_column = _by_column(weight8)
-    gradient_scale = hidden_scale.new_tensor(1.0 / GRADIENT_SCALE)
+    gradient_scale = hidden_scale.new_tensor(1.0 / (GRADIENT_SCALE * count))
     losses = hidden.new_empty(len(hidden8), dtype=torch.float32)
     hidden_gradient = torch.empty_like(hidden8, dtype=torch.bfloat16)
     weight_gradient = weight.new_zeros(weight8.shape, dtype=torch.float32)
@@ -67,11 +67,7 @@ def _loss_and_gradients(
         weight_gradient += _product(
             by_column.t(), _by_column(inputs), gradient_scale, hidden_scale, dtype=torch.float32
         )
-    return (
-        losses[:count].mean(),
-        hidden_gradient[:count] / count,
-        weight_gradient[:vocabulary] / count,
-    )
+    return losses[:count].mean(), hidden_gradient[:count], weight_gradient[:vocabulary]
 
 
 @_loss_and_gradients.register_fake
