@@ -279,6 +279,7 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
     [
         ({"compute__device": "cuda"}, "no CUDA device"),
         ({"precision": "fp16"}, "fp16 is for CUDA"),
+        ({"compute__fp8_lm_head": True}, "needs a GPU with fp8"),
         ({"data__fingerprint": "0" * 16}, "not prepared"),
         ({"model__vocab_size": 100}, "vocab_size 100 is less"),
         ({"attempt": {"number": 1, "resume": {"mode": "step", "candidates": [7]}}}, "step 7"),

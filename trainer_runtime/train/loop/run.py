@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import trainer_runtime
 from trainer_runtime.core.config.lr_schedule import lr_factor
-from trainer_runtime.train.attempt import fp8_lm_head, nan_guard
+from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
@@ -159,10 +159,14 @@ class TrainingRun:
         """The output layer with its loss, where it is to compute in fp8.
 
         Raises:
-            ConfigError: the device can't.
+            ConfigError: the device or this PyTorch can't.
         """
         if not self.config.compute.fp8_lm_head:
             return None
+        if torch.__version__ < "2.5":  # compared as versions
+            raise ConfigError("compute.fp8_lm_head needs PyTorch 2.5 or newer")
+        from trainer_runtime.train.attempt import fp8_lm_head  # which an older one can't define
+
         fp8_lm_head.refuse_without_fp8(self.device)
         return fp8_lm_head.fp8_linear_cross_entropy
 
