@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.runs.running_run import kill
 
-from trainer_runtime.box.environment.cgroup_limits import limits
+from trainer_runtime.core.processes.cgroup_limits import limits
 
 pytestmark = pytest.mark.slow
 

@@ -22,10 +22,10 @@ from typing import Any
 from trainer_runtime.box.answer.check_engine import engine
 from trainer_runtime.box.answer.check_gpus import gpus, torch
 from trainer_runtime.box.answer.check_row import Row, State
-from trainer_runtime.box.environment.cgroup_limits import limits
 from trainer_runtime.box.environment.interpreter_facts import facts
 from trainer_runtime.core.files.private import others_write
 from trainer_runtime.core.frameworks.packages import MODULES
+from trainer_runtime.core.processes.cgroup_limits import limits
 
 _GIB = 2.0**30
 _LEAST_ROOT_GIB = 5.0  # as `trainmaster doctor` has it: checkpoints and shards

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trainer_runtime.box.alerts.outbox import Alerting
-from trainer_runtime.box.environment.cgroup_limits import host_memory_gib
 from trainer_runtime.box.files.files import LineReader
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.supervise.attempt_events import AttemptEvents
@@ -13,6 +12,7 @@ from trainer_runtime.box.supervise.record import Journal
 from trainer_runtime.box.supervise.replay import JOURNAL, replayed
 from trainer_runtime.box.supervise.snapshot import Snapshot, read_snapshot, write_snapshot
 from trainer_runtime.box.watch.watcher import Watch
+from trainer_runtime.core.processes.cgroup_limits import host_memory_gib
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event
 from trainer_runtime.core.protocol.progress import Progress
