@@ -61,6 +61,7 @@ class Bars:
                 self._last = _plain_bar(line)
                 return
         self._since = min(self._since + len(lines), _NEAR)
+        self._last = self._last if self._since < _NEAR else None
 
     def _has_no_bars(self, block: Block, logged: int) -> bool:
         return logged == len(block.lines) or BAR not in block.data
@@ -80,7 +81,7 @@ class Bars:
         return ... if line + 1 + _NEAR > len(block.lines) else None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"since": self._since, "last": self._last}
+        return {"since": self._since, "last": self._last and list(self._last)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Bars:

@@ -10,7 +10,7 @@ from typing import Any
 from trainer_runtime.core.diagnosis.parse.bulk_clock import settled_at_once
 from trainer_runtime.core.diagnosis.parse.logged_steps import LOGGED_FACTS, BarsOf, LoggedSteps
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, StepFrom
-from trainer_runtime.core.diagnosis.parse.rank_state import Rank, last_row_of, repeats
+from trainer_runtime.core.diagnosis.parse.rank_state import Rank, Shift, last_row_of, repeats
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
 MAX_RANKS = 16_384  # lines of further ranks are left out
@@ -125,9 +125,32 @@ class Clock:
             return None
         return self._ranks.setdefault(number, Rank())
 
+    def forget_counts(self) -> None:
+        """Go on anywhere in the log."""
+        for rank in self._ranks.values():
+            rank.forget_count()
+
+    def take_over(self, begin: Clock, end: Clock) -> dict[int, Shift] | None:
+        """Take the state `end`, which another clock reached from `begin`: how the rows in between
+        differ by rank from this clock's. None, and no change, where `begin` is not this state."""
+        if begin.facts != self.facts or begin._ranks.keys() != self._ranks.keys():
+            return None
+        shifts = {
+            number: rank.shift_of(begin._ranks[number], end._ranks[number])
+            for number, rank in self._ranks.items()
+        }
+        found = {number: shift for number, shift in shifts.items() if shift is not None}
+        if len(found) < len(shifts):
+            return None
+        self.facts = end.facts
+        self._ranks = {
+            number: rank.shifted(found.get(number, Shift())) for number, rank in end._ranks.items()
+        }
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         ranks = {str(number): rank.to_dict() for number, rank in self._ranks.items()}
-        return {"ranks": ranks, "facts": self.facts}
+        return {"ranks": ranks, "facts": dict(self.facts)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Clock:

@@ -63,9 +63,23 @@ class Coverage:
         if len(self._shapes) >= _MAX_SHAPES:
             self._shapes.clear()
         self._shapes.add(shape)
-        text = shown(line[:_READ_BYTES])[:_LONGEST_SAMPLE]
-        if _kind(text) not in map(_kind, self.samples):
+        self._keep(shown(line[:_READ_BYTES])[:_LONGEST_SAMPLE])
+
+    def _keep(self, text: str) -> None:
+        if len(self.samples) < _MAX_SAMPLES and _kind(text) not in map(_kind, self.samples):
             self.samples.append(text)
+
+    def add(self, later: Coverage) -> None:
+        """Count what was read of the lines below, too."""
+        self.lines_with_numbers += later.lines_with_numbers
+        self.lines_read += later.lines_read
+        self.lines_taught += later.lines_taught
+        self.too_long += later.too_long
+        self.keys_left_out += later.keys_left_out
+        for form, lines in later.forms.items():
+            self.count(form, lines, is_taught=False)
+        for text in later.samples:
+            self._keep(text)
 
     def to_dict(self) -> dict[str, Any]:
         return {

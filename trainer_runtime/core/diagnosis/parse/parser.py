@@ -15,6 +15,7 @@ from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
 from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
+from trainer_runtime.core.diagnosis.parse.rank_state import Shift
 from trainer_runtime.core.diagnosis.parse.rows import Block, Gathered, Rows, rows_of_template
 from trainer_runtime.core.diagnosis.parse.shapes import Shapes
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
@@ -30,6 +31,8 @@ MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
 BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
 _FORMAT = 1
+# Of a state, what must be the same beside clock and keys, so that lines below are read alike.
+_COMPARED = ("format", "tail", "offset", "skipping", "patterns", "tables", "bars")
 
 
 class LogParser:
@@ -78,6 +81,41 @@ class LogParser:
             data, self._tail = self._tail + b"\n", b""
             self._read(data, parsed, last=True)
         return parsed
+
+    def jump(self, offset: int) -> None:
+        """Go on with the line that begins at `offset`. What the lines that are left out say is not
+        known: it is guessed to be as now, until lines further on say otherwise."""
+        self._tail, self._skipping, self._offset = b"", False, offset
+        self._clock.forget_counts()
+        self.coverage = Coverage()
+
+    def take_over(self, begin: dict[str, Any], end: dict[str, Any]) -> dict[int, Shift] | None:
+        """Go on from the state `end`, which another parser reached from the state `begin` with a
+        coverage of its own: how its rows in between differ by rank from this parser's. None, and no
+        change, where `begin` is not this parser's state, so that they may be others."""
+        own = self.to_dict()
+        keys = self._keys_after(begin, end)
+        if keys is None or any(begin[name] != own[name] for name in _COMPARED):
+            return None
+        shifts = self._clock.take_over(
+            Clock.from_dict(begin["clock"]), Clock.from_dict(end["clock"])
+        )
+        if shifts is None:
+            return None
+        self._tail, self._skipping = base64.b64decode(end["tail"]), end["skipping"]
+        self._offset, self._keys = end["offset"], keys
+        self._bars = Bars.from_dict(end["bars"])
+        self.coverage.add(Coverage.from_dict(end["coverage"]))
+        return shifts
+
+    def _keys_after(self, begin: dict[str, Any], end: dict[str, Any]) -> set[str] | None:
+        """The keys after lines were read; None if the maximum would have left out others."""
+        known, found = set(begin["keys"]), set(end["keys"])
+        if known == self._keys:
+            return found
+        found |= self._keys
+        left_out = len(found) > MAX_KEYS or end["coverage"]["keys_left_out"]
+        return None if left_out or not known <= self._keys else found
 
     def to_dict(self) -> dict[str, Any]:
         """The complete state as JSON values, for `from_dict`."""
@@ -183,6 +221,7 @@ class LogParser:
         self._offset += len(block.data)
         self.coverage.lines_with_numbers += _with_numbers(block, sorted_lines)
         self.coverage.lines_read += _lines_read(all_rows) + len(bar_lines)
+        all_rows.sort(key=_first_line)  # however the lines were read
         for rows in all_rows:
             like = rows.like
             if rows.keys or like.taught:
@@ -241,7 +280,7 @@ class LogParser:
 
     def _yield(self, block: Block, all_rows: list[Rows], parsed: Parsed) -> None:
         with_events = []
-        for rows in sorted(all_rows, key=_first_line):
+        for rows in all_rows:
             kept = [self._keeps(key, rows) for key in rows.keys]
             parsed.batches += rows.batches(block, kept)
             if rows.like.events:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from trainer_runtime.core.diagnosis.parse.rows import Rows
@@ -13,6 +13,17 @@ from trainer_runtime.core.records import dataclass
 # HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.
 _ROUNDING = 1e-3
 _MIN_COMMON_KEYS = 3
+# Counted steps go on from here where the number that they count from is not known. No step that
+# is printed is negative.
+_UNKNOWN_STEP = -(2.0**52)
+
+
+class Shift(NamedTuple):
+    """What is added to the segments of a rank's rows, and to those of its steps that were counted
+    from an unknown number: the negative ones."""
+
+    segments: int = 0
+    steps: float = 0.0
 
 
 @dataclass(slots=True)
@@ -50,13 +61,53 @@ class Rank:
         """The step of a count of micro-batches, by the last line with both numbers."""
         return step_of_micro(self.micro.get(clock, (0.0, 0.0)), micros, self.step)
 
+    def forget_count(self) -> None:
+        """Go on anywhere in the log: if its lines have no step of their own, from there on they are
+        counted from an unknown number."""
+        seen = self.last_row()
+        if list(self.steps.values()) == [self.step] and not self.micro:
+            if seen is not None and seen.step == self.step:
+                seen.step = _UNKNOWN_STEP
+            self.step = _UNKNOWN_STEP
+            self.steps = dict.fromkeys(self.steps, self.step)
+
+    def shift_of(self, begin: Rank, end: Rank) -> Shift | None:
+        """How rows differ from those that follow this state, if they were read from the state
+        `begin` to the state `end`; None where they may differ in anything else."""
+        shift = Shift(self.segment - begin.segment)
+        if begin.step < 0:
+            if not begin._only_counts_to(end):
+                return None
+            shift = shift._replace(steps=self.step - begin.step)
+        return shift if begin.shifted(shift).to_dict() == self.to_dict() else None
+
+    def shifted(self, shift: Shift) -> Rank:
+        seen = self.last_row()
+        return replace(
+            self,
+            segment=self.segment + shift.segments,
+            step=shifted_step(self.step, shift),
+            steps={clock: shifted_step(step, shift) for clock, step in self.steps.items()},
+            seen=seen and replace(seen, step=shifted_step(seen.step, shift)),
+        )
+
+    def _only_counts_to(self, end: Rank) -> bool:
+        """Whether all steps up to a later state were counted from this one's, which is unknown."""
+        return all(
+            rank.segment == self.segment
+            and rank.steps.keys() == self.steps.keys()
+            and not rank.micro
+            and max(rank.step, *rank.steps.values(), *([rank.seen.step] if rank.seen else [])) < 0
+            for rank in (self, end)
+        )
+
     def to_dict(self) -> dict[str, Any]:
         seen = self.last_row()
         return {
             "segment": self.segment,
             "step": self.step,
-            "steps": self.steps,
-            "micro": self.micro,
+            "steps": dict(self.steps),
+            "micro": dict(self.micro),
             "seen": None
             if seen is None
             else [seen.clock, seen.step, seen.rounded, _named(seen.values)],
@@ -71,6 +122,10 @@ class Rank:
             floats = {key: float(value) for key, value in values.items()}
             rank.seen = LastRow(name, step, rounded, floats)
         return rank
+
+
+def shifted_step(step: float, shift: Shift) -> float:
+    return step + shift.steps if step < 0 else step
 
 
 def step_of_micro(known: tuple[float, float], micros: float, otherwise: float) -> float:
