@@ -17,8 +17,9 @@ from support.core.parse_oracle import read_plainly
 from support.core.synthetic_logs import DIALECTS, made_log
 
 from trainmaster.cli import run
-from trainmaster.metrics.log_file_metrics import Wanted, read_metrics
+from trainmaster.metrics.log_file_metrics import read_metrics
 from trainmaster.metrics.thinned_series import MOST_POINTS
+from trainmaster.metrics.wanted import Wanted
 
 pytestmark = pytest.mark.slow
 

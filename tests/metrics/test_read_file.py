@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.metrics.log_file_metrics import FileMetrics, Wanted, read_metrics
+from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
 from trainmaster.metrics.read_file import read_file
+from trainmaster.metrics.wanted import Wanted
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.paths import Home
 

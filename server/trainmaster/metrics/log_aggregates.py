@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from trainer_runtime.core.diagnosis.parse import Batch
 from trainer_runtime.core.diagnosis.rank_aggregates import RankAggregate, RankAggregates
@@ -12,6 +12,7 @@ _INFIX = "/ranks_"
 _FARTHEST_STEP = 2**53
 
 Points = dict[str, tuple[list[int], list[float]]]  # by key: steps and values
+RankRow = tuple[int, int, float, int, float]  # line, segment, step, rank and value
 
 
 class LogAggregates:
@@ -23,9 +24,9 @@ class LogAggregates:
         self.bases = sorted({key.rpartition(_INFIX)[0] for key in self._keys})
         self._ranks = RankAggregates()
 
-    def take(self, batches: Sequence[Batch]) -> Points:
-        """The points that the batches of one block complete."""
-        return self._points(aggregated(self._ranks, batches, self.bases))
+    def take(self, rows: Mapping[str, Sequence[RankRow]]) -> Points:
+        """The points that the rows of one block complete, given by metric."""
+        return self._points(_added(self._ranks, rows))
 
     def finish(self) -> Points:
         """The points of the steps that are still open."""
@@ -45,17 +46,25 @@ def aggregated(
     ranks: RankAggregates, batches: Sequence[Batch], bases: Iterable[str]
 ) -> list[RankAggregate]:
     """Add the batches of one block to `ranks`: the aggregates that they complete."""
+    return _added(ranks, {base: rows_of(batches, base) for base in bases})
+
+
+def rows_of(batches: Sequence[Batch], base: str) -> list[RankRow]:
+    """Each point of a metric in one block, in no particular order."""
+    return list(_rows(batches, base))
+
+
+def _added(ranks: RankAggregates, rows: Mapping[str, Sequence[RankRow]]) -> list[RankAggregate]:
     made: list[RankAggregate] = []
-    for base in bases:
+    for base, found in rows.items():
         # In the order of lines: within a block the batches are sorted by rank.
-        for _, segment, step, rank, value in sorted(_rows(batches, base)):
+        for _, segment, step, rank, value in sorted(found):
             if 0 <= step < _FARTHEST_STEP:
                 made += ranks.add(base, segment, int(step), rank, value)
     return made
 
 
-def _rows(batches: Sequence[Batch], base: str) -> Iterator[tuple[int, int, float, int, float]]:
-    """Line, segment, step, rank and value of each point of a metric."""
+def _rows(batches: Sequence[Batch], base: str) -> Iterator[RankRow]:
     for batch in batches:
         if base in batch.keys:
             values = batch.columns[batch.keys.index(base)]

@@ -72,13 +72,23 @@ def read_chunks(path: Path) -> Iterator[bytes]:
         UsageError: `LOG_NOT_READABLE` where it is not a regular file, or can't be read.
     """
     with open_log(path) as file:
-        left = os.fstat(file.fileno()).st_size
-        try:
-            while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
-                left -= len(chunk)
-                yield chunk
-        except OSError as error:
-            raise not_readable(path, _reason(error)) from error
+        yield from chunks_between(path, file, 0, os.fstat(file.fileno()).st_size)
+
+
+def chunks_between(path: Path, file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
+    """A part of the open file in chunks, or less where the file ends before.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    try:
+        while begin < end and (
+            chunk := os.pread(file.fileno(), min(_CHUNK_BYTES, end - begin), begin)
+        ):
+            begin += len(chunk)
+            yield chunk
+    except OSError as error:
+        raise not_readable(path, _reason(error)) from error
 
 
 def read_text(path: Path) -> Iterator[bytes]:

@@ -4,69 +4,28 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
+from trainer_runtime.core.diagnosis.parse import Coverage, LogParser
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
-from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES, MAX_KEYS
+from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_aggregates import LogAggregates
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
 from trainmaster.metrics.log_pattern import refuse_without_match, taught_patterns
-from trainmaster.metrics.thinned_series import ThinnedSeries, most_points
+from trainmaster.metrics.log_ranges import WHOLE, Splitting, read_ranges
+from trainmaster.metrics.range_points import BlockPoints, Column, PointReader, RangePoints
+from trainmaster.metrics.thinned_series import ThinnedSeries, falls_in, most_points
 from trainmaster.metrics.understood import Understood
+from trainmaster.metrics.wanted import Wanted
 from trainmaster.store.buckets import Row
 
-_FARTHEST_STEP = 2**53
 _UNKNOWN_TIME = array("d", [math.nan])
 # Called with the number of bytes that were read so far.
 OnProgress = Callable[[int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is kept of a log.
-
-    `keys`: the series; None: all. `first` to `last`, both included: the steps that are also kept
-    apart, so that a part of a long series stays exact. `times`: whether lines are searched for
-    their time. `pattern`: the shape of its lines, where it was taught.
-    """
-
-    keys: Collection[str] | None = None
-    first: int | None = None
-    last: int | None = None
-    times: bool = True
-    pattern: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values, for `from_dict`."""
-        keys = None if self.keys is None else sorted(self.keys)
-        return {
-            "keys": keys,
-            "first": self.first,
-            "last": self.last,
-            "times": self.times,
-            "pattern": self.pattern,
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Wanted:
-        keys = None if data["keys"] is None else frozenset(data["keys"])
-        return cls(keys, data["first"], data["last"], data["times"], data["pattern"])
-
-    @property
-    def has_range(self) -> bool:
-        return self.first is not None or self.last is not None
-
-    def within(self, step: int) -> bool:
-        return (self.first is None or step >= self.first) and (
-            self.last is None or step <= self.last
-        )
 
 
 EVERYTHING = Wanted()
@@ -159,43 +118,54 @@ class FileMetrics:
 
 
 def read_metrics(
-    path: Path, wanted: Wanted = EVERYTHING, on_progress: OnProgress | None = None
+    path: Path,
+    wanted: Wanted = EVERYTHING,
+    on_progress: OnProgress | None = None,
+    splitting: Splitting = WHOLE,
 ) -> FileMetrics:
-    """Read a log in chunks, up to its size at the time of opening. Points between junk are found.
+    """Read a log up to its size at the time of opening. Points between junk are found. `splitting`:
+    over how many processes; the result is the same.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`, also for a binary file without points;
             `PATTERN_INVALID`, `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`.
     """
-    reader, size = _Reader(wanted), 0
-    patterns = taught_patterns(wanted.pattern)
-    parser = LogParser(wanted.keys and {*wanted.keys, *reader.aggregates.bases}, patterns)
-    begin = b""
-    for chunk in read_chunks(path):
-        begin = begin or chunk.lstrip(b"\0")
-        for start in range(0, len(chunk), BLOCK_BYTES):  # used while it is in the cache
-            reader.take(parser.feed(chunk[start : start + BLOCK_BYTES]))
-        size += len(chunk)
+    folded, size = _Folded(wanted), 0
+    patterns, bases = taught_patterns(wanted.pattern), folded.aggregates.bases
+    parser = LogParser(wanted.keys and {*wanted.keys, *bases}, patterns)
+    reader = PointReader(parser, wanted, bases)
+    for size, points in read_ranges(path, reader, splitting):
+        folded.take(points)
         if on_progress is not None:
             on_progress(size)
-    reader.take(parser.close())
-    reader.finish()
+    reader.close()
+    folded.take(reader.taken())
+    folded.finish()
     if patterns:
         refuse_without_match(str(path), parser.coverage)
-    if not reader.ranks:
-        refuse_binary(path, begin)
-        parser.coverage.samples = frequent_lines(begin)
-    reader.understood.finish(parser)
-    rank, others = min(reader.ranks, default=None), max(0, len(reader.ranks) - 1)
-    times = reader.oldest_t, reader.newest_t
-    keys, kept = reader.keys | reader.of_ranks.keys(), reader.kept | reader.of_ranks
+    parser.coverage.samples = [] if folded.ranks else _samples(path)
+    folded.understood.finish(parser)
+    rank, others = min(folded.ranks, default=None), max(0, len(folded.ranks) - 1)
+    times = folded.oldest_t, folded.newest_t
+    keys, kept = folded.keys | folded.of_ranks.keys(), folded.kept | folded.of_ranks
     return FileMetrics(
-        parser.coverage, rank, others, size, wanted, *times, reader.understood, keys, kept
+        parser.coverage, rank, others, size, wanted, *times, folded.understood, keys, kept
     )
 
 
+def _samples(path: Path) -> list[str]:
+    """The most frequent lines of a log of which nothing was read, by its beginning.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`, it is binary.
+    """
+    begin = next((text for chunk in read_chunks(path) if (text := chunk.lstrip(b"\0"))), b"")
+    refuse_binary(path, begin)
+    return frequent_lines(begin)
+
+
 @dataclass(slots=True)
-class _Reader:
+class _Folded:
     """Adds the points of the lowest rank so far, and the wanted aggregates over all ranks."""
 
     wanted: Wanted
@@ -207,6 +177,7 @@ class _Reader:
     oldest_t: float | None = None
     newest_t: float | None = None
     understood: Understood = field(default_factory=Understood)
+    _lowest: int | None = None
 
     def __post_init__(self) -> None:
         self.aggregates = LogAggregates(self.wanted.keys or ())
@@ -215,105 +186,44 @@ class _Reader:
         """Add the aggregates that are not complete yet."""
         self._add_aggregates(self.aggregates.finish())
 
-    def take(self, parsed: Parsed) -> None:
-        """Add the points of some lines. Batches come by shape, lines of several shapes alternate
-        within a block."""
-        self.understood.take(parsed)
-        for _, found in groupby(parsed.batches, key=_block):
-            batches = list(found)
-            self._take_block(batches)
-            if self.aggregates.bases:
-                self._add_aggregates(self.aggregates.take(batches))
+    def take(self, points: RangePoints) -> None:
+        """Add the points of some lines."""
+        self.understood.add(points.understood, {})
+        self.ranks |= points.ranks
+        for block in points.blocks:
+            if self._lowest is None or block.rank < self._lowest:
+                self._lowest = block.rank
+                self.keys, self.kept, self.oldest_t, self.newest_t = set(), {}, None, None
+            if block.rank == self._lowest:
+                self._take_block(block)
+            if block.of_ranks:
+                self._add_aggregates(self.aggregates.take(block.of_ranks))
+
+    def _take_block(self, block: BlockPoints) -> None:
+        self.keys.update(block.keys)
+        if block.times is not None:
+            oldest, newest = block.times
+            self.oldest_t = oldest if self.oldest_t is None else min(self.oldest_t, oldest)
+            self.newest_t = newest if self.newest_t is None else max(self.newest_t, newest)
+        for column in block.columns:
+            self._extend(self.kept, column)
 
     def _add_aggregates(self, found: Mapping[str, tuple[list[int], list[float]]]) -> None:
         for key, (steps, values) in found.items():
-            self._extend(self.of_ranks, key, steps, [math.nan] * len(steps), values)
+            column = Column(key, array("q", steps), None, array("d", values), falls_in(steps))
+            self._extend(self.of_ranks, column)
 
-    def _take_block(self, batches: Sequence[Batch]) -> None:
-        by_key: dict[str, list[_Column]] = {}
-        lowest = min([*self.ranks, *(batch.rank for batch in batches)])
-        if self.ranks and lowest < min(self.ranks):
-            self.keys, self.kept, self.oldest_t, self.newest_t = set(), {}, None, None
-        for batch in batches:
-            self.ranks.add(batch.rank)
-            if batch.rank != lowest:
-                continue
-            times = self._times(batch)
-            self.keys.update(batch.keys)
-            for key, values in zip(batch.keys, batch.columns, strict=True):
-                if self.wanted.keys is None or key in self.wanted.keys:
-                    by_key.setdefault(key, []).append(_Column(batch, times, values))
-        for key, found in by_key.items():
-            self._add(key, found)
-
-    def _add(self, key: str, found: Sequence[_Column]) -> None:
-        for steps, times, values in _in_order(found):
-            self._extend(self.kept, key, steps, times, values)
-
-    def _extend(
-        self,
-        among: dict[str, _Kept],
-        key: str,
-        steps: Sequence[int],
-        times: Sequence[float],
-        values: Sequence[float],
-    ) -> None:
-        kept = among.get(key)
+    def _extend(self, among: dict[str, _Kept], column: Column) -> None:
+        kept = among.get(column.key)
         if kept is None:
             most = most_points(MAX_KEYS if self.wanted.keys is None else len(self.wanted.keys))
-            kept = among[key] = _Kept(ThinnedSeries(most), ThinnedSeries(most))
-        kept.whole.add(steps, times, values)
+            kept = among[column.key] = _Kept(ThinnedSeries(most), ThinnedSeries(most))
+        times = _UNKNOWN_TIME * len(column.steps) if column.times is None else column.times
+        kept.whole.add(column.steps, times, column.values, column.falls)
         if self.wanted.has_range:
-            chosen = [i for i, step in enumerate(steps) if self.wanted.within(step)]
-            columns = ([column[i] for i in chosen] for column in (steps, times, values))
-            kept.part.add(*columns)  # type: ignore[arg-type]
-
-    def _times(self, batch: Batch) -> Sequence[float]:
-        if not self.wanted.times:
-            return _UNKNOWN_TIME * len(batch.steps)
-        found = [batch.time_of(row) for row in range(len(batch.steps))]
-        known = [t for t in found if t is not None]
-        if known:
-            self.oldest_t = min(known if self.oldest_t is None else [self.oldest_t, *known])
-            self.newest_t = max(known if self.newest_t is None else [self.newest_t, *known])
-        return [math.nan if t is None else t for t in found]
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """One key's values in a batch, with the times of its rows."""
-
-    batch: Batch
-    times: Sequence[float]
-    values: Sequence[float]
-
-
-def _in_order(
-    found: Sequence[_Column],
-) -> Iterator[tuple[Sequence[int], Sequence[float], Sequence[float]]]:
-    """Steps, times and values of one key in one block, in the order of its lines."""
-    if len(found) == 1:
-        steps, column = found[0].batch.steps, found[0]
-        if steps and _is_possible(min(steps)) and _is_possible(max(steps)):
-            yield array("q", map(int, steps)), column.times, column.values
-            return
-    rows = [
-        row
-        for column in found
-        for row in zip(
-            column.batch.lines, column.batch.steps, column.times, column.values, strict=True
-        )
-        if _is_possible(row[1])
-    ]
-    if rows:
-        rows.sort(key=itemgetter(0))
-        _, floats, times, values = zip(*rows, strict=True)
-        yield list(map(int, floats)), times, values
-
-
-def _block(batch: Batch) -> int:
-    return id(batch.block)
-
-
-def _is_possible(step: float) -> bool:
-    return abs(step) < _FARTHEST_STEP
+            chosen = [i for i, step in enumerate(column.steps) if self.wanted.within(step)]
+            kept.part.add(
+                array("q", [column.steps[i] for i in chosen]),
+                array("d", [times[i] for i in chosen]),
+                array("d", [column.values[i] for i in chosen]),
+            )

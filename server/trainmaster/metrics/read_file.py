@@ -16,7 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import is_locked
-from trainmaster.metrics.log_file_metrics import FileMetrics, Wanted, read_metrics
+from trainer_runtime.core.processes.cgroup_limits import usable_cores
+from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
+from trainmaster.metrics.log_ranges import Splitting
+from trainmaster.metrics.wanted import Wanted
 from trainmaster.store.detached import begin_locked
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.paths import Home
@@ -26,6 +29,7 @@ _POLL_S = 0.05
 _STARTS = 2
 _WRITE_EVERY_S = 0.5
 _MOST_KEPT = 32
+_MOST_PROCESSES = 4  # each takes some 30 MB
 
 
 async def read_file(
@@ -62,7 +66,8 @@ def read_requested(home: Home, name: str) -> None:
     status = path.stat()
     answer: dict[str, object] = {"state": [status.st_size, status.st_mtime_ns]}
     try:
-        found = read_metrics(path, Wanted.from_dict(request["wanted"]), report)
+        splitting = Splitting(min(usable_cores(), _MOST_PROCESSES))
+        found = read_metrics(path, Wanted.from_dict(request["wanted"]), report, splitting)
         answer["found"] = found.to_dict()
     except UsageError as error:
         answer["error"] = error.to_dict()

@@ -17,7 +17,8 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import LogCoverage
 
 if TYPE_CHECKING:
-    from trainmaster.metrics.log_file_metrics import FileMetrics, Wanted
+    from trainmaster.metrics.log_file_metrics import FileMetrics
+    from trainmaster.metrics.wanted import Wanted
 
 # Metrics that a training may report later: querying one too early is not an error.
 EXPECTED = frozenset(
@@ -150,7 +151,7 @@ class FileSource:
 
 def wanted_of_file(keys: Sequence[str], selection: Selection, pattern: str | None = None) -> Wanted:
     """What has to be kept of a log to answer about these keys."""
-    from trainmaster.metrics.log_file_metrics import Wanted
+    from trainmaster.metrics.wanted import Wanted
 
     first, last = selection.from_step, selection.to_step
     if selection.at is not None:

@@ -54,15 +54,23 @@ class ThinnedSeries:
         self.restarts = 0
         self._newest = -_FARTHEST_STEP
 
-    def add(self, steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> None:
-        """Add points: their steps, Unix seconds (NaN where unknown) and values."""
+    def add(
+        self,
+        steps: array[int],
+        times: array[float],
+        values: array[float],
+        falls: int | None = None,
+    ) -> None:
+        """Add points: their steps, Unix seconds (NaN where unknown) and values. `falls`: how often
+        a step is lower than the one before; None: that is counted here."""
         if not steps:
             return
-        self.restarts += (steps[0] < self._newest) + sum(map(lt, islice(steps, 1, None), steps))
+        self.restarts += steps[0] < self._newest
+        self.restarts += falls_in(steps) if falls is None else falls
         self._newest = steps[-1]
-        self._steps.extend(array("q", steps))  # faster than one by one
-        self._times.extend(array("d", times))
-        self._values.extend(array("d", values))
+        self._steps.extend(steps)
+        self._times.extend(times)
+        self._values.extend(values)
         if self._first is None:
             self._first = self._row(0)
         if len(self._steps) > self._most:
@@ -228,6 +236,11 @@ class ThinnedSeries:
             whole = self._blocks and blocks[0] is self._blocks[0]
             part._first = self._first if whole else (begin.first_x, begin.last_t, begin.mean)
         return part
+
+
+def falls_in(steps: Sequence[float]) -> int:
+    """How often a step is lower than the one before."""
+    return sum(map(lt, islice(steps, 1, None), steps))
 
 
 def _row_of(given: list[Any] | None) -> Row | None:

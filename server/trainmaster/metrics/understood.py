@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import groupby
 from typing import Any
 
-from trainer_runtime.core.diagnosis.parse import Coverage, LogParser, Parsed
+from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.pattern_draft import drafted
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS
+from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.answers.metrics import LogCoverage
 
@@ -34,17 +37,38 @@ class Understood:
     target_step: int | None = None
     completed: bool = False
     keys: list[str] = field(default_factory=list)
+    first_rank: int = 0  # of the first step
+    last_rank: int = 0
 
     def take(self, parsed: Parsed) -> None:
         """Note some lines."""
-        for batch in parsed.batches:
-            if not len(batch.steps):
+        for _, found in groupby(parsed.batches, key=_block):
+            batches = sorted([one for one in found if len(one.steps)], key=_first_line)
+            if not batches:
                 continue
-            if self.first_step is None:
-                self.first_step = int(batch.steps[0])
-            self.last_step = int(batch.steps[-1])
-            self.keys += [key for key in batch.keys if key not in self.keys]
+            first, last = batches[0], max(reversed(batches), key=_last_line)
+            self._reach(first.rank, int(first.steps[0]), last.rank, int(last.steps[-1]))
+            for batch in batches:
+                self._add_keys(batch.keys)
         self.completed = self.completed or any(event.kind == "completed" for event in parsed.events)
+
+    def add(self, later: Understood, shifts: Mapping[int, Shift]) -> None:
+        """Note what was noted of the lines below; by rank, by how much its steps differ."""
+        first_rank, last_rank = later.first_rank, later.last_rank
+        if later.first_step is not None and later.last_step is not None:
+            first = shifted_step(later.first_step, shifts.get(first_rank, Shift()))
+            last = shifted_step(later.last_step, shifts.get(last_rank, Shift()))
+            self._reach(first_rank, int(first), last_rank, int(last))
+        self._add_keys(later.keys)
+        self.completed = self.completed or later.completed
+
+    def _reach(self, first_rank: int, first_step: int, last_rank: int, last_step: int) -> None:
+        if self.first_step is None:
+            self.first_rank, self.first_step = first_rank, first_step
+        self.last_rank, self.last_step = last_rank, last_step
+
+    def _add_keys(self, keys: Sequence[str]) -> None:
+        self.keys += [key for key in keys if key not in self.keys]
 
     def finish(self, parser: LogParser) -> None:
         self.target_step = parser.total_steps
@@ -84,6 +108,18 @@ class Understood:
             "completed": self.completed,
             "keys": list(self.keys),
         }
+
+
+def _block(batch: Batch) -> int:
+    return id(batch.block)
+
+
+def _first_line(batch: Batch) -> int:
+    return batch.lines[0]
+
+
+def _last_line(batch: Batch) -> int:
+    return batch.lines[-1]
 
 
 def _rank(key: str) -> int:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from trainer_runtime.core.files.private import share
 from trainmaster.metrics.log_file import log_file
-from trainmaster.metrics.log_file_metrics import Wanted
 from trainmaster.metrics.plots.curves import RunCurves, curves_of
 from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.telemetry import TELEMETRY
+from trainmaster.metrics.wanted import Wanted
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
