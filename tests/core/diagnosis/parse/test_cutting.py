@@ -40,6 +40,15 @@ _WHOLE = parsed_items(_MIXED)
 cuts = st.lists(st.integers(0, len(_MIXED)), max_size=40)
 
 
+def test_a_line_that_has_a_step_alone_leaves_the_row_above_it_at_its_own() -> None:
+    parser, saved = LogParser(), LogParser()
+    for line in (b"iter 6: loss 1.1669, time 20.50ms, mfu 4.50%\n", b"[step=0/500]\n"):
+        saved.feed(line)
+        parser.feed(line)
+        saved = LogParser.from_dict(saved.to_dict())
+    assert saved.to_dict() == parser.to_dict()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_evaluations_among_steps_that_fall_or_stay_are_read_alike_in_bulk_and_singly(
     seed: int,

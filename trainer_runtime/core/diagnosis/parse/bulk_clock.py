@@ -118,10 +118,7 @@ class _Settling:
             if not self.cuts or track.lines[-1] >= self.cuts[-1]:
                 rank.steps[clock] = rank.step
         if newest is not None:
-            rows, i, step = newest
-            rank.newest = rows, i
-            if step != rank.step or rows.like.source in _BESIDE:
-                rank.newest, rank.seen = None, last_row_of(rows, i, step)
+            rank.newest = newest
 
     def _newest(self) -> tuple[Rows, int, float] | None:
         """The last row with values, its number and its step."""

@@ -204,7 +204,7 @@ def _take_steps(rank: Rank, rows: Rows, first: int, end: int) -> None:
                 rows.accept(at, at + 1, rank.segment)
             at += 1
         rank.step = rank.steps[clock] = steps[at - 1]
-        rank.newest = (rows, at - 1)
+        rank.newest = (rows, at - 1, rank.step)
     if rows.micros is not None:
         rank.micro[clock] = (rank.step, rows.micros[end - 1])
 

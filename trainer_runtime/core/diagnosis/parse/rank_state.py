@@ -45,12 +45,11 @@ class Rank:
     steps: dict[str, float] = field(default_factory=dict)
     micro: dict[str, tuple[float, float]] = field(default_factory=dict)
     seen: LastRow | None = None
-    newest: tuple[Rows, int] | None = None  # what `seen` is made of when it is needed
+    newest: tuple[Rows, int, float] | None = None  # `seen` is made of it when it is needed
 
     def last_row(self) -> LastRow | None:
         if self.newest is not None:
-            rows, i = self.newest
-            self.newest, self.seen = None, last_row_of(rows, i, self.step)
+            self.newest, self.seen = None, last_row_of(*self.newest)
         return self.seen
 
     def begin_segment(self) -> None:
