@@ -1,0 +1,78 @@
+"""A parser that begins anywhere finds the same points where its guess of the state was right."""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import replace
+
+import pytest
+from support.core.mixed_logs import mixed_log
+from support.core.parsed_logs import Item, items_of
+from support.core.synthetic_bars import BARS, made_bars
+from support.core.synthetic_logs import DIALECTS, made_log
+
+from trainer_runtime.core.diagnosis.parse import Coverage, LogParser, Parsed
+from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
+
+
+def _shifted(parsed: Parsed, shifts: dict[int, Shift]) -> list[Item]:
+    """The points, as they follow from the state that was taken over."""
+    batches = []
+    for batch in parsed.batches:
+        shift = shifts.get(batch.rank, Shift())
+        steps = [shifted_step(step, shift) for step in batch.steps]
+        segments = [segment + shift.segments for segment in batch.segments]
+        batches.append(replace(batch, steps=steps, segments=segments))
+    return sorted(items_of(Parsed(batches)), key=repr)
+
+
+def _is_taken_over(log: bytes, known: int, jumped_to: int, begin: int, end: int) -> bool:
+    """Whether the guess after `known` bytes, read on from the line at `jumped_to`, was right at
+    `begin`; if it was, the points up to `end` must be the same."""
+    parser = LogParser()
+    parser.feed(log[:known])
+    other = copy.deepcopy(parser)
+    parser.feed(log[known:begin])
+    other.jump(jumped_to)
+    other.feed(log[jumped_to:begin])
+    other.coverage = Coverage()
+    state = other.to_dict()
+    guessed = other.feed(log[begin:end])
+    true = copy.deepcopy(parser)
+    expected = sorted(items_of(Parsed(true.feed(log[begin:end]).batches)), key=repr)
+    before = parser.to_dict()
+    shifts = parser.take_over(state, other.to_dict())
+    if shifts is None:
+        assert parser.to_dict() == before
+        return False
+    assert _shifted(guessed, shifts) == expected
+    parser.coverage.samples = true.coverage.samples  # depend on what was learnt of noise
+    assert parser.to_dict() == true.to_dict()
+    return True
+
+
+def _line_begin(log: bytes, at: int) -> int:
+    ends = [found for end in (b"\n", b"\r") if (found := log.find(end, at)) >= 0]
+    return min(ends, default=len(log) - 1) + 1
+
+
+@pytest.mark.parametrize("name", [*DIALECTS, *(f"bars {kind}" for kind in BARS)])
+def test_in_the_log_of_every_framework_the_guess_is_right(name: str) -> None:
+    kind = name.removeprefix("bars ")
+    log = made_log(kind, 4000) if kind in DIALECTS else made_bars(kind, 4000)
+    size = len(log)
+    begin = size * 3 // 4
+    jumped_to = _line_begin(log, size // 2)
+    assert _is_taken_over(log, size // 4, jumped_to, begin, size)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_where_lines_of_any_kinds_alternate_no_wrong_guess_is_taken_over(seed: int) -> None:
+    chosen = random.Random(seed)
+    log = mixed_log(chosen)
+    for _ in range(5):
+        known, at, begin, end = sorted(chosen.randrange(len(log)) for _ in range(4))
+        jumped_to = min(_line_begin(log, at), begin)
+        if log[jumped_to - 1 : jumped_to] in (b"\n", b"\r"):
+            _is_taken_over(log, known, jumped_to, begin, end)
