@@ -108,7 +108,7 @@ def _another_format_half_way(source: random.Random) -> bytes:
 
 def _facts_that_come_late(source: random.Random) -> bytes:
     lines = made_log("huggingface4", 12_000).splitlines(keepends=True)
-    lines.insert(source.randrange(5000, 8000), b"  Num update steps per epoch = 100\n")
+    lines.insert(source.randrange(5000, 8000), b"  Num update steps per epoch = 10\n")
     return b"".join(lines)
 
 
@@ -210,6 +210,19 @@ def test_what_is_appended_while_a_log_is_read_is_left_out(tmp_path: Path) -> Non
             file.write(b"iter 99999: loss 9.0\n")
 
     assert _read(path, EVERYTHING, _SMALL, append) == expected
+
+
+def test_a_log_that_becomes_shorter_is_read_to_its_new_end(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_bytes(made_log("nanogpt", 30_000))
+    reached: list[int] = []
+
+    def shorten(done_bytes: int) -> None:
+        reached.append(done_bytes)
+        os.truncate(path, 1000)
+
+    found = read_metrics(path, EVERYTHING, shorten, _SMALL)
+    assert found.size_bytes == reached[-1] < 1 << 20
 
 
 def test_ranges_whose_process_is_killed_are_read_again(tmp_path: Path) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
-from trainer_runtime.core.processes.parent_death import die_with_parent
 from trainer_runtime.core.records import dataclass
 
 _AHEAD = 2  # ranges for each process that are read or wait
@@ -52,7 +51,7 @@ class _Pool(Generic[_T]):
     def start(self) -> None:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
-        # A process sees that another one has ended once nobody else holds its connection.
+        # Who waits at a connection sees that the other end is dead once nobody else holds it.
         held = [ours, *(one.connection for one in self._processes)]
         process = context.Process(target=_serve, args=(self._read, theirs, held))
         process.start()
@@ -109,12 +108,8 @@ class _Pool(Generic[_T]):
 def _serve(
     read: Callable[[int, int], object], connection: Connection[Any, Any], held: Sequence[Any]
 ) -> None:
-    die_with_parent()
     for other in held:
         other.close()
-    while True:
-        try:
-            begin, end = connection.recv()
-        except EOFError:
-            return
-        connection.send(read(begin, end))
+    with suppress(EOFError, OSError):  # nobody waits for it any more
+        while True:
+            connection.send(read(*connection.recv()))

@@ -76,3 +76,11 @@ def test_where_lines_of_any_kinds_alternate_no_wrong_guess_is_taken_over(seed: i
         jumped_to = min(_line_begin(log, at), begin)
         if log[jumped_to - 1 : jumped_to] in (b"\n", b"\r"):
             _is_taken_over(log, known, jumped_to, begin, end)
+
+
+@pytest.mark.parametrize("fact_is_above", [True, False])
+def test_counted_steps_are_not_taken_over_where_a_fact_gives_others(fact_is_above: bool) -> None:
+    lines = made_log("huggingface4", 400).splitlines(keepends=True)
+    lines.insert(150 if fact_is_above else 350, b"  Num update steps per epoch = 10\n")
+    at = [sum(map(len, lines[:number])) for number in (100, 200, 300, 400)]
+    assert not _is_taken_over(b"".join(lines), *at)
