@@ -59,6 +59,16 @@ def folder_of(variable: str, name: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+@contextmanager
+def unpacked(folder: Path) -> Iterator[Path]:
+    """The folder with the logs of `wild.tar.xz`."""
+    with TemporaryDirectory() as temporary:
+        with tarfile.open(folder / "wild.tar.xz") as archive:
+            archive.extractall(temporary, filter="data")
+        names = json.loads((folder / "wild.json").read_text())
+        yield next(Path(temporary).rglob(next(iter(names)))).parent
+
+
 def judge_failures(folder: Path, score: Score) -> None:
     for case in json.loads((folder / "labels.json").read_text()):
         _judge(_open_findings(folder / case["file"]), [case["label"]], score)
@@ -67,7 +77,7 @@ def judge_failures(folder: Path, score: Score) -> None:
 def judge_logs(folder: Path, score: Score) -> None:
     """Diagnose every log, and compare the series of those whose numbers are known."""
     labels: Mapping[str, Sequence[str]] = json.loads(_ENDS_BADLY.read_text())
-    with _unpacked(folder) as wild:
+    with unpacked(folder) as wild:
         for path in sorted([*(folder / "public").iterdir(), *_captured(folder), *wild.iterdir()]):
             found = _open_findings(path)
             if path.name in labels:
@@ -83,15 +93,6 @@ def judge_logs(folder: Path, score: Score) -> None:
 
 def _captured(folder: Path) -> Iterator[Path]:
     return (folder / "captured").iterdir()
-
-
-@contextmanager
-def _unpacked(folder: Path) -> Iterator[Path]:
-    with TemporaryDirectory() as temporary:
-        with tarfile.open(folder / "wild.tar.xz") as archive:
-            archive.extractall(temporary, filter="data")
-        names = json.loads((folder / "wild.json").read_text())
-        yield next(Path(temporary).rglob(next(iter(names)))).parent
 
 
 def _open_findings(path: Path) -> list[FindingAnswer]:
