@@ -49,7 +49,8 @@ class Rank:
 
     def last_row(self) -> LastRow | None:
         if self.newest is not None:
-            self.newest, self.seen = None, last_row_of(*self.newest)
+            rows, i, step = self.newest
+            self.newest, self.seen = None, last_row_of(rows, i, step)
         return self.seen
 
     def begin_segment(self) -> None:
