@@ -126,7 +126,7 @@ class Clock:
         return self._ranks.setdefault(number, Rank())
 
     def forget_counts(self) -> None:
-        """Go on anywhere in the log."""
+        """Continue anywhere in the log."""
         for rank in self._ranks.values():
             rank.forget_count()
 

@@ -83,14 +83,14 @@ class LogParser:
         return parsed
 
     def jump(self, offset: int) -> None:
-        """Go on with the line that begins at `offset`. What the lines that are left out say is not
-        known: it is guessed to be as now, until lines further on say otherwise."""
+        """Continue with the line that begins at `offset`. What the lines left out say is not known:
+        it is guessed to be as now, until lines further on say otherwise."""
         self._tail, self._skipping, self._offset = b"", False, offset
         self._clock.forget_counts()
         self.coverage = Coverage()
 
     def take_over(self, begin: dict[str, Any], end: dict[str, Any]) -> dict[int, Shift] | None:
-        """Go on from the state `end`, which another parser reached from the state `begin` with a
+        """Continue from the state `end`, which another parser reached from the state `begin` with a
         coverage of its own: how its rows in between differ by rank from this parser's. None, and no
         change, where `begin` is not this parser's state, so that they may be others."""
         own = self.to_dict()

@@ -13,7 +13,7 @@ from trainer_runtime.core.records import dataclass
 # HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.
 _ROUNDING = 1e-3
 _MIN_COMMON_KEYS = 3
-# Counted steps go on from here where the number that they count from is not known. No step that
+# Counted steps continue from here where the number that they count from is not known. No step that
 # is printed is negative.
 _UNKNOWN_STEP = -(2.0**52)
 
@@ -62,8 +62,8 @@ class Rank:
         return step_of_micro(self.micro.get(clock, (0.0, 0.0)), micros, self.step)
 
     def forget_count(self) -> None:
-        """Go on anywhere in the log: if its lines have no step of their own, from there on they are
-        counted from an unknown number."""
+        """Continue anywhere in the log: if its lines have no step of their own, from there on they
+        are counted from an unknown number."""
         seen = self.last_row()
         if list(self.steps.values()) == [self.step] and not self.micro:
             if seen is not None and seen.step == self.step:
