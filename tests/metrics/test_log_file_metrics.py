@@ -99,6 +99,13 @@ def test_real_logs_have_as_many_points_as_a_plain_reader_finds() -> None:
     assert not different
 
 
+def test_the_last_step_is_that_of_the_last_line_of_any_kind(metrics: Metrics) -> None:
+    lines = losses(3.0, 2.0, 1.5, 1.2).splitlines(keepends=True)
+    lines.insert(2, "step 1: train loss 2.0, val loss 2.1\n")
+    (understood,) = metrics("".join(lines))["coverage"].values()
+    assert (understood["first_step"], understood["last_step"]) == (0, 3)
+
+
 def test_steps_that_go_back_are_kept_in_order_and_said(metrics: Metrics) -> None:
     log = losses(3.0, 2.0, 1.5) + _ITER.format(1, 1.9) + _ITER.format(2, 1.4)
     answer = metrics(log, "--all")
