@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,14 @@ class Box:
                 return
             request = {key: request[key] for key in request if key != "add"}
         raise AssertionError("there is always more")
+
+    def open_files(self) -> set[str]:
+        """What it has open below its runs' folders."""
+        folder = Path(f"/proc/{self.process.pid}/fd")
+        found = {os.readlink(entry) for entry in folder.iterdir()}
+        return {
+            os.path.relpath(name, self.root) for name in found if name.startswith(f"{self.root}/")
+        }
 
     def sizes(self) -> dict[str, int]:
         """How much of the last scan's bytes was whose."""
@@ -297,6 +306,32 @@ def test_runs_that_are_dropped_are_left_alone(box: Box) -> None:
     box.copies["a", LOG] = b"one\n"
     box.scan(add=box.add("a", have={LOG: [4, None, "one\n"]}))
     assert box.copies["a", LOG] == b"one\ntwo\n"
+
+
+def test_what_is_followed_stays_open_until_its_run_is_dropped(box: Box) -> None:
+    for name in (EVENTS, LOG, JOURNAL):
+        box.write("a", name, b"one\n")
+    box.scan(add=box.add("a"))
+    box.scan()
+    assert box.open_files() == {f"a/{name}" for name in ("attempts/1", EVENTS, LOG, JOURNAL)}
+    box.scan(drop=["a"])
+    assert box.open_files() == set()
+
+
+def test_runs_beyond_what_a_process_may_have_open_are_followed_too(box: Box) -> None:
+    resource.prlimit(box.process.pid, resource.RLIMIT_NOFILE, (40, 40))
+    runs = [f"run-{number}" for number in range(50)]
+    request: dict[str, Any] = {"add": box.add(*runs)}
+    for beat in range(3):
+        for run in runs:
+            for name in (EVENTS, LOG, JOURNAL):
+                box.write(run, name, b"line %d\n" % beat)
+        box.scan(**request)
+        request = {}
+    assert len(box.open_files()) == 30
+    for run in runs:
+        for name in (EVENTS, LOG, JOURNAL):
+            assert box.copies[run, name] == b"line 0\nline 1\nline 2\n"
 
 
 def test_it_ends_with_its_standard_input(box: Box) -> None:

@@ -52,9 +52,10 @@ class Scanner:
         `more` says that something did not fit; runs without a turn come first in the next scan.
         """
         request = Fields(given, "a request")
-        for run_id in request.texts("drop"):
-            self._runs.pop(run_id, None)
         added = request.section("add")
+        for run_id in (*request.texts("drop"), *added.values):
+            if run := self._runs.pop(run_id, None):
+                run.close()
         for run_id in added.values:
             one = added.section(run_id)
             self._runs[run_id] = FollowedRun(run_id, one.text("folder"), one.open_map("have"))
