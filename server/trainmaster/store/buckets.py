@@ -64,10 +64,14 @@ def of_rows(rows: Sequence[Row]) -> Bucket:
     )
 
 
-def of_columns(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Bucket:
-    """The bucket of one or more points by column, in order; a time of NaN is unknown."""
+def of_columns(
+    steps: Sequence[int], times: Sequence[float | None], values: Sequence[float]
+) -> Bucket:
+    """The bucket of one or more points by column, in order; a time of NaN or None is unknown."""
     total = sum(values)
-    last_t = None if math.isnan(times[-1]) else times[-1]
+    last_t = times[-1]
+    if last_t is not None and math.isnan(last_t):
+        last_t = None
     if not math.isfinite(total):
         points = zip(steps, values, strict=True)
         return _of_nonfinite_rows([(x, None, value) for x, value in points])._replace(last_t=last_t)

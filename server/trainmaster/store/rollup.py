@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.store.buckets import Bucket, Row, joined, joined_in_turn, of_rows
+from trainmaster.store.buckets import Bucket, Row, joined, joined_in_turn, of_columns, of_rows
 
 LEVELS = (64, 512, 4096)
 _FINEST = LEVELS[0]
@@ -134,10 +134,7 @@ class Rollup:
 
     def _put_sums(self, sid: int, head: _Head, rows: Sequence[StoredRow]) -> None:
         before = head.whole.n if head.whole else 0
-        fresh = [
-            of_rows([_row(row) for row in rows[i : i + _FINEST]])
-            for i in range(0, len(rows), _FINEST)
-        ]
+        fresh = [_of_stored(rows[i : i + _FINEST]) for i in range(0, len(rows), _FINEST)]
         self._put_blocks(sid, _FINEST, fresh)
         head.whole = joined_in_turn([head.whole, *fresh] if head.whole else fresh)
         for finer, level in pairwise(LEVELS):
@@ -226,9 +223,15 @@ def _rises_from(end: float, rows: Sequence[StoredRow]) -> bool:
     return True
 
 
-def _row(stored: StoredRow) -> Row:
-    _, x, t, value, flag = stored
-    return (x, t, _FLAG_VALUES[flag] if value is None else value)
+def _of_stored(rows: Sequence[StoredRow]) -> Bucket:
+    _, steps, times, stored, flags = zip(*rows, strict=True)
+    if not any(flags):
+        return of_columns(steps, times, stored)
+    values = [
+        _FLAG_VALUES[flag] if value is None else value
+        for value, flag in zip(stored, flags, strict=True)
+    ]
+    return of_columns(steps, times, values)
 
 
 def flag_of(value: float) -> int:
