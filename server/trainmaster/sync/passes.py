@@ -18,7 +18,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
 # How long lines of runs that nobody waits for may lie in the mirror alone.
-_INGEST_EVERY_S = 10.0
+_INGEST_EVERY_S = 30.0
 # How often a rebuild that was killed is continued.
 _REBUILD_EVERY_S = 10.0
 # After so long, settings and where each copy ends are read again.

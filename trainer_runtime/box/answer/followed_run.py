@@ -20,8 +20,9 @@ from trainer_runtime.core.protocol.followed_files import (
     TRAIN_LOG,
 )
 
-# How often to read files that are rewritten all the time, and those that hardly change.
-_SELDOM_S = 30.0
+# How often to read files that are rewritten all the time, and those that hardly change. To replace
+# their copies is the dearest that the client's file system does for a run.
+_SELDOM_S = 60.0
 # How often paths are checked of what is open. The journal announces a new attempt; its folder may
 # appear a moment later.
 _CHECK_PATHS_S = 1.0
