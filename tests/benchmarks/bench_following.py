@@ -30,7 +30,8 @@ from trainmaster.backends.follower import Followed
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.runs.logs import read_log
 from trainmaster.runs.wait import wait_for_event
-from trainmaster.sync.follow import POLL_S
+from trainmaster.sync.follow import POLL_S, pause_s
+from trainmaster.sync.passes import INGEST_EVERY_S
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 
@@ -98,11 +99,12 @@ class Place:
 
 @dataclass
 class Watch:
-    """A bench under way: its runs, and for how long."""
+    """A bench under way: its runs, and how long they are followed, in how many turns."""
 
     workspace: Workspace
     runs: list[FakeRun]
-    seconds: float
+    turn_s: float
+    turns: int
 
     @contextmanager
     def delays_s(self) -> Iterator[list[float]]:
@@ -140,8 +142,13 @@ def measure(bench: Benchmark) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder, "home"))
         with (nearby if bench.sizes["here"] else over_sshd)(home) as place:
-            for name, work in (("following", copy), ("following and ingest", serve)):
-                asyncio.run(follow(bench, name, work, place, home))
+            seconds = bench.sizes["seconds"]
+            asyncio.run(
+                follow(bench, "following", copy, place, home, (seconds / bench.turns, bench.turns))
+            )
+            # As long as from one ingest of all runs to the next, so that each turn has one.
+            turns = (INGEST_EVERY_S, max(1, round(seconds / INGEST_EVERY_S)))
+            asyncio.run(follow(bench, "following and ingest", serve, place, home, turns))
             asyncio.run(read_ends(bench, place, Path(folder)))
 
 
@@ -162,16 +169,18 @@ def over_sshd(home: Home) -> Iterator[Place]:
         yield Place(host, root, lambda: sum(map(spent_s, box.processes)))
 
 
-async def follow(bench: Benchmark, name: str, work: Work, place: Place, home: Home) -> None:
-    """Follow for so long while lines are written, and report what that has cost."""
+async def follow(
+    bench: Benchmark, name: str, work: Work, place: Place, home: Home, turns: tuple[float, int]
+) -> None:
+    """Follow in turns of so many seconds while lines are written; report what that has cost."""
     workspace = FollowedWorkspace(Home(home.root / name.replace(" ", "-")), place.host)
     runs = [
         FakeRun(workspace, place.root / "runs" / f"{name.replace(' ', '-')}-{number}-abcdef")
         for number in range(int(bench.sizes["runs"]))
     ]
-    watch = Watch(workspace, runs, bench.sizes["seconds"])
+    watch = Watch(workspace, runs, *turns)
     with watch.delays_s() as delays_s:
-        here, there = await measured(watch, work, place, bench.turns)
+        here, there = await measured(watch, work, place)
     title = f"{name}, {len(runs)} runs"
     late_s = delays_s[int(len(delays_s) * 0.95)]
     bench.report(f"{title}: here", "% of a core", ours=here, goal=at_most(2))
@@ -186,12 +195,10 @@ async def follow(bench: Benchmark, name: str, work: Work, place: Place, home: Ho
     workspace.close()
 
 
-async def measured(
-    watch: Watch, work: Work, place: Place, turns: int
-) -> tuple[list[float], list[float]]:
+async def measured(watch: Watch, work: Work, place: Place) -> tuple[list[float], list[float]]:
     """The shares of a core that each side took, turn by turn."""
     folders = "\n".join(str(run.folder) for run in watch.runs)
-    lasts_s = watch.seconds + 2 * _WARM_UP_S
+    lasts_s = watch.turns * watch.turn_s + 2 * _WARM_UP_S
     here, there = [], []
     with subprocess.Popen(
         [sys.executable, "-c", _WRITING, str(lasts_s)], stdin=subprocess.PIPE
@@ -201,9 +208,9 @@ async def measured(
         writer.stdin.close()
         following = asyncio.create_task(work(watch))
         await asyncio.sleep(_WARM_UP_S)
-        for _ in range(turns):
+        for _ in range(watch.turns):
             own, theirs, began = own_processor_s(), place.spent_s(), time.monotonic()
-            await asyncio.sleep(watch.seconds / turns)
+            await asyncio.sleep(watch.turn_s)
             lasted = time.monotonic() - began
             here.append(100 * (own_processor_s() - own) / lasted)
             there.append(100 * (place.spent_s() - theirs) / lasted)
@@ -221,8 +228,10 @@ async def copy(watch: Watch) -> None:
     placements = {run.run_id: Followed(run.mirror, lambda: None, over=False) for run in watch.runs}
     async with watch.workspace.backend(HOST).follower() as follower:
         while True:
+            before_s = time.process_time()
             news = await follower.copy_new(placements)
-            await asyncio.sleep(0 if news.more else POLL_S)
+            rests_s = pause_s(time.process_time() - before_s)
+            await asyncio.sleep(0 if news.more else rests_s)
 
 
 async def serve(watch: Watch) -> None:

@@ -135,10 +135,12 @@ class Following:
         more = await passes.make(follower)
         if passes.has_written:
             self._written.set()
-        if more:
-            return 0.0
-        rest_s = (time.process_time() - before_s) / _MOST_OF_A_CORE
-        return max(POLL_S, min(rest_s, _LONGEST_POLL_S))
+        return 0.0 if more else pause_s(time.process_time() - before_s)
+
+
+def pause_s(processor_s: float) -> float:
+    """Seconds until the next pass, after one that took so much processor time."""
+    return max(POLL_S, min(processor_s / _MOST_OF_A_CORE, _LONGEST_POLL_S))
 
 
 async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S) -> None:

@@ -18,7 +18,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
 # How long lines of runs that nobody waits for may lie in the mirror alone.
-_INGEST_EVERY_S = 30.0
+INGEST_EVERY_S = 30.0
 # How often a rebuild that was killed is continued.
 _REBUILD_EVERY_S = 10.0
 # After so long, settings and where each copy ends are read again.
@@ -179,7 +179,7 @@ class Passes:
 
     def _takes_all(self) -> bool:
         """Whether this pass ingests everything that was copied."""
-        if self._awaited is None or time.time() - self._ingested_t >= _INGEST_EVERY_S:
+        if self._awaited is None or time.time() - self._ingested_t >= INGEST_EVERY_S:
             return True
         return asked_t(self._workspace.home, self._host) > self._ingested_t
 
