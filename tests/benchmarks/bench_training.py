@@ -28,7 +28,7 @@ from support.benchmarks.trainings import (
     started_trainings,
     turn_ms,
 )
-from support.benchmarks.turns import in_turns
+from support.benchmarks.turns import OutOfTime
 
 _GOALS = {SMALL: times_as_fast(2.0), LARGE: times_as_fast(2.2)}
 _NEVER_SLOWER = times_as_fast(1.0)
@@ -56,21 +56,34 @@ def compare(bench: Benchmark, size: TrainingSize, folder: Path) -> None:
     compiled = bool(bench.sizes["compiled"])
     peers = {name: of for name, of in _PEERS.items() if compiled or not of.get("compiled")}
     ours = _OURS if compiled else {"ours": _OURS["ours"]}
+    taken: dict[str, tuple[float, ...]] = {}
+    note, why_not = "", "it was not warm in time"
     with ExitStack() as stack:
-        trainings = started_trainings(stack, folder, size, peers, ours, bench.before)
+        trainings = started_trainings(
+            stack, folder, size, peers, ours, bench.before, within_s=bench.starting_s()
+        )
         sides = {
             name: lambda training=training: turn_ms(training, bench.sizes["seconds"])
             for name, training in trainings.items()
         }
-        taken = in_turns(sides, bench.turns)
-        note = losses(trainings["nanoGPT"], trainings["ours"])
+        try:
+            taken = bench.in_turns(sides)
+        except OutOfTime as error:
+            why_not = str(error)
+        if {"nanoGPT", "ours"} <= taken.keys():
+            note = losses(trainings["nanoGPT"], trainings["ours"])
     for name, options in peers.items():
         goal: Goal = _GOALS[size] if "bf16" not in name else _NEVER_SLOWER
         both_compiled = bool(options.get("compiled"))
+        title = f"a step of {size}{', compiled' if both_compiled else ''}"
+        side = "ours compiled" if both_compiled else "ours"
+        if not {name, side} <= taken.keys():
+            bench.not_run(f"{title} beside {name}", why_not)
+            continue
         bench.report(
-            f"a step of {size}{', compiled' if both_compiled else ''}",
+            title,
             "ms",
-            ours=taken["ours compiled" if both_compiled else "ours"],
+            ours=taken[side],
             peer=(name, taken[name]),
             before=() if both_compiled else taken.get("before", ()),
             goal=goal,
@@ -86,7 +99,7 @@ def losses(peer: Training, ours: Training) -> str:
     """
     both = [peer.steps(), ours.steps()]
     last = min(steps[-1].number for steps in both)
-    first = last - max(20, last // 4)
+    first = max(0, last - max(20, last // 4))
     theirs, own = (
         statistics.fmean(step.loss for step in steps if first < step.number <= last)
         for steps in both

@@ -20,16 +20,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.benchmarks.benchmark import RESULTS_VARIABLE
+from support.benchmarks.benchmark import LIMIT_VARIABLE, RESULTS_VARIABLE
 from support.benchmarks.machine import machine_shape
 from support.benchmarks.result import Result
 from support.benchmarks.table import page, record
 
 SCRIPTS = Path(__file__).parent
-_WHOLE_S = 15 * 60.0
-_USUAL_S = 90.0
-# What has to run for longer, and runs first.
-_LONGER_S = {"training": 300.0, "many_runs": 150.0, "slurm": 150.0, "neighbours": 120.0}
+_WHOLE_S = 14.5 * 60.0
+# The parts of the time, in proportion; what a script does not need is left to those after it, and
+# the last ones measure in as many turns as there is time for.
+_USUAL_PART = 1.0
+_PARTS = {"following": 2.0, "many_runs": 2.5, "slurm": 2.5, "neighbours": 3.0, "training": 6.0}
+_LAST = ("neighbours", "training")
+_TO_END_S = 30.0
 _PAGE = SCRIPTS.parents[1] / "docs" / "benchmarks.md"
 
 
@@ -46,8 +49,10 @@ def main() -> int:
     print(machine_shape(), flush=True)
     ends, failed = time.monotonic() + _WHOLE_S, []
     bounded = not options.names  # what is asked for by name may take what it takes
-    for name in options.names or [*_LONGER_S, *sorted(scripts.keys() - _LONGER_S.keys())]:
-        limit_s = min(_LONGER_S.get(name, _USUAL_S), ends - time.monotonic()) if bounded else None
+    due = options.names or [*sorted(scripts.keys() - set(_LAST)), *_LAST]
+    while due:
+        limit_s = part_of(due, ends - time.monotonic()) if bounded else None
+        name = due.pop(0)
         if not run(name, scripts[name], arguments[cut + 1 :], limit_s, keep=options.record):
             failed.append(name)
     if options.record:
@@ -57,18 +62,26 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def part_of(due: list[str], left_s: float) -> float:
+    """How long the first of those that are due may take."""
+    parts = [_PARTS.get(name, _USUAL_PART) for name in due]
+    return max(0.0, left_s) * parts[0] / sum(parts)
+
+
 def run(name: str, script: Path, options: list[str], limit_s: float | None, *, keep: bool) -> bool:
     """Run one script and record what it reported, also where it was ended or failed."""
     print(f"\n{name}: {about(script)}", flush=True)
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as file:
         environment = {**os.environ, RESULTS_VARIABLE: file.name}
+        if limit_s is not None:
+            environment[LIMIT_VARIABLE] = str(limit_s)
         process = subprocess.Popen(
             [sys.executable, str(script), *options], env=environment, start_new_session=True
         )
         try:
-            completed = process.wait(limit_s) == 0
+            completed = process.wait(None if limit_s is None else limit_s + _TO_END_S) == 0
         except subprocess.TimeoutExpired:
-            print(f"{name}: ended after {limit_s:.0f} s", flush=True)
+            print(f"{name}: it did not end by itself", flush=True)
             completed = False
         finally:
             end(process)

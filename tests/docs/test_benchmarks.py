@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from support.benchmarks.benchmark import LIMIT_VARIABLE
 from support.benchmarks.result import Result, at_least, at_most, of_peers_time, times_as_fast
 from support.benchmarks.table import page, text_line
-from support.benchmarks.turns import in_turns, peak_memory_mib
+from support.benchmarks.turns import OutOfTime, in_turns, peak_memory_mib
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -59,6 +63,50 @@ def test_every_second_turn_goes_backwards() -> None:
     sides = {name: lambda name=name: order.append(name) or 1.0 for name in ("peer", "ours")}
     assert in_turns(sides, 2) == {"peer": (1.0, 1.0), "ours": (1.0, 1.0)}
     assert order == ["peer", "ours", "ours", "peer"]
+
+
+def test_turns_are_fewer_where_time_is_short_but_never_less_than_three() -> None:
+    sides = {"ours": lambda: 1.0}
+    assert len(in_turns(sides, 5, enough_s=0.0)["ours"]) == 3
+    assert len(in_turns(sides, 2, enough_s=0.0)["ours"]) == 2
+    with pytest.raises(OutOfTime, match="a turn takes 0 s"):
+        in_turns(sides, 5, left_s=0.0)
+
+
+_SCRIPT = """
+import asyncio, sys
+sys.path.insert(0, sys.argv.pop(1))
+from support.benchmarks.benchmark import Benchmark, run_benchmark
+
+async def hang():
+    try:
+        await asyncio.Event().wait()
+    except Exception:
+        print("caught")
+
+def measure(bench: Benchmark) -> None:
+    bench.report("work", "s", ours=[1.0])
+    asyncio.run(hang())
+
+run_benchmark(measure)
+"""
+
+
+def test_a_script_without_time_left_ends_by_itself_and_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "bench_hanging.py"
+    script.write_text(_SCRIPT)
+    tests = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, str(script), tests],
+        env={**os.environ, LIMIT_VARIABLE: "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = done.stdout.splitlines()
+    assert (done.returncode, len(lines)) == (0, 3), done
+    assert lines[1].startswith("work ")
+    assert "what was still to measure" in lines[2] and "not run: 1 s were over" in lines[2]
 
 
 def test_the_memory_of_a_command_is_its_own() -> None:

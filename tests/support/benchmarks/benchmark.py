@@ -18,19 +18,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.benchmarks.result import Goal, Result
 from support.benchmarks.table import heading, text_line
-from support.benchmarks.turns import Sample, in_turns
+from support.benchmarks.turns import OutOfTime, Sample, in_turns
 
 RESULTS_VARIABLE = "TRAINMASTER_BENCH_RESULTS"  # a file to which results are appended as JSON
+LIMIT_VARIABLE = "TRAINMASTER_BENCH_LIMIT_S"  # how long the script may take; unset: as it likes
 _TURNS = 5
+_LONGEST_START_S = 900.0
+_AT_THE_END_S = 3.0  # to end what was started
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,34 @@ class Size:
 @dataclass
 class Benchmark:
     """A script under way. `sizes`: how much to measure; `before`: a checkout of an earlier version,
-    to measure beside this one where a line runs whole programs."""
+    to measure beside this one where a line runs whole programs; `ends_t`: when the script has to
+    have ended, by the monotonic clock."""
 
     name: str
     sizes: dict[str, float]
     turns: int
     before: Path | None = None
+    ends_t: float = math.inf
     results: list[Result] = field(default_factory=list)
+
+    def left_s(self) -> float:
+        """How long the script may still take."""
+        return self.ends_t - time.monotonic()
+
+    def starting_s(self) -> float:
+        """How long what is to be measured next may take to start."""
+        return min(_LONGEST_START_S, self.left_s() / 2)
+
+    def in_turns(
+        self, sides: Mapping[str, Sample], turns: int | None = None
+    ) -> dict[str, tuple[float, ...]]:
+        """Each side's figures, in as many turns as half of the time that is left allows.
+
+        Raises:
+            OutOfTime: three do not fit into what is left.
+        """
+        left_s = self.left_s()
+        return in_turns(sides, turns or self.turns, enough_s=left_s / 2, left_s=left_s)
 
     def compare(
         self,
@@ -64,9 +90,12 @@ class Benchmark:
         note: str = "",
         turns: int | None = None,
     ) -> Result:
-        """Take all sides in turns and report one line."""
+        """Take all sides in turns and report one line: not run, where there is no time for it."""
         sides = {"peer": peer and peer[1], "before": before, "ours": ours}
-        taken = in_turns({side: of for side, of in sides.items() if of}, turns or self.turns)
+        try:
+            taken = self.in_turns({side: of for side, of in sides.items() if of}, turns)
+        except OutOfTime as error:
+            return self.not_run(name, str(error))
         return self.report(
             name,
             unit,
@@ -119,6 +148,10 @@ class Benchmark:
         return result
 
 
+class _LimitReached(KeyboardInterrupt):
+    """No error of what is measured, and so not caught there, nor in an event loop."""
+
+
 def run_benchmark(measure: Callable[[Benchmark], None], **sizes: Size) -> None:
     """Read the command line of the script that is running, and measure."""
     script = sys.modules["__main__"]
@@ -138,4 +171,26 @@ def run_benchmark(measure: Callable[[Benchmark], None], **sizes: Size) -> None:
     }
     name = Path(script.__file__ or "").stem.removeprefix("bench_")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started is ended first
-    measure(Benchmark(name, chosen, options["turns"], options["before"]))
+    bench = Benchmark(name, chosen, options["turns"], options["before"])
+    limit_s = float(os.environ.get(LIMIT_VARIABLE, "inf"))
+    if math.isinf(limit_s):
+        measure(bench)
+    else:
+        _measure_within(bench, limit_s, measure)
+
+
+def _measure_within(bench: Benchmark, limit_s: float, measure: Callable[[Benchmark], None]) -> None:
+    """Measure what there is time for; what was under way at the end is reported as not run."""
+
+    def limit_reached(*_: object) -> None:
+        raise _LimitReached(f"{limit_s:.0f} s were over")
+
+    bench.ends_t = time.monotonic() + limit_s - _AT_THE_END_S
+    signal.signal(signal.SIGALRM, limit_reached)
+    signal.setitimer(signal.ITIMER_REAL, max(0.1, limit_s - _AT_THE_END_S))
+    try:
+        measure(bench)
+    except _LimitReached as error:
+        bench.not_run("what was still to measure", str(error))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

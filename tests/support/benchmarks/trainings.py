@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +31,8 @@ _VOCABULARY = 320
 _SETTLING_STEPS = 2  # of each turn: the first one contains the pause
 _LONGEST_START_S = 300.0
 _WARM_STEPS = 25  # by default the first save is at step 20
+# Of a slow model, whose steps are alike sooner.
+_FEWER_WARM_STEPS, _WARM_AFTER_S = 5, 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,9 @@ class NanoGPT(AbstractContextManager["NanoGPT"]):
         found = ITERATION.finditer(text[: text.rfind("\n") + 1])
         return [Step(int(m[1]) + 1, float(m[2]), float(m[3]) / 1e3) for m in found]
 
+    def is_warm(self) -> bool:
+        return _have_a_pace(self.steps())
+
     def processes(self) -> Sequence[int]:
         return [self._process.pid]
 
@@ -161,8 +167,9 @@ class LaunchedRun(AbstractContextManager["LaunchedRun"]):
             for event, last in zip(found, before, strict=True)
         ]
 
-    def has_saved(self) -> bool:
-        return any(self.root.glob("checkpoints/step-*"))
+    def is_warm(self) -> bool:
+        """Also its first save is over."""
+        return any(self.root.glob("checkpoints/step-*")) and _have_a_pace(self.steps())
 
     def processes(self) -> Sequence[int]:
         found = processes_of(RunFolder(self.root))
@@ -207,30 +214,47 @@ def started_trainings(
     peers: Mapping[str, Mapping[str, bool]],
     ours: Mapping[str, Mapping[str, str]],
     before: Path | None = None,
+    *,
+    within_s: float = _LONGEST_START_S,
 ) -> dict[str, Training]:
     """Warm, stopped trainings by name: nanoGPT's with their options, launched ones with changes of
-    their spec, and `before` by an earlier checkout. They end with `stack`."""
+    their spec, and `before` by an earlier checkout. They end with `stack`.
+
+    Those are left out that are not warm within their part of `within_s`.
+    """
+    starts: dict[str, Callable[[], NanoGPT | LaunchedRun]] = {
+        name: partial(NanoGPT, folder / name, size, **options) for name, options in peers.items()
+    }
+    if before:
+        starts["before"] = partial(LaunchedRun, folder / "before", size, before)
+    for name, changes in ours.items():
+        starts[name] = partial(LaunchedRun, folder / name, size, REPOSITORY, **changes)
     trainings: dict[str, Training] = {}
-    for name, options in peers.items():
-        peer = stack.enter_context(NanoGPT(folder / name, size, **options))
-        warm_up(peer, lambda peer=peer: len(peer.steps()) >= _WARM_STEPS)
-        trainings[name] = peer
-    launches = [(name, REPOSITORY, changes) for name, changes in ours.items()]
-    for name, checkout, changes in [*([("before", before, {})] if before else []), *launches]:
-        run = stack.enter_context(LaunchedRun(folder / name, size, checkout, **changes))
-        warm_up(run, lambda run=run: run.has_saved() and len(run.steps()) >= _WARM_STEPS)
-        trainings[name] = run
+    ends_t = time.monotonic() + within_s
+    for number, (name, start) in enumerate(starts.items()):
+        with ExitStack() as started:
+            training = started.enter_context(start())
+            if warm_up(training, (ends_t - time.monotonic()) / (len(starts) - number)):
+                trainings[name] = training
+                stack.push(started.pop_all())
     return trainings
 
 
-def warm_up(training: Training, is_warm: Callable[[], bool]) -> None:
-    """Let a training run until its pace is that of its later steps, then stop it."""
-    deadline = time.monotonic() + _LONGEST_START_S
-    while not is_warm():
+def warm_up(training: NanoGPT | LaunchedRun, within_s: float) -> bool:
+    """Let a training run until its pace is that of its later steps, then stop it; False where that
+    takes longer."""
+    deadline = time.monotonic() + within_s
+    while not training.is_warm():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no warm training within {_LONGEST_START_S:.0f} s")
+            return False
         time.sleep(0.05)
     _signal(training, signal.SIGSTOP)
+    return True
+
+
+def _have_a_pace(steps: Sequence[Step]) -> bool:
+    took_s = sum(step.seconds for step in steps)
+    return len(steps) >= (_FEWER_WARM_STEPS if took_s >= _WARM_AFTER_S else _WARM_STEPS)
 
 
 def turn_ms(training: Training, seconds: float, settling_s: float = 0.0) -> float:

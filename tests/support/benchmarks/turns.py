@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 Sample = Callable[[], float]
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_ALL_ITS_THREADS = 2  # the clock that Linux has of a process, as `clock_getcpuclockid` names it
+LEAST_TURNS = 3  # of which a median says something
 
 
-def in_turns(sides: Mapping[str, Sample], turns: int) -> dict[str, tuple[float, ...]]:
-    """Each side's figures, `turns` of each; every second turn goes through the sides backwards."""
+class OutOfTime(Exception):
+    """There is less time than a figure takes; the message says how much of both."""
+
+
+def in_turns(
+    sides: Mapping[str, Sample],
+    turns: int,
+    *,
+    enough_s: float = math.inf,
+    left_s: float = math.inf,
+) -> dict[str, tuple[float, ...]]:
+    """Each side's figures, `turns` of each; every second turn goes through the sides backwards.
+
+    What the first turn has taken says how many there are time for: three within `left_s`, more of
+    them within `enough_s`.
+
+    Raises:
+        OutOfTime: after the first turn, where three do not fit.
+    """
     taken: dict[str, list[float]] = {name: [] for name in sides}
+    began = time.monotonic()
     for turn in range(turns):
         names = list(sides)
         for name in names if turn % 2 == 0 else reversed(names):
             taken[name].append(sides[name]())
+        passed_s = time.monotonic() - began
+        usual_s = passed_s / (turn + 1)
+        if turn == 0 and min(LEAST_TURNS, turns) * usual_s > left_s:
+            raise OutOfTime(f"a turn takes {usual_s:.0f} s, and {left_s:.0f} s were left")
+        if turn + 1 >= LEAST_TURNS and passed_s + usual_s > enough_s:
+            break
     return {name: tuple(samples) for name, samples in taken.items()}
 
 
@@ -78,13 +103,12 @@ def best(sample: Sample, of: int) -> Sample:
 
 
 def processor_s(pid: int) -> float:
-    """User and system time of a process so far.
+    """User and system time of a process so far, finer than the ticks of its `stat`.
 
     Raises:
         OSError: the process has ended.
     """
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return time.clock_gettime_ns(~pid << 3 | _ALL_ITS_THREADS) / 1e9
 
 
 def own_processor_s() -> float:
