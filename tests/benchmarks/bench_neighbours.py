@@ -50,7 +50,7 @@ def measure(bench: Benchmark) -> None:
                 for side, training in trainings.items()
             }
             if not {_PEER, "ours"} <= sides.keys():
-                bench.not_run(name, "it was not warm in time")
+                bench.not_run(name, "the two were not warm in time")
                 continue
             try:
                 with busy_process():

@@ -57,10 +57,11 @@ def compare(bench: Benchmark, size: TrainingSize, folder: Path) -> None:
     peers = {name: of for name, of in _PEERS.items() if compiled or not of.get("compiled")}
     ours = _OURS if compiled else {"ours": _OURS["ours"]}
     taken: dict[str, tuple[float, ...]] = {}
-    note, why_not = "", "it was not warm in time"
+    starting_s = bench.starting_s()
+    note, why_not = "", f"{len(peers) + len(ours)} programs were not warm within {starting_s:.0f} s"
     with ExitStack() as stack:
         trainings = started_trainings(
-            stack, folder, size, peers, ours, bench.before, within_s=bench.starting_s()
+            stack, folder, size, peers, ours, bench.before, within_s=starting_s
         )
         sides = {
             name: lambda training=training: turn_ms(training, bench.sizes["seconds"])
