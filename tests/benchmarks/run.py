@@ -30,7 +30,16 @@ _WHOLE_S = 14.5 * 60.0
 # The parts of the time, in proportion; what a script does not need is left to those after it, and
 # the last ones measure in as many turns as there is time for.
 _USUAL_PART = 1.0
-_PARTS = {"following": 2.0, "many_runs": 2.5, "slurm": 2.5, "neighbours": 3.0, "training": 6.0}
+_PARTS = {
+    "following": 2.5,
+    "many_runs": 3.0,
+    "server": 2.0,
+    "slurm": 3.0,
+    "start": 2.0,
+    "supervision": 2.0,
+    "neighbours": 3.0,
+    "training": 8.0,
+}
 _LAST = ("neighbours", "training")
 _TO_END_S = 30.0
 _PAGE = SCRIPTS.parents[1] / "docs" / "benchmarks.md"

@@ -90,7 +90,7 @@ class Benchmark:
         note: str = "",
         turns: int | None = None,
     ) -> Result:
-        """Take all sides in turns and report one line: not run, where there is no time for it."""
+        """Take all sides in turns and report one line: as not run, where time is short."""
         sides = {"peer": peer and peer[1], "before": before, "ours": ours}
         try:
             taken = self.in_turns({side: of for side, of in sides.items() if of}, turns)
