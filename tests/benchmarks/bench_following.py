@@ -39,6 +39,7 @@ _LOG_BYTES = 1 << 30
 _TAIL_BYTES = 64 << 10
 _WATCHED = 10
 _WARM_UP_S = 3.0
+_BESIDE_S = 20.0  # to start and end
 EVENTS, JOURNAL = "attempts/1/events.jsonl", "supervisor.jsonl"
 # Writes the lines of a training, two a second, to every run named on standard input; each one's
 # loss is the moment at which it was written.
@@ -173,6 +174,10 @@ async def follow(
     bench: Benchmark, name: str, work: Work, place: Place, home: Home, turns: tuple[float, int]
 ) -> None:
     """Follow in turns of so many seconds while lines are written; report what that has cost."""
+    needs_s = turns[0] * turns[1] + _BESIDE_S
+    if bench.left_s() < needs_s:
+        bench.not_run(name, f"it takes {needs_s:.0f} s, and {bench.left_s():.0f} s were left")
+        return
     workspace = FollowedWorkspace(Home(home.root / name.replace(" ", "-")), place.host)
     runs = [
         FakeRun(workspace, place.root / "runs" / f"{name.replace(' ', '-')}-{number}-abcdef")
@@ -207,14 +212,17 @@ async def measured(watch: Watch, work: Work, place: Place) -> tuple[list[float],
         writer.stdin.write(folders.encode())
         writer.stdin.close()
         following = asyncio.create_task(work(watch))
-        await asyncio.sleep(_WARM_UP_S)
-        for _ in range(watch.turns):
-            own, theirs, began = own_processor_s(), place.spent_s(), time.monotonic()
-            await asyncio.sleep(watch.turn_s)
-            lasted = time.monotonic() - began
-            here.append(100 * (own_processor_s() - own) / lasted)
-            there.append(100 * (place.spent_s() - theirs) / lasted)
-        await asyncio.to_thread(writer.wait)
+        try:
+            await asyncio.sleep(_WARM_UP_S)
+            for _ in range(watch.turns):
+                own, theirs, began = own_processor_s(), place.spent_s(), time.monotonic()
+                await asyncio.sleep(watch.turn_s)
+                lasted = time.monotonic() - began
+                here.append(100 * (own_processor_s() - own) / lasted)
+                there.append(100 * (place.spent_s() - theirs) / lasted)
+            await asyncio.to_thread(writer.wait)
+        finally:
+            writer.kill()
     while not watch.is_complete():
         await asyncio.sleep(POLL_S)
     following.cancel()

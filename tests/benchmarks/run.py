@@ -31,8 +31,11 @@ _WHOLE_S = 14.5 * 60.0
 # the last ones measure in as many turns as there is time for.
 _USUAL_PART = 1.0
 _PARTS = {
-    "following": 2.5,
+    "files": 2.0,
+    "following": 4.0,
+    "long_run": 2.0,
     "many_runs": 3.0,
+    "parse": 2.0,
     "server": 2.0,
     "slurm": 3.0,
     "start": 2.0,
