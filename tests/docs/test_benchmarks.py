@@ -86,7 +86,10 @@ async def hang():
 
 def measure(bench: Benchmark) -> None:
     bench.report("work", "s", ours=[1.0])
-    asyncio.run(hang())
+    try:
+        asyncio.run(hang())
+    except BaseException as error:
+        raise BaseExceptionGroup("tasks", [error])
 
 run_benchmark(measure)
 """
