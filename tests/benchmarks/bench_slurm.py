@@ -31,6 +31,7 @@ from trainmaster.sync.workspace import open_workspace
 
 _TRAINMASTER = [sys.executable, "-m", "trainmaster"]
 _FEW = 50
+_STARTING_S = 10.0  # of a command that waits
 # Of what a login node is asked for in the first minute by one client that keeps watching; four of
 # the requests come with the connection.
 _MOST_REQUESTS, _MOST_QUESTIONS = 10, 4
@@ -80,7 +81,13 @@ class SimulatedLogin:
 def measure(bench: Benchmark) -> None:
     count, watched_s = int(bench.sizes["runs"]), bench.sizes["watched_s"]
     with ExitStack() as stack:
+        began_t = time.monotonic()
         few, _ = stack.enter_context(cluster_of(_FEW))
+        making_s = (time.monotonic() - began_t) * count / _FEW
+        if making_s > bench.left_s() / 2:
+            left = f"{bench.left_s():.0f} s were left"
+            bench.not_run(f"{count} open runs", f"they take {making_s:.0f} s to make, and {left}")
+            return
         many, login = stack.enter_context(cluster_of(count))
         for name, arguments, goal in (
             ("tick", ["tick"], of_peers_time(2.5)),
@@ -109,6 +116,9 @@ def measure(bench: Benchmark) -> None:
 
 def watch(bench: Benchmark, home: Path, login: SimulatedLogin, watched_s: float) -> None:
     """Count what a command that waits asks for in a time."""
+    if bench.left_s() < watched_s + _STARTING_S:
+        bench.not_run("a command that waits", f"it is watched for {watched_s:.0f} s")
+        return
     command = [*_TRAINMASTER, "wait", "open-3", "--until", "end", "--timeout", str(int(watched_s))]
     before = (login.connections, login.requests, login.questions)
     subprocess.run([*command, "--json"], env=of(home), check=False, capture_output=True)  # 4

@@ -37,7 +37,7 @@ _PARTS = {
     "many_runs": 3.0,
     "parse": 2.0,
     "server": 2.0,
-    "slurm": 3.0,
+    "slurm": 4.0,
     "start": 2.0,
     "supervision": 2.0,
     "neighbours": 3.0,
