@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -23,7 +22,15 @@ from trainmaster.store.metrics_rows import FARTHEST_X, PointFields, Series, Stor
 from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
-from trainmaster.store.rollup import FINITE, SCHEMA, Rollup, StoredRow, flag_of, rows_between
+from trainmaster.store.rollup import (
+    FINITE,
+    SCHEMA,
+    Rollup,
+    StoredRow,
+    flag_of,
+    insert_points,
+    rows_between,
+)
 from trainmaster.words.errors import StorageError
 
 # A newer version drops the contents of an older one and rebuilds them from the mirror.
@@ -68,8 +75,6 @@ _LONGEST_KEY = 200
 _Place = tuple[str, int, int, int]  # run, placement, attempt, segment
 _Rows = list[StoredRow]
 _MOST_ROWS = 10_000
-_ROW = "(?, ?, ?, ?, ?)"
-_ROWS_IN_A_STATEMENT = 32  # 160 of the 999 values that every SQLite takes
 # Of a transaction that clears.
 _CLEARED_SERIES, _CLEARED_POINTS = 1000, 2_000_000
 
@@ -325,7 +330,7 @@ class MetricsStore:
             for series in known.values()
             if series is not None and series[1]
         ]
-        _insert_points(self.connection, list(chain.from_iterable(rows for _, rows in waiting)))
+        insert_points(self.connection, list(chain.from_iterable(rows for _, rows in waiting)))
         for sid, rows in waiting:
             self._rollup.update(sid, rows)
             rows.clear()
@@ -384,19 +389,6 @@ class MetricsStore:
             return False
         keys.add(key)
         return True
-
-
-def _insert_points(connection: sqlite3.Connection, rows: _Rows) -> None:
-    """Insert points, many in a statement: half of what one costs is to begin and end it."""
-    together = len(rows) - len(rows) % _ROWS_IN_A_STATEMENT
-    connection.executemany(
-        f"INSERT OR REPLACE INTO points VALUES {', '.join([_ROW] * _ROWS_IN_A_STATEMENT)}",
-        (
-            tuple(chain.from_iterable(rows[at : at + _ROWS_IN_A_STATEMENT]))
-            for at in range(0, together, _ROWS_IN_A_STATEMENT)
-        ),
-    )
-    connection.executemany(f"INSERT OR REPLACE INTO points VALUES {_ROW}", rows[together:])
 
 
 def _is_text(key: str) -> bool:

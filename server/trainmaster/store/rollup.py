@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
@@ -33,6 +33,8 @@ _ROWS_BETWEEN = f"""
     WHERE sid = ? AND x BETWEEN ? AND ? ORDER BY x LIMIT ?
 """
 _PLACEHOLDERS = ", ".join("?" * 12)
+_ROW = "(?, ?, ?, ?, ?)"
+_ROWS_IN_A_STATEMENT = 32  # 160 of the 999 values that every SQLite takes
 SCHEMA = """
     CREATE TABLE blocks (
         sid INTEGER, level INTEGER, n INTEGER, finite INTEGER, first_x INTEGER, last_x INTEGER,
@@ -198,6 +200,19 @@ def cover(
         *blocks,
         *cover(connection, sid, blocks[-1].last_x + 1, last, finer),
     ]
+
+
+def insert_points(connection: sqlite3.Connection, rows: Sequence[StoredRow]) -> None:
+    """Insert points, many in a statement: half of what one costs is to begin and end it."""
+    together = len(rows) - len(rows) % _ROWS_IN_A_STATEMENT
+    connection.executemany(
+        f"INSERT OR REPLACE INTO points VALUES {', '.join([_ROW] * _ROWS_IN_A_STATEMENT)}",
+        (
+            tuple(chain.from_iterable(rows[at : at + _ROWS_IN_A_STATEMENT]))
+            for at in range(0, together, _ROWS_IN_A_STATEMENT)
+        ),
+    )
+    connection.executemany(f"INSERT OR REPLACE INTO points VALUES {_ROW}", rows[together:])
 
 
 def rows_between(
