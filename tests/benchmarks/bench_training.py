@@ -1,8 +1,8 @@
 """Steps of a launched run after its first save, beside nanoGPT's own train.py.
 
 The programs run in turns, each alone for some seconds while the others are stopped. nanoGPT runs as
-it is and with one line of bf16 autocast; with --compiled 1 also each of them compiled, beside a run
-that is. It needs TRAINMASTER_NANOGPT.
+it is and, where the processor computes in bf16, with one line of bf16 autocast; with --compiled 1
+also each of them compiled, beside a run that is. It needs TRAINMASTER_NANOGPT.
 
     python tests/benchmarks/bench_training.py [--turns 3] [--seconds 4] [--compiled 1] [--large 1]
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.machine import computes_bf16
 from support.benchmarks.nanogpt import VARIABLE, nanogpt_folder
 from support.benchmarks.result import Goal, times_as_fast
 from support.benchmarks.trainings import (
@@ -54,7 +55,8 @@ def measure(bench: Benchmark) -> None:
 
 def compare(bench: Benchmark, size: TrainingSize, folder: Path) -> None:
     compiled = bool(bench.sizes["compiled"])
-    peers = {name: of for name, of in _PEERS.items() if compiled or not of.get("compiled")}
+    wanted = {name: of for name, of in _PEERS.items() if compiled or not of.get("compiled")}
+    peers = {name: of for name, of in wanted.items() if computes_bf16() or not of.get("autocast")}
     ours = _OURS if compiled else {"ours": _OURS["ours"]}
     taken: dict[str, tuple[float, ...]] = {}
     starting_s = bench.starting_s()
@@ -73,6 +75,8 @@ def compare(bench: Benchmark, size: TrainingSize, folder: Path) -> None:
             why_not = str(error)
         if {"nanoGPT", "ours"} <= taken.keys():
             note = losses(trainings["nanoGPT"], trainings["ours"])
+    for name in [name for name in wanted if name not in peers]:
+        bench.not_run(f"a step of {size} beside {name}", "this processor does not compute in bf16")
     for name, options in peers.items():
         goal: Goal = _GOALS[size] if "bf16" not in name else _NEVER_SLOWER
         both_compiled = bool(options.get("compiled"))
