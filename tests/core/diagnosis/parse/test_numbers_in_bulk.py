@@ -22,6 +22,9 @@ WRITTEN: dict[str, Callable[[random.Random], str]] = {
     "sometimes with a sign": lambda rng: f"{rng.uniform(-1, 40):.3f}",
     "with exponents": lambda rng: f"{rng.uniform(0, 1):.3e}",
     "with leading zeros": lambda rng: f"{rng.randrange(100):08.3f}",
+    "few different ones": lambda rng: f"{rng.randrange(40) / 8:.3f}",
+    "few, written in several ways": lambda rng: rng.choice(("1", "1.0", "1.00", "1e0", "-0.0")),
+    "few or any": lambda rng: f"{rng.choice((0.5, 2.25, rng.uniform(0, 3))):.5f}",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from typing import NamedTuple, overload
 
+from trainer_runtime.core.diagnosis.parse.conversion import Conversion
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.records import dataclass
 
@@ -23,20 +24,20 @@ _MOST_SHAPES = 1024
 class Tokens(NamedTuple):
     """The tokens of lines of one shape, as many a line as it has numbers.
 
-    `decimals`: how many digits each of a line's tokens has behind its point, which was left out;
-    `float` takes twice as long for it. None: they may differ from line to line.
+    `decimals`: how many digits each of a line's tokens that is read has behind its point, which was
+    left out; `float` takes twice as long for it. None: they may differ from line to line.
     """
 
     texts: list[bytes]
     decimals: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Column:
-    """A value in each row: token number `index` times `scale`; without an index always `value`."""
+    """A value in each row: token number `index`, converted; without an index always `value`."""
 
     index: int | None
-    scale: float
+    conversion: Conversion
     value: float = 0.0
 
     def of(self, tokens: Tokens, rows: int) -> list[float]:
@@ -49,15 +50,8 @@ class Column:
             return [self.value] * (rows.stop - rows.start)
         width = len(tokens.texts) // count
         begin, end = self.index + rows.start * width, rows.stop * width
-        texts = tokens.texts[begin:end:width]
-        if tokens.decimals is None:
-            values = list(map(float, texts))
-        else:
-            power = 10 ** tokens.decimals[self.index]
-            values = [digits / power for digits in map(int, texts)]
-        if self.scale != 1.0:
-            return [value * self.scale for value in values]
-        return values
+        decimals = None if tokens.decimals is None else tokens.decimals[self.index]
+        return self.conversion.values(tokens.texts[begin:end:width], decimals)
 
 
 class TokenColumn(Sequence[float]):
@@ -133,8 +127,8 @@ class Template:
         return text.translate(self.table, self.delete + b"." * without_points).split()
 
     def decimals(self, shapes: Collection[bytes]) -> tuple[int, ...] | None:
-        """How many digits each token has behind its point in lines of all these shapes; None where
-        they differ, or a token is more than digits and a point."""
+        """How many digits each token that is read has behind its point in lines of all these
+        shapes; None where they differ, or such a token is more than digits and a point."""
         found = {self._decimals_in(shape) for shape in shapes}
         return found.pop() if len(found) == 1 else None
 
@@ -142,8 +136,22 @@ class Template:
         if shape not in self._decimals:
             if len(self._decimals) >= _MOST_SHAPES:
                 self._decimals.clear()
-            self._decimals[shape] = _decimals_of(self.split(shape))
+            self._decimals[shape] = self._decimals_of(self.split(shape))
         return self._decimals[shape]
+
+    def _decimals_of(self, tokens: Sequence[bytes]) -> tuple[int, ...] | None:
+        read = {column.index for column in (*self.columns.values(), *self.marks.values())}
+        read.update(index for index, _ in self.fixed)
+        found = [0] * len(tokens)
+        for index, token in enumerate(tokens):
+            match = _PLAIN_SHAPE.fullmatch(token)
+            if index in read:
+                if match is None or len(token) > _MOST_DIGITS:
+                    return None
+                found[index] = len(match[1] or b"")
+            elif not token.strip(b"."):  # which would be no token without its points
+                return None
+        return tuple(found)
 
     def splits_like(self, other: Template) -> bool:
         """Whether a line has the same tokens for both."""
@@ -162,10 +170,3 @@ class Template:
             if column.count(must_be) != rows:
                 odd.update(row for row, token in enumerate(column) if token != must_be)
         return sorted(odd)
-
-
-def _decimals_of(tokens: Sequence[bytes]) -> tuple[int, ...] | None:
-    matches = [_PLAIN_SHAPE.fullmatch(token) for token in tokens]
-    if any(match is None or len(match[0]) > _MOST_DIGITS for match in matches):
-        return None
-    return tuple(len(match[1] or b"") for match in matches if match)

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from trainer_runtime.core.diagnosis.parse.conversion import Conversion
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberTokens
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import UNITS, number
@@ -176,12 +177,12 @@ def _roles_of(
 
 def _columns(reading: Reading, roles: _Roles) -> tuple[dict[str, Column], dict[str, Column]]:
     """The columns of values, constant unless a token has the role, and those of marks."""
-    columns = {key: Column(None, 1.0, value) for key, value in reading.values}
+    columns = {key: Column(None, Conversion(1.0), value) for key, value in reading.values}
     marks: dict[str, Column] = {}
     for index, found in roles.items():
         for role in found:
             target = marks if role.name in MARKS and role.name not in columns else columns
-            target[role.name] = Column(index, role.scale)
+            target[role.name] = Column(index, Conversion(role.scale))
     return columns, marks
 
 
