@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +13,6 @@ from trainer_runtime.core.diagnosis.parse.rows import Block, Rows
 BAR = b"%|"
 # A bar belongs to a line if it is within this many lines below it, and another as near above.
 _NEAR = 8
-_MANY = 5  # lines are many if a block has less than so many times as many
 # Only bars without a description: the others count shards or examples.
 _PLAIN_BAR = re.compile(
     rb"(?:\x1b\[A)?\s*\d{1,3}%\|[^|]*\|\s*(\d{1,15})/(\d{1,15}) \[[^\]]*?(?:it/s|s/it)"
@@ -43,14 +42,18 @@ class Bars:
         return None
 
     def bar_lookup(
-        self, block: Block, all_rows: Sequence[Rows]
+        self, block: Block, all_rows: Sequence[Rows], without_rows: Sequence[int]
     ) -> Callable[[Sequence[int]], list[_Found | None]] | None:
-        """A function from lines to their bars; None where no line of the block has one."""
+        """A function from lines to their bars; None where no line of the block has one.
+        `without_rows`: the lines with a bar that no rows are of."""
         count = sum(len(rows.index) for rows in _log_rows(all_rows))
         if not count or (self._since >= _NEAR and self._has_no_bars(block, count)):
             return None
         above = self._last if self._since < _NEAR else None
-        return _BarsOfBlock(block.lines, _NEAR - self._since, above).of
+        bars, lines = set(without_rows), block.lines
+        for rows in all_rows:
+            bars.update([number for number in rows.index if BAR in lines[number]])
+        return _BarsOfBlock(lines, sorted(bars), _NEAR - self._since, above).of
 
     def advance(self, block: Block) -> None:
         """Remember the last bar of a block that was read."""
@@ -92,42 +95,46 @@ class Bars:
 
 
 class _BarsOfBlock:
-    """The bars of a block's lines. `above` is the last before it, near its first `within` lines."""
+    """The bars of a block's lines, of which `bars` have one, in order. `above` is the last before
+    the block, near its first `within` lines."""
 
-    def __init__(self, lines: Sequence[bytes], within: int, above: _Found | None) -> None:
-        self._lines = lines
+    def __init__(
+        self, lines: Sequence[bytes], bars: Sequence[int], within: int, above: _Found | None
+    ) -> None:
+        self._lines, self._bars = lines, bars
         self._within, self._last = within, above
-        self._bars: list[int] | None = None  # the lines of all bars, once many are needed
+        self._plain: dict[int, _Found | None] = {}  # of those that were read, by line
 
     def of(self, numbers: Sequence[int]) -> list[_Found | None]:
         """The bar of each line, below it or else above; None unless a bar stood above."""
-        if self._bars is None and len(numbers) * _MANY > len(self._lines):
-            self._bars = [number for number, line in enumerate(self._lines) if BAR in line]
         return list(map(self._of, numbers))
 
     def _of(self, number: int) -> _Found | None:
-        above = self._above(number)
-        if above is not None:  # which may be a few steps old
-            return self._below(number) or _plain_bar(self._lines[above])
-        return self._below(number) or self._last if number < self._within else None
+        at = bisect_left(self._bars, number)
+        if at and self._bars[at - 1] >= number - _NEAR:
+            return self._below(number, at) or self._bar(self._bars[at - 1])  # a few steps old
+        return self._below(number, at) or self._last if number < self._within else None
 
-    def _above(self, number: int) -> int | None:
-        """The line of the bar above a line, if one is near."""
-        if self._bars is not None:
-            at = bisect_left(self._bars, number) - 1
-            return self._bars[at] if at >= 0 and self._bars[at] >= number - _NEAR else None
-        for above in range(number - 1, max(number - _NEAR, 0) - 1, -1):
-            if BAR in self._lines[above]:
-                return above
-        return None
-
-    def _below(self, number: int) -> _Found | None:
-        for line in self._lines[number + 1 : number + 1 + _NEAR]:
-            if BAR in line and (found := _plain_bar(line)):
-                return found
-            if _ANOTHER.search(line):
+    def _below(self, number: int, at: int) -> _Found | None:
+        """The first bar below a line, unless another line is logged in between; those from number
+        `at` on are not above it."""
+        bars, above = self._bars, number
+        for bar in bars[(first := bisect_right(bars, number, at)) : first + _NEAR]:
+            if bar > number + _NEAR:
                 break
+            if above + 1 < bar and _ANOTHER.search(b"\n".join(self._lines[above + 1 : bar])):
+                break
+            if found := self._bar(bar):
+                return found
+            if _ANOTHER.search(self._lines[bar]):
+                break
+            above = bar
         return None
+
+    def _bar(self, line: int) -> _Found | None:
+        if line not in self._plain:
+            self._plain[line] = _plain_bar(self._lines[line])
+        return self._plain[line]
 
 
 def _plain_bar(line: bytes) -> _Found | None:

@@ -226,7 +226,7 @@ class LogParser:
             like = rows.like
             if rows.keys or like.taught:
                 self.coverage.count(like.clock, len(rows.index), is_taught=like.taught)
-        self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows))
+        self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows, bar_lines))
         self._bars.advance(block)
         self._yield(block, all_rows, parsed)
         block.forget_lines()
