@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -306,10 +307,11 @@ def _events(block: Block, all_rows: Sequence[Rows]) -> list[LogEvent]:
     found: list[LogEvent] = []
     for rows in all_rows:
         count = len(rows.index)
-        steps = [None] * count if rows.event_steps is None else map(int, rows.event_steps)
-        for step, offset in zip(steps, block.starts_of(rows.index), strict=True):
-            for kind, text in rows.like.events:
-                found.append(LogEvent(kind, step, rows.rank, offset, text[:_LONGEST_TEXT]))
+        steps = [None] * count if rows.event_steps is None else list(map(int, rows.event_steps))
+        starts = block.starts_of(rows.index)
+        for kind, text in rows.like.events:
+            made = zip(repeat(kind), steps, repeat(rows.rank), starts, repeat(text[:_LONGEST_TEXT]))
+            found += map(LogEvent._make, made)
     found.sort(key=attrgetter("line_offset"))
     return found
 

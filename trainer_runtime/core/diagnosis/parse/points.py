@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from enum import Enum
+from typing import NamedTuple
 
 from trainer_runtime.core.records import dataclass
 
@@ -32,8 +33,7 @@ class Point:
     inferred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(NamedTuple):
     """An event that a line reports. `text` comes from the log and is untrusted.
 
     Kinds: `checkpoint` (text: its path), `started` (text: the first step), `resumed`,

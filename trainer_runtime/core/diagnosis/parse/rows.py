@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import accumulate, compress, count, islice
-from operator import ge, lt
+from operator import add, ge, lt
 from typing import TypeVar
 
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
@@ -29,7 +29,7 @@ class Block:
         self.offset = offset
         self._lines: list[bytes] | None = None
         self._count: int | None = None
-        self._starts: list[int] | None = None
+        self._starts: list[int] | None = None  # of lines, without the line feeds before them
         self._mark = (0, offset)  # a line and where it begins
         self._places: dict[int, tuple[int, int]] = {}  # of some lines: start and end
 
@@ -81,18 +81,17 @@ class Block:
                 self._mark = line, start
                 return start
             self._starts = self._all_starts()
-        return self._starts[line]
+        return self._starts[line] + line
 
     def _all_starts(self) -> list[int]:
-        lengths = map((1).__add__, map(len, self.lines))
-        return list(accumulate(lengths, initial=self.offset))
+        return list(accumulate(map(len, self.lines), initial=self.offset))
 
     def starts_of(self, lines: Sequence[int]) -> list[int]:
         """The bytes of the stream where lines begin."""
         if self._starts is None and len(lines) * _FEW < self.count:
             return list(map(self.start_of, lines))
         self._starts = self._starts or self._all_starts()
-        return list(map(self._starts.__getitem__, lines))
+        return list(map(add, map(self._starts.__getitem__, lines), lines))
 
     def last(self, count: int) -> bytes:
         """The last `count` lines."""
