@@ -27,6 +27,7 @@ from trainer_runtime.core.diagnosis.parse.rank_state import (
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 from trainer_runtime.core.records import dataclass
 
+Kind = tuple[str, frozenset[str]]
 _BESIDE = (StepFrom.LAST, StepFrom.MICRO)  # rows that belong to the step above them
 
 
@@ -84,8 +85,10 @@ class _Settling:
     cuts: list[float] = field(default_factory=list)  # the lines at which segments begin
     repeated: dict[Rows, set[int]] = field(default_factory=lambda: defaultdict(set))
     beside: dict[Rows, list[float]] = field(default_factory=dict)  # steps of rows without any
+    kinds: dict[Rows, Kind] = field(default_factory=dict)
 
     def settle(self) -> None:
+        self.kinds = {rows: _kind(rows) for rows in self.keyed}
         if self.tracks:
             self._find_cuts()
         for track in self.tracks:
@@ -157,7 +160,7 @@ class _Settling:
 
     def _find_cuts(self) -> None:
         """Find the lines at which steps fall, and the rows that repeat the one above."""
-        distinct = len({_kind(rows) for rows in self.keyed}) == len(self.keyed)
+        distinct = len(set(self.kinds.values())) == len(self.keyed)
         by_clock: dict[str, list[Track]] = defaultdict(list)
         for track in self.tracks:
             by_clock[track.rows.like.clock].append(track)
@@ -183,13 +186,20 @@ class _Settling:
         found: list[tuple[float, float, float, float]] = []
         for clock, tracks in by_clock.items():
             order, last = Order(tracks), self.rank.steps.get(clock, -1.0)
-            for at in order.not_above(last, distinct=distinct):
+            places = order.not_above(last, distinct=distinct)
+            if places:
                 lines, steps = order.merged()
-                before = (lines[at - 1], steps[at - 1]) if at else (-1.0, last)
-                found.append((lines[at], before[0], steps[at], before[1]))
+                found += [
+                    (lines[at], lines[at - 1], steps[at], steps[at - 1])
+                    if at
+                    else (lines[0], -1.0, steps[0], last)
+                    for at in places
+                ]
         may_repeat = self._may_repeat([(line, above) for line, above, *_ in found])
         cut = -1.0
-        for line, above, step, last in sorted(found):
+        for line, above, step, last in sorted(
+            one for one in found if one[2] < one[3] or one[0] in may_repeat
+        ):
             if above < cut:  # the first of its clock in this segment
                 continue
             if line in may_repeat and self._repeats_step(line, step):
@@ -208,19 +218,20 @@ class _Settling:
         if not below:
             return set()
         lines, pairs = {line for line, _ in below}, set(below)
-        kinds = Counter(map(_kind, self.keyed))
+        times = Counter(self.kinds.values())
         found = {self.neighbours.first()}
         for rows in self.keyed:
             if rows.like.source is not StepFrom.LINE or rows.steps is None:
                 continue
-            if kinds[_kind(rows)] > 1:
+            if times[self.kinds[rows]] > 1:
                 found.update(rows.places)
             elif not rows.increasing:
                 equal = compress(count(1), map(eq, islice(rows.steps, 1, None), rows.steps))
                 places = rows.places
                 own = [(places[i], places[i - 1]) for i in equal]
                 found.update([line for line, _ in pairs.intersection(own)])
-        return found & lines
+        found &= lines
+        return found & self.neighbours.below_alike(self.kinds) if found else found
 
     def _drop_if_repeated(self, line: float) -> bool:
         """Drop the row on a line if it repeats the one above. Returns whether it does."""
@@ -240,7 +251,7 @@ class _Settling:
         while place:
             place -= 1
             rows, i = self.neighbours.at(place)
-            if _kind(rows) != _kind(like):
+            if self.kinds[rows] != self.kinds[like]:
                 return None
             if rows.like.source in _BESIDE:
                 return last_row_of(rows, i, self._steps_beside(rows)[i])
@@ -269,7 +280,7 @@ class _Settling:
         return list(map(step_of_micro, above, rows.micros, steps))
 
     def _find_repeats_beside(self, beside: Sequence[Rows]) -> None:
-        kinds = {rows: _kind(rows) for rows in self.keyed}
+        kinds = self.kinds
         first = self.neighbours.at(0)[0]
         places = [0] if first in beside else []
         places += [
@@ -283,7 +294,7 @@ class _Settling:
                 self.repeated[rows].add(i)
 
 
-def _kind(rows: Rows) -> tuple[str, frozenset[str]]:
+def _kind(rows: Rows) -> Kind:
     """Rows of another kind can't repeat it."""
     return rows.like.clock, frozenset(rows.keys)
 

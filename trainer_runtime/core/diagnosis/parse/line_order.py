@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress, count, islice, repeat
 from math import isnan
@@ -103,7 +103,7 @@ class Neighbours:
     def __init__(self, kinds: Sequence[Rows]) -> None:
         self._kinds = kinds
         self._lines: Sequence[float] | None = None
-        self._kind_at: dict[float, Rows] = {}
+        self._row_at: dict[float, tuple[Rows, int]] = {}  # of several kinds
 
     @property
     def lines(self) -> Sequence[float]:
@@ -113,17 +113,14 @@ class Neighbours:
                 self._lines = self._kinds[0].places
                 return self._lines
             for rows in self._kinds:
-                self._kind_at.update(dict.fromkeys(rows.places, rows))
-            self._lines = sorted(self._kind_at)
+                self._row_at.update(zip(rows.places, zip(repeat(rows), count()), strict=False))
+            self._lines = sorted(self._row_at)
         return self._lines
 
     def at(self, place: int) -> tuple[Rows, int]:
         """The row at a place: its kind, and its number among the rows of that kind."""
-        line = self.lines[place]
-        if not self._kind_at:
-            return self._kinds[0], place
-        rows = self._kind_at[line]
-        return rows, bisect_left(rows.places, line)
+        lines = self._lines or self.lines
+        return self._row_at[lines[place]] if self._row_at else (self._kinds[0], place)
 
     def first(self) -> float:
         """The first line of all."""
@@ -132,14 +129,25 @@ class Neighbours:
     def place(self, line: float) -> int:
         return bisect_left(self.lines, line)
 
+    def below_alike(self, kinds: Mapping[Rows, object]) -> set[float]:
+        """The first line, and those of rows below a row of the same kind."""
+        lines = self.lines
+        if not self._row_at:
+            return set(lines)
+        numbers = {kind: number for number, kind in enumerate(kinds.values())}
+        number_of = {rows: numbers[kind] for rows, kind in kinds.items()}
+        found = [number_of[rows] for rows, _ in map(self._row_at.__getitem__, lines)]
+        alike = compress(islice(lines, 1, None), map(eq, islice(found, 1, None), found))
+        return {lines[0], *alike}
+
     def pairs(self) -> Iterator[tuple[int, Rows, Rows]]:
         """Each place but the first, with the kind of the row above it and its own."""
         lines = self.lines
-        if not self._kind_at:
+        if not self._row_at:
             return zip(
                 range(1, len(lines)), repeat(self._kinds[0]), repeat(self._kinds[0]), strict=False
             )
-        kinds = list(map(self._kind_at.__getitem__, lines))
+        kinds = [rows for rows, _ in map(self._row_at.__getitem__, lines)]
         return zip(range(1, len(lines)), kinds, kinds[1:], strict=False)
 
 

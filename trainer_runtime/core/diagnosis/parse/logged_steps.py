@@ -99,13 +99,14 @@ def _without(rows: Rows, repeated: Collection[int]) -> Track:
 def _repeated(rank: Rank, kinds: Sequence[Rows]) -> dict[Rows, set[int]]:
     """The rows that repeat the one before them."""
     neighbours = Neighbours(kinds)
+    at, count = neighbours.at, len(neighbours.lines)
     compared: dict[tuple[Rows, Rows], Comparison] = {}
     gone: set[int] = set()
     found: dict[Rows, set[int]] = defaultdict(set)
     for first in _alike(neighbours, kinds):
         place = first
-        while place < len(neighbours.lines) and place not in gone:
-            rows, i = neighbours.at(place)
+        while place < count and place not in gone:
+            rows, i = at(place)
             if rows.like.source is not StepFrom.LOG:
                 break
             above = place - 1
@@ -114,10 +115,11 @@ def _repeated(rank: Rank, kinds: Sequence[Rows]) -> dict[Rows, set[int]]:
             if above < 0:
                 is_same = repeats(rank.last_row(), rows, i, None)
             else:
-                other, k = neighbours.at(above)
-                pair = other, rows
-                compared[pair] = compared.get(pair) or Comparison.of(other, rows)
-                is_same = compared[pair].are_same(k, i)
+                other, k = at(above)
+                comparison = compared.get((other, rows))
+                if comparison is None:
+                    comparison = compared[other, rows] = Comparison.of(other, rows)
+                is_same = comparison.are_same(k, i)
             if not is_same:
                 break
             gone.add(place)

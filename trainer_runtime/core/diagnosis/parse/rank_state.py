@@ -202,7 +202,9 @@ def same(one: float, other: float) -> bool:
 
 
 def _close(one: float, other: float) -> bool:
-    return same(one, other) or math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=5e-5)
+    if math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=5e-5):
+        return True
+    return math.isnan(one) and math.isnan(other)
 
 
 def _named(values: dict[str, float]) -> dict[str, str]:
