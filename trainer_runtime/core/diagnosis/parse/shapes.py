@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, repeat
+from operator import is_, is_not
 
 from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import LineReader
@@ -91,6 +93,7 @@ class Shapes:
         # Of lines that report an event or a fact, which often occur again.
         self._events: dict[bytes, list[Reading]] = {}
         self._noise: set[bytes] = set()
+        self._no_noise: set[bytes] = set()
         self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
         self._dense: bool | None = None  # many lines are metrics; None: not known yet
         self._expected: ExpectedLines | None = None
@@ -229,16 +232,24 @@ class Shapes:
             return Sorted({}, noise=None)
         new = [i for i, text in enumerate(reduced) if text not in noise]
         lines = block.lines
-        shapes = [lines[i].translate(ZEROS) for i in new]
-        candidates: list[int] = []
-        handlings: list[Handling | None] = []
-        for i, shape, known in zip(new, shapes, map(self._by_shape.get, shapes), strict=True):
-            if known is None and self._is_left_out(reduced[i]):
-                continue
-            candidates.append(i)
-            handlings.append(known or self._handling_of(lines[i], shape))
-        self._dense = (len(handlings) - handlings.count(NOISE)) * 4 > block.count
-        return sorted_lines(handlings, candidates)
+        shapes = b"\n".join([lines[i] for i in new]).translate(ZEROS).split(b"\n")
+        handlings = list(map(self._by_shape.get, shapes))
+        if NOISE in handlings:
+            are_noise = map(is_, handlings, repeat(NOISE))
+            for text in {reduced[i] for i in compress(new, are_noise)} - self._no_noise:
+                if len(text) <= _LONGEST_NOISE:
+                    self._is_left_out(text)
+        if None in handlings:
+            handlings = [
+                self._by_shape.get(shape)
+                or (NOISE if self._is_left_out(reduced[i]) else self._handling_of(lines[i], shape))
+                for i, shape in zip(new, shapes, strict=True)
+            ]
+        if NOISE in handlings:
+            new = list(compress(new, map(is_not, handlings, repeat(NOISE))))
+            handlings = [handling for handling in handlings if handling is not NOISE]
+        self._dense = len(handlings) * 4 > block.count
+        return sorted_lines(handlings, new)
 
     def _is_left_out(self, text: bytes) -> bool:
         """Whether a line, of which this is left, is noise; remember it."""
@@ -246,11 +257,9 @@ class Shapes:
         if text in noise:
             return True
         if self._has_needle(text) or text.startswith(b'{"'):
+            _remember(text, self._no_noise)
             return False
-        if len(noise) >= _MAX_SHAPES:
-            noise.clear()
-        if len(text) <= _LONGEST_NOISE:
-            noise.add(text)
+        _remember(text, noise)
         return True
 
     def _handling_of(self, line: bytes, shape: bytes, times: int = 1) -> Handling:
@@ -364,6 +373,13 @@ def _search_of(needles: Iterable[bytes]) -> Callable[[bytes], object]:
     """A search for any of the needles in a line without hexadecimal digits."""
     reduced = {needle.translate(None, _HEX) for needle in needles}
     return re.compile(b"|".join(map(re.escape, sorted(reduced)))).search
+
+
+def _remember(text: bytes, known: set[bytes]) -> None:
+    if len(known) >= _MAX_SHAPES:
+        known.clear()
+    if len(text) <= _LONGEST_NOISE:
+        known.add(text)
 
 
 def _are_objects(block: Block) -> bool:
