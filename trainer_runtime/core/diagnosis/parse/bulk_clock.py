@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from itertools import compress, count, islice
+from itertools import chain, compress, count, islice
 from operator import eq
 
 from trainer_runtime.core.diagnosis.parse.line_order import Neighbours, Order, Track
@@ -231,7 +231,7 @@ class _Settling:
                 own = [(places[i], places[i - 1]) for i in equal]
                 found.update([line for line, _ in pairs.intersection(own)])
         found &= lines
-        return found & self.neighbours.below_alike(self.kinds) if found else found
+        return self.neighbours.below_alike(found, self.kinds) if found else found
 
     def _drop_if_repeated(self, line: float) -> bool:
         """Drop the row on a line if it repeats the one above. Returns whether it does."""
@@ -268,30 +268,34 @@ class _Settling:
         steps, clock = self.order.before(rows.places, self.rank.step), rows.like.clock
         if rows.like.source is not StepFrom.MICRO or rows.micros is None:
             return steps
-        known = sorted(
-            (line, (step, micro))
+        counted = [
+            track
             for track in self.tracks
             if track.rows.like.clock == clock and track.rows.micros is not None
-            for line, step, micro in zip(track.lines, track.steps, track.rows.micros, strict=True)
-        )
-        counted = [(-1, self.rank.micro.get(clock, (0.0, 0.0))), *known]
-        lines = [line for line, _ in counted]
-        above = [counted[bisect_left(lines, line) - 1][1] for line in rows.places]
+        ]
+        first = self.rank.micro.get(clock, (0.0, 0.0))
+        above = [_micro_above(line, counted, first) for line in rows.places]
         return list(map(step_of_micro, above, rows.micros, steps))
 
     def _find_repeats_beside(self, beside: Sequence[Rows]) -> None:
-        kinds = self.kinds
-        first = self.neighbours.at(0)[0]
-        places = [0] if first in beside else []
-        places += [
-            place
-            for place, above, rows in self.neighbours.pairs()
-            if rows in self.beside and kinds[above] == kinds[rows]
-        ]
-        for place in places:
+        lines = list(chain.from_iterable(rows.places for rows in beside))
+        alike = self.neighbours.below_alike(lines, self.kinds)
+        for place in sorted(map(self.neighbours.place, alike)):
             rows, i = self.neighbours.at(place)
             if repeats(self._above(place, rows), rows, i, self.beside[rows][i]):
                 self.repeated[rows].add(i)
+
+
+def _micro_above(
+    line: float, tracks: Sequence[Track], first: tuple[float, float]
+) -> tuple[float, float]:
+    """The step and the count of micro-batches in the last row above a line; else `first`."""
+    above, found = -1.0, first
+    for rows, _, lines, steps in tracks:
+        at = bisect_left(lines, line) - 1
+        if at >= 0 and lines[at] > above and rows.micros is not None:
+            above, found = lines[at], (steps[at], rows.micros[at])
+    return found
 
 
 def _kind(rows: Rows) -> Kind:

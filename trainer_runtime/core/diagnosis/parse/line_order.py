@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress, count, islice, repeat
 from math import isnan
@@ -129,16 +129,31 @@ class Neighbours:
     def place(self, line: float) -> int:
         return bisect_left(self.lines, line)
 
-    def below_alike(self, kinds: Mapping[Rows, object]) -> set[float]:
-        """The first line, and those of rows below a row of the same kind."""
+    def below_alike(self, among: Collection[float], kinds: Mapping[Rows, object]) -> set[float]:
+        """Of the lines of some rows, those below a row of the same kind, and the first of all."""
+        if len(self._kinds) == 1:
+            return set(among)
+        total = sum(len(rows.places) for rows in self._kinds)
+        if self._lines is None and len(among) * len(self._kinds) * 2 < total:
+            return {line for line in among if self._is_below_alike(line, kinds)}
         lines = self.lines
-        if not self._row_at:
-            return set(lines)
         numbers = {kind: number for number, kind in enumerate(kinds.values())}
         number_of = {rows: numbers[kind] for rows, kind in kinds.items()}
         found = [number_of[rows] for rows, _ in map(self._row_at.__getitem__, lines)]
         alike = compress(islice(lines, 1, None), map(eq, islice(found, 1, None), found))
-        return {lines[0], *alike}
+        return {lines[0], *alike}.intersection(among)
+
+    def _is_below_alike(self, line: float, kinds: Mapping[Rows, object]) -> bool:
+        own: object = None
+        above: tuple[float, object] = -1.0, None
+        for rows in self._kinds:
+            places = rows.places
+            at = bisect_left(places, line)
+            if at < len(places) and places[at] == line:
+                own = kinds[rows]
+            if at and places[at - 1] > above[0]:
+                above = places[at - 1], kinds[rows]
+        return above[1] in (own, None)
 
     def pairs(self) -> Iterator[tuple[int, Rows, Rows]]:
         """Each place but the first, with the kind of the row above it and its own."""
