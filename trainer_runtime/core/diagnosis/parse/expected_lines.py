@@ -14,6 +14,7 @@ from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.records import dataclass
 
 _FEW = 16  # a block is expected to repeat if at most one line in this many is of another shape
+_SAMPLE = 64  # lines that show in most blocks that none are expected
 _MOST_OTHERS = 3  # shapes: each costs a search of the block
 
 
@@ -67,6 +68,8 @@ def expected_lines(
     """What the block after one of these lines is expected to consist of; None if nothing much."""
     middle = len(shapes) // 2
     usual, template = shapes[middle], handlings[middle]
+    if len(set(shapes[:: len(shapes) // _SAMPLE + 1])) > _MOST_OTHERS + 1:
+        return None
     if not isinstance(template, Template) or shapes.count(usual) * _FEW < len(shapes) * (_FEW - 1):
         return None
     handling_of = dict(zip(shapes, handlings, strict=True))

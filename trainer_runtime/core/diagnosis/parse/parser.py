@@ -214,7 +214,7 @@ class LogParser:
         if waits is not None:
             end = block.start_of(waits) - self._offset
             self._tail = data[end:] + self._tail
-            block, sorted_lines.noise = Block(data[:end], self._offset), None
+            block, sorted_lines.noise_with_numbers = Block(data[:end], self._offset), None
             all_rows = [cut for rows in all_rows if (cut := rows.before(waits)) is not None]
             bar_lines = [line for line in bar_lines if line < waits]
         if not block.data:
@@ -321,10 +321,11 @@ def _with_numbers(block: Block, found: Sorted) -> int:
     by_template = sum(map(len, found.by_template.values()))
     if by_template == block.count:
         return by_template
-    if found.noise is None or by_template * 2 < block.count:
+    if found.noise_with_numbers is None:
         return with_numbers(block.data)
-    others = [*found.noise, *found.progress, *found.singly, *found.objects]
-    return by_template + with_numbers(b"\n".join([block.line(line) for line in others]))
+    others = [*found.progress, *found.singly, *found.objects]
+    in_others = with_numbers(b"\n".join(block.lines_at(others)))
+    return by_template + found.noise_with_numbers + in_others
 
 
 def _lines_read(all_rows: list[Rows]) -> int:

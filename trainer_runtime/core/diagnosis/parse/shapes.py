@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, repeat
-from operator import is_, is_not
+from itertools import compress
 
 from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import LineReader
@@ -15,9 +14,11 @@ from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.sorted_lines import (
     NOISE,
+    NOISES,
     OBJECT,
     PROGRESS,
     SINGLY,
+    WORDS,
     Handling,
     Sorted,
     sorted_lines,
@@ -112,7 +113,7 @@ class Shapes:
         if self._objects and _are_objects(block):
             self._objects -= 1
             everything = range(block.count)
-            return self._with_credit(Sorted({}, objects=everything, noise=None))
+            return self._with_credit(Sorted({}, objects=everything, noise_with_numbers=None))
         zeros = block.data.translate(ZEROS)
         if self._expected is not None:
             as_expected = self._expected.sort(block, zeros)
@@ -130,7 +131,7 @@ class Shapes:
             self._expected = expected_lines(shapes, handlings)
         found = sorted_lines(handlings)
         found.shapes = self._shapes_of_templates(shapes)
-        self._dense = len(found.noise or ()) * 4 < len(handlings) * 3
+        self._dense = found.noise * 4 < len(handlings) * 3
         self._objects = _OBJECT_BLOCKS if len(found.objects) * 4 > len(handlings) * 3 else 0
         return self._with_credit(found)
 
@@ -229,25 +230,25 @@ class Shapes:
         noise = self._noise
         if noise.issuperset(reduced):
             self._dense = False
-            return Sorted({}, noise=None)
+            return Sorted({}, noise_with_numbers=None)
         new = [i for i, text in enumerate(reduced) if text not in noise]
         lines = block.lines
         shapes = b"\n".join([lines[i] for i in new]).translate(ZEROS).split(b"\n")
         handlings = list(map(self._by_shape.get, shapes))
-        if NOISE in handlings:
-            are_noise = map(is_, handlings, repeat(NOISE))
-            for text in {reduced[i] for i in compress(new, are_noise)} - self._no_noise:
-                if len(text) <= _LONGEST_NOISE:
-                    self._is_left_out(text)
+        are_noise = list(map(NOISES.__contains__, handlings))
+        for text in {reduced[i] for i in compress(new, are_noise)} - self._no_noise:
+            if len(text) <= _LONGEST_NOISE:
+                self._is_left_out(text)
         if None in handlings:
             handlings = [
                 self._by_shape.get(shape)
                 or (NOISE if self._is_left_out(reduced[i]) else self._handling_of(lines[i], shape))
                 for i, shape in zip(new, shapes, strict=True)
             ]
-        if NOISE in handlings:
-            new = list(compress(new, map(is_not, handlings, repeat(NOISE))))
-            handlings = [handling for handling in handlings if handling is not NOISE]
+            are_noise = list(map(NOISES.__contains__, handlings))
+        if True in are_noise:
+            new = [i for i, is_one in zip(new, are_noise, strict=True) if not is_one]
+            handlings = [handling for handling in handlings if handling not in NOISES]
         self._dense = len(handlings) * 4 > block.count
         return sorted_lines(handlings, new)
 
@@ -268,7 +269,7 @@ class Shapes:
         if known is not None:
             return known
         if BAR not in line and not self._reader.may_be_metrics(line):
-            return self._keep(shape, NOISE)
+            return self._keep(shape, _noise_of(shape))
         if len(line) > _LONGEST_SHAPED:
             return SINGLY
         outline = line.translate(None, _FORM)
@@ -277,7 +278,7 @@ class Shapes:
                 return self._keep(shape, template)
         noise = self._noise_shapes.get(outline)
         if noise is not None and noise.fullmatch(shape):
-            return self._keep(shape, PROGRESS if BAR in line else NOISE)
+            return self._keep(shape, PROGRESS if BAR in line else _noise_of(shape))
         seen = self._counted(outline, times)
         pays = self._credit > 0 or seen.count >= max(_WORTH, len(line) // 4)
         if pays and seen.count >= seen.due:
@@ -307,7 +308,7 @@ class Shapes:
         """How this line is handled; others of its shape are not read."""
         if BAR in line:
             return self._keep(shape, PROGRESS)
-        self._keep(shape, NOISE)
+        self._keep(shape, _noise_of(shape))
         return SINGLY  # this once, so that it may be kept as a sample
 
     def _counted(self, outline: bytes, times: int) -> _Outline:
@@ -373,6 +374,10 @@ def _search_of(needles: Iterable[bytes]) -> Callable[[bytes], object]:
     """A search for any of the needles in a line without hexadecimal digits."""
     reduced = {needle.translate(None, _HEX) for needle in needles}
     return re.compile(b"|".join(map(re.escape, sorted(reduced)))).search
+
+
+def _noise_of(shape: bytes) -> Handling:
+    return NOISE if b"0" in shape else WORDS
 
 
 def _remember(text: bytes, known: set[bytes]) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from itertools import compress, repeat
-from operator import is_, is_not
+from operator import is_not
 
 from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.records import dataclass
@@ -14,11 +14,12 @@ from trainer_runtime.core.records import dataclass
 # How lines of a shape are handled: read by a template, or one of these.
 SINGLY = "singly"
 OBJECT = "object"  # JSON, of no fixed shape
-NOISE = "noise"
+NOISE = "noise"  # with numbers
+WORDS = "words"  # noise without numbers
+NOISES = frozenset((NOISE, WORDS))
 PROGRESS = "progress"  # a bar without metrics
 Handling = Template | str
 _RARE = 4  # lines are exceptions where fewer than one in this many is not as usual
-_FEW = 4  # kinds that are sorted faster kind by kind than line by line
 
 
 @dataclass(slots=True)
@@ -32,7 +33,8 @@ class Sorted:
     objects: Sequence[int] = ()
     singly: Sequence[int] = ()
     progress: Sequence[int] = ()
-    noise: Sequence[int] | None = ()  # None: not listed
+    noise: int = 0  # lines
+    noise_with_numbers: int | None = 0  # of them; None: not counted
     # All shapes that a template's lines have in the block, where that is known.
     shapes: Mapping[Template, Collection[bytes]] = field(default_factory=dict)
 
@@ -42,7 +44,7 @@ def sorted_lines(
 ) -> Sorted:
     """The lines by handling: `handlings[k]` is that of line `lines[k]`, or of line k."""
     if not handlings:
-        return Sorted({}, noise=None)
+        return Sorted({}, noise_with_numbers=None)
     count, usual = len(handlings), handlings[len(handlings) // 2]
     others = count - handlings.count(usual)
     if lines is None and others * _RARE < count:
@@ -52,19 +54,15 @@ def sorted_lines(
     if lines is None:
         return _sorted(by_handling)
     found = _sorted({one: [lines[k] for k in index] for one, index in by_handling.items()})
-    found.noise = None
+    found.noise_with_numbers = None
     return found
 
 
 def _by_handling(handlings: Sequence[Handling | None]) -> Mapping[Handling | None, Sequence[int]]:
-    kinds = set(handlings)
-    if len(kinds) == 1:
+    if handlings.count(handlings[0]) == len(handlings):
         return {handlings[0]: range(len(handlings))}
-    if len(kinds) <= _FEW:
-        numbers = range(len(handlings))
-        return {kind: list(compress(numbers, map(is_, handlings, repeat(kind)))) for kind in kinds}
     found: dict[Handling | None, list[int]] = defaultdict(list)
-    for k, handling in enumerate(handlings):
+    for k, handling in enumerate(handlings):  # faster than a pass for each of two kinds
         found[handling].append(k)
     return found
 
@@ -83,12 +81,14 @@ def sorted_as(
 
 
 def _sorted(lines: Mapping[Handling | None, Sequence[int]]) -> Sorted:
+    noise = len(lines.get(NOISE, ()))
     return Sorted(
         {handling: i for handling, i in lines.items() if isinstance(handling, Template)},
         objects=lines.get(OBJECT, ()),
         singly=lines.get(SINGLY, ()),
         progress=lines.get(PROGRESS, ()),
-        noise=lines.get(NOISE, ()),
+        noise=noise + len(lines.get(WORDS, ())),
+        noise_with_numbers=noise,
     )
 
 
