@@ -267,8 +267,7 @@ class LogParser:
     def _read_singly(self, block: Block, singly: list[int], all_rows: list[Rows]) -> list[int]:
         bar_lines = []
         gathered = Gathered()
-        for i in singly:
-            line = block.line(i)
+        for i, line in zip(singly, block.lines_at(singly), strict=True):
             readings = self._shapes.read(line)
             if readings:
                 gathered.add(readings, i)

@@ -318,14 +318,11 @@ def rows_of_template(
     if not count:
         return [], all_lines
     marks = {name: column.of(tokens, count) for name, column in template.marks.items()}
-    if template.like.source is not StepFrom.LINE or "rank" in marks:
+    ranks = marks.get("rank", [float(template.like.rank or 0)])
+    is_of_several = ranks.count(ranks[0]) < len(ranks)
+    if template.like.source is not StepFrom.LINE or is_of_several:
         keys = None  # every row is needed to find its step
-    columns: list[Sequence[float]] = [
-        column.of(tokens, count)
-        if keys is None or key in keys
-        else TokenColumn(column, tokens, count, 0, count)
-        for key, column in template.columns.items()
-    ]
+    columns = _columns(template, tokens, count, keys)
     steps, laps = marks.get("step"), marks.get("laps")
     if steps is not None and laps is not None:
         steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
@@ -336,11 +333,21 @@ def rows_of_template(
     made = Rows(template.like, names, columns, index, steps, micros, 0, False)
     if template.like.counts_epochs:
         made.laps, made.lap_steps = laps, marks.get("lap_steps")
-    if "rank" in marks:
-        return list(_by_rank(made, marks["rank"])), singly
-    made.rank = template.like.rank or 0
-    made.increasing = rises
+    if is_of_several:
+        return list(_by_rank(made, ranks)), singly
+    made.rank, made.increasing = int(ranks[0]), rises
     return [made], singly
+
+
+def _columns(
+    template: Template, tokens: Tokens, count: int, keys: Collection[str] | None
+) -> list[Sequence[float]]:
+    return [
+        column.of(tokens, count)
+        if keys is None or key in keys
+        else TokenColumn(column, tokens, count, 0, count)
+        for key, column in template.columns.items()
+    ]
 
 
 def _without(tokens: list[bytes], width: int, odd: Sequence[int]) -> list[bytes]:
