@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import compress
 
 from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import LineReader
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
+from trainer_runtime.core.diagnosis.parse.reduced_noise import ReducedNoise
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.sorted_lines import (
     NOISE,
@@ -43,14 +44,10 @@ _MAX_CREDIT = 50.0
 _CREDIT_PER_ROW = 1 / 2000
 _CREDIT_PER_OBJECT = 1 / 5000
 _CREDIT_PER_LINE = 1 / 30  # read singly
-_LONGEST_NOISE = 400
 _MAX_EVENTS = 256
 _MAX_SHAPES = 20_000
 _MAX_OUTLINES = 2000
 _MAX_SHAPE_BYTES = 8 << 20
-# Hexadecimal digits make each line of noise different. Removing them from a line and from a needle
-# keeps the needle in the line.
-_HEX = b"0123456789abcdef"
 
 # Characters that may differ between lines of one template.
 _FORM = b"0123456789.,+-eE #" + bytes(range(0x80, 0xC0)) + b"\xe2"
@@ -85,7 +82,7 @@ class Shapes:
 
     def __init__(self, reader: LineReader) -> None:
         self._reader = reader
-        self._has_needle = _search_of((*reader.needles, BAR))
+        self._noise = ReducedNoise((*reader.needles, BAR))
         self._by_shape: dict[bytes, Handling] = {}
         self._by_shape_bytes = 0
         self._templates: dict[bytes, list[Template]] = {}  # by outline
@@ -93,8 +90,6 @@ class Shapes:
         self._credit = _FIRST_CREDIT
         # Of lines that report an event or a fact, which often occur again.
         self._events: dict[bytes, list[Reading]] = {}
-        self._noise: set[bytes] = set()
-        self._no_noise: set[bytes] = set()
         self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
         self._dense: bool | None = None  # many lines are metrics; None: not known yet
         self._expected: ExpectedLines | None = None
@@ -203,8 +198,9 @@ class Shapes:
 
     def read(self, line: bytes) -> list[Reading]:
         """The readings of a single line. If the template of its shape failed, learn another."""
-        if line in self._events:
-            return self._events[line]
+        readings = self._events.get(line)
+        if readings is not None:
+            return readings
         readings = self._reader.read(line)
         is_same = len(readings) == 1 and not is_learnable(readings[0])
         if is_same and len(self._events) < _MAX_EVENTS:
@@ -224,25 +220,20 @@ class Shapes:
     def _sort_sparse(self, block: Block) -> Sorted:
         """Sort lines of which few are metrics. What is left of the others is kept, without their
         hexadecimal digits, so that lines that differ in those alone are known again."""
-        reduced = block.data.translate(None, _HEX).split(b"\n")
-        reduced.pop()
+        reduced = self._noise.reduced(block.data)
         block.count = len(reduced)
-        noise = self._noise
-        if noise.issuperset(reduced):
+        new = self._noise.others(reduced)
+        if not new:
             self._dense = False
             return Sorted({}, noise_with_numbers=None)
-        new = [i for i, text in enumerate(reduced) if text not in noise]
         lines = block.lines
         shapes = b"\n".join([lines[i] for i in new]).translate(ZEROS).split(b"\n")
         handlings = list(map(self._by_shape.get, shapes))
         are_noise = list(map(NOISES.__contains__, handlings))
-        for text in {reduced[i] for i in compress(new, are_noise)} - self._no_noise:
-            if len(text) <= _LONGEST_NOISE:
-                self._is_left_out(text)
+        self._noise.remember([reduced[i] for i in compress(new, are_noise)])
         if None in handlings:
             handlings = [
-                self._by_shape.get(shape)
-                or (NOISE if self._is_left_out(reduced[i]) else self._handling_of(lines[i], shape))
+                self._handling_in_sparse(lines[i], shape, reduced[i])
                 for i, shape in zip(new, shapes, strict=True)
             ]
             are_noise = list(map(NOISES.__contains__, handlings))
@@ -252,16 +243,11 @@ class Shapes:
         self._dense = len(handlings) * 4 > block.count
         return sorted_lines(handlings, new)
 
-    def _is_left_out(self, text: bytes) -> bool:
-        """Whether a line, of which this is left, is noise; remember it."""
-        noise = self._noise
-        if text in noise:
-            return True
-        if self._has_needle(text) or text.startswith(b'{"'):
-            _remember(text, self._no_noise)
-            return False
-        _remember(text, noise)
-        return True
+    def _handling_in_sparse(self, line: bytes, shape: bytes, reduced: bytes) -> Handling:
+        known = self._by_shape.get(shape)
+        if known is None and self._noise.is_noise(reduced):
+            return NOISE
+        return known or self._handling_of(line, shape)
 
     def _handling_of(self, line: bytes, shape: bytes, times: int = 1) -> Handling:
         """How lines of a shape are handled, of which there are `times`; classifies a new shape."""
@@ -370,21 +356,8 @@ class Shapes:
         return sum(BAR in line or worth(line) for line in sample) * 4 > len(sample)
 
 
-def _search_of(needles: Iterable[bytes]) -> Callable[[bytes], object]:
-    """A search for any of the needles in a line without hexadecimal digits."""
-    reduced = {needle.translate(None, _HEX) for needle in needles}
-    return re.compile(b"|".join(map(re.escape, sorted(reduced)))).search
-
-
 def _noise_of(shape: bytes) -> Handling:
     return NOISE if b"0" in shape else WORDS
-
-
-def _remember(text: bytes, known: set[bytes]) -> None:
-    if len(known) >= _MAX_SHAPES:
-        known.clear()
-    if len(text) <= _LONGEST_NOISE:
-        known.add(text)
 
 
 def _are_objects(block: Block) -> bool:
