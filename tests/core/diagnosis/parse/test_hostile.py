@@ -165,3 +165,19 @@ def test_endless_new_forms_of_lines_take_little_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 << 20
+
+
+def test_columns_whose_numbers_come_again_take_little_memory() -> None:
+    parser, source = LogParser(), random.Random(4)
+    tracemalloc.start()
+    for letter in "abcdfghjklmnpqrstuvwxyz":
+        names = [letter * 3 + other for other in "abcdfghjklmn"]
+        lines = [
+            f"step={step} loss=2.5 "
+            + " ".join(f"{name}={source.randrange(1000, 2200)}" for name in names)
+            for step in range(800)
+        ]
+        parser.feed("\n".join([*lines, ""]).encode())
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken < 10 << 20

@@ -48,6 +48,15 @@ class Conversion:
             self._stop()
         return converted(texts, decimals, self.scale)
 
+    @property
+    def known(self) -> int:
+        """The number of texts that it remembers."""
+        return len(self._known or ())
+
+    def forget(self) -> None:
+        """Free memory; texts are remembered again where they are used."""
+        self._known = None
+
     def _begin(self, texts: Sequence[bytes], decimals: int | None) -> list[float]:
         different = set(texts)
         known = _Known(zip(different, converted(different, decimals, self.scale), strict=True))

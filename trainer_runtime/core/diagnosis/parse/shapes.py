@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import compress
+from itertools import chain, compress
 
 from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import LineReader
@@ -64,6 +64,8 @@ _COST_OF_NOISE = 1.0
 _COST_OF_SHAPE = 0.1
 _VARIED = 4  # blocks of new shapes, until templates are tried on whole blocks
 _SURPRISED = 2  # blocks that are sorted line by line after one that was not as expected
+_MOST_NUMBERS = 1 << 16  # that columns remember, about 100 bytes each
+_BLOCKS_OF_NUMBERS = 16  # after so many blocks they are counted
 _SAMPLE = 64  # lines by which a log's first block is judged
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
 
@@ -95,6 +97,7 @@ class Shapes:
         self._expected: ExpectedLines | None = None
         self._surprised = 0  # blocks in which no lines in particular are expected
         self._varied = 0  # blocks in a row in which most shapes were new
+        self._blocks = 0
         self._objects = 0  # blocks in which no line of a fixed shape is expected, only objects
 
     def sort(self, block: Block) -> Sorted:
@@ -149,10 +152,22 @@ class Shapes:
         return found
 
     def _with_credit(self, found: Sorted) -> Sorted:
+        self._blocks += 1
+        if self._blocks % _BLOCKS_OF_NUMBERS == 0:
+            self._bound_numbers()
         earned = sum(map(len, found.by_template.values())) * _CREDIT_PER_ROW
         earned += len(found.objects) * _CREDIT_PER_OBJECT
         self._credit = min(_MAX_CREDIT, self._credit + earned)
         return found
+
+    def _bound_numbers(self) -> None:
+        """Forget the numbers of all columns if they are many."""
+        templates = {one for one in self._by_shape.values() if isinstance(one, Template)}
+        templates.update(chain.from_iterable(self._templates.values()))
+        conversions = [column.conversion for one in templates for column in one.all_columns()]
+        if sum(one.known for one in conversions) > _MOST_NUMBERS:
+            for conversion in conversions:
+                conversion.forget()
 
     def _template_of_all(self, block: Block) -> Template | None:
         """The template that reads every line even though their shapes differ, if there is one."""

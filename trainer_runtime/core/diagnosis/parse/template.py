@@ -116,6 +116,10 @@ class Template:
     _lines: re.Pattern[bytes] | None = None
     _decimals: dict[bytes, tuple[int, ...] | None] = field(default_factory=dict)
 
+    def all_columns(self) -> list[Column]:
+        """Those of values and of marks."""
+        return [*self.columns.values(), *self.marks.values()]
+
     def reads_all(self, text: bytes, rows: int) -> bool:
         """Whether it reads each of the `rows` lines."""
         if self._lines is None:
@@ -140,7 +144,7 @@ class Template:
         return self._decimals[shape]
 
     def _decimals_of(self, tokens: Sequence[bytes]) -> tuple[int, ...] | None:
-        read = {column.index for column in (*self.columns.values(), *self.marks.values())}
+        read = {column.index for column in self.all_columns()}
         read.update(index for index, _ in self.fixed)
         found = [0] * len(tokens)
         for index, token in enumerate(tokens):
