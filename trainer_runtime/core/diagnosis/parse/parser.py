@@ -320,9 +320,9 @@ def _with_numbers(block: Block, found: Sorted) -> int:
     by_template = sum(map(len, found.by_template.values()))
     if by_template == block.count:
         return by_template
-    if found.noise_with_numbers is None:
-        return with_numbers(block.data)
     others = [*found.progress, *found.singly, *found.objects]
+    if found.noise_with_numbers is None or len(others) * 2 > block.count:
+        return with_numbers(block.data)
     in_others = with_numbers(b"\n".join(block.lines_at(others)))
     return by_template + found.noise_with_numbers + in_others
 
