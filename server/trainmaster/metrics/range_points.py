@@ -9,8 +9,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain, groupby
 
 from trainer_runtime.core.diagnosis.parse import Batch, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
@@ -151,23 +150,34 @@ class _Values:
     times: array[float] | None
     values: Sequence[float]
 
-    def rows(self) -> list[tuple[int, float, float, float]]:
-        times = array("d", [math.nan]) * len(self.values) if self.times is None else self.times
-        return list(zip(self.batch.lines, self.batch.steps, times, self.values, strict=True))
-
 
 def _column(key: str, found: Sequence[_Values]) -> Column:
     """A key's points in one block, in the order of its lines."""
-    if len(found) == 1:
-        steps, only = found[0].batch.steps, found[0]
-        if steps and _is_possible(min(steps)) and _is_possible(max(steps)):
-            whole = array("q", map(int, steps))
-            return Column(key, whole, only.times, array("d", only.values), falls_in(steps))
-    rows = [row for values in found for row in values.rows() if _is_possible(row[1])]
-    rows.sort(key=itemgetter(0))
-    steps = array("q", [int(row[1]) for row in rows])
-    times = None if found[0].times is None else array("d", [row[2] for row in rows])
-    return Column(key, steps, times, array("d", [row[3] for row in rows]), falls_in(steps))
+    steps: Sequence[float] = found[0].batch.steps
+    values: Sequence[float] = found[0].values
+    times: Sequence[float] | None = found[0].times
+    if len(found) > 1:
+        lines = list(chain.from_iterable(one.batch.lines for one in found))
+        order = sorted(range(len(lines)), key=lines.__getitem__)
+        steps = _in_order(order, [one.batch.steps for one in found])
+        values = _in_order(order, [one.values for one in found])
+        if times is not None:
+            times = _in_order(order, [one.times or () for one in found])
+    if steps and not (_is_possible(min(steps)) and _is_possible(max(steps))):
+        kept = [i for i, step in enumerate(steps) if _is_possible(step)]
+        steps, values = ([column[i] for i in kept] for column in (steps, values))
+        times = times and [times[i] for i in kept]
+    return Column(
+        key,
+        array("q", map(int, steps)),
+        None if times is None else array("d", times),
+        array("d", values),
+        falls_in(steps),
+    )
+
+
+def _in_order(order: Sequence[int], columns: Sequence[Sequence[float]]) -> list[float]:
+    return list(map(list(chain.from_iterable(columns)).__getitem__, order))
 
 
 def _shifted_row(row: RankRow, shift: Shift) -> RankRow:

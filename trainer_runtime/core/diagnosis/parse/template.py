@@ -19,6 +19,7 @@ _PLAIN_SHAPE = re.compile(rb"0+(?:\.(0*))?")
 # what `float` makes of the text.
 _MOST_DIGITS = 15
 _MOST_SHAPES = 1024
+_FEW_VALUES = 4  # of a column are converted one by one
 
 
 class Tokens(NamedTuple):
@@ -58,11 +59,12 @@ class TokenColumn(Sequence[float]):
     """A column in rows `first` to before `end`, converted where it is read: most readers of a log
     need a few of its columns."""
 
-    __slots__ = ("_column", "_count", "_end", "_first", "_tokens", "_values")
+    __slots__ = ("_column", "_count", "_end", "_first", "_singly", "_tokens", "_values")
 
     def __init__(self, column: Column, tokens: Tokens, count: int, first: int, end: int) -> None:
         self._column, self._tokens, self._count = column, tokens, count
         self._first, self._end = first, end
+        self._singly = 0  # how many values were converted one by one
         self._values: list[float] | None = None
 
     def values(self) -> list[float]:
@@ -87,6 +89,9 @@ class TokenColumn(Sequence[float]):
         if self._values is not None:
             return self._values[at]
         if isinstance(at, int):
+            if self._singly >= _FEW_VALUES:
+                return self.values()[at]
+            self._singly += 1
             row = range(self._first, self._end)[at]
             return self._column.part(self._tokens, self._count, slice(row, row + 1))[0]
         rows = range(self._first, self._end)[at]
