@@ -28,6 +28,17 @@ def test_a_line_that_ends_a_training_is_learnt_with_its_event() -> None:
     assert learn(line, reading, read_line) is not None
 
 
+def test_a_line_whose_steps_of_an_epoch_are_a_fact_too_is_learnt() -> None:
+    line = b"Epoch:[1/3](50/56608), loss: 2.4945, lr: 0.00001000, epoch_time: 116.0min"
+    reading = read_line(line)[0]
+    template = learn(line, reading, read_line)
+    assert reading.facts["total_steps"] == 3 * 56608
+    assert template is not None
+    assert template.marks["lap_steps"].value == 56608
+    assert template.shape.fullmatch(line.translate(bytes.maketrans(b"123456789", b"0" * 9)))
+    assert b"56608" in [text for _, text in template.fixed]
+
+
 @pytest.mark.parametrize("dialect", HEADED, ids=lambda dialect: dialect.name)
 def test_where_a_dialect_begins_depends_on_no_particular_digit(dialect: object) -> None:
     """What was found in one line counts for all of its shape."""

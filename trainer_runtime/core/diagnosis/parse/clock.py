@@ -79,7 +79,8 @@ class Clock:
         rank = self._rank(rows.rank)
         if rank is None:
             return
-        if (rows.like.events or rows.like.clock == EPOCHS) and end - first > 1:
+        singly = rows.like.events or (rows.like.clock == EPOCHS and _has_steps(rank))
+        if singly and end - first > 1:
             for i in range(first, end):
                 self._take(rows, i, i + 1, bars_of)
             return
@@ -211,8 +212,13 @@ def _take_steps(rank: Rank, rows: Rows, first: int, end: int) -> None:
 
 def _ends_epoch(rank: Rank, clock: str) -> bool:
     """Whether a line that has an epoch alone follows steps, to the last of which it belongs."""
-    if clock != EPOCHS or not rank.steps.keys() - {EPOCHS, _ENDED_AT}:
+    if clock != EPOCHS or not _has_steps(rank):
         return False
     follows = rank.step > rank.steps.get(_ENDED_AT, -1.0)
     rank.steps[_ENDED_AT] = rank.step
     return follows
+
+
+def _has_steps(rank: Rank) -> bool:
+    """Whether there were lines with more than an epoch."""
+    return bool(rank.steps.keys() - {EPOCHS, _ENDED_AT})

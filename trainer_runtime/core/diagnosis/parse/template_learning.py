@@ -183,6 +183,8 @@ def _columns(reading: Reading, roles: _Roles) -> tuple[dict[str, Column], dict[s
         for role in found:
             target = marks if role.name in MARKS and role.name not in columns else columns
             target[role.name] = Column(index, Conversion(role.scale))
+    if reading.lap_steps is not None:  # where a fact depends on it too, its token is fixed
+        marks.setdefault("lap_steps", Column(None, Conversion(1.0), reading.lap_steps))
     return columns, marks
 
 
