@@ -179,8 +179,10 @@ def _standing_attempt(here: CommandLine, run: str) -> int:
     def stands() -> int:
         number = _newest_attempt(here, run)
         events = here.folder(run).attempt(number).events
-        found = re.findall(rb'"step":(\d+)', events.read_bytes()) if events.exists() else []
-        return number if found and int(found[-1]) - int(found[0]) >= _STEPS_BETWEEN - 3 else 0
+        text = events.read_bytes() if events.exists() else b""
+        # A checkpoint's event may come after those of later steps.
+        found = [int(step) for step in re.findall(rb'"step":(\d+)', text)]
+        return number if found and max(found) - min(found) >= _STEPS_BETWEEN - 3 else 0
 
     return int(wait_until(stands, "an attempt that stands", LONGEST_S))
 
