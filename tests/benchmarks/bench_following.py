@@ -26,12 +26,12 @@ from support.benchmarks.result import at_most
 from support.benchmarks.turns import own_processor_s, processor_s
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 
+from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
 from trainmaster.backends.follower import Followed
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.runs.logs import read_log
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.follow import POLL_S, pause_s
-from trainmaster.sync.passes import INGEST_EVERY_S
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 

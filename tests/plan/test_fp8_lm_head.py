@@ -42,6 +42,7 @@ def test_a_gpu_with_fp8_is_asked_for_it(
         ("an-older-one", 8.6, ()),
         ("NVIDIA H100", 9.0, ("precision=fp16",)),
         ("NVIDIA H100", 9.0, ("compute.gpus=0",)),
+        ("NVIDIA H100", 9.0, ("model.d_model=40",)),
     ],
 )
 def test_what_can_not_compute_in_fp8_is_refused_at_the_plan(

@@ -28,8 +28,9 @@ def in_processes(
     with ExitStack() as stack:
         pool = _Pool(read)
         stack.callback(pool.end)
-        for _ in range(processes):
-            pool.start()
+        with suppress(OSError):  # no more processes may be started: fewer read, or this one alone
+            for _ in range(processes):
+                pool.start()
         yield from pool.results(ranges)
 
 
@@ -54,8 +55,13 @@ class _Pool(Generic[_T]):
         # Who waits at a connection sees that the other end is dead once nobody else holds it.
         held = [ours, *(one.connection for one in self._processes)]
         process = context.Process(target=_serve, args=(self._read, theirs, held))
-        process.start()
-        theirs.close()
+        try:
+            process.start()
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self._processes.append(_Process(process, ours))
 
     def end(self) -> None:

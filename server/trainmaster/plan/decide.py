@@ -184,7 +184,7 @@ def _decide_open_values(
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
         deterministic=choose_deterministic(spec, target, ledger),
-        fp8_lm_head=checked_fp8_lm_head(spec, facts, target),
+        fp8_lm_head=checked_fp8_lm_head(spec, basis.network, facts, target),
         environment=choose_environment(spec, facts, target, ledger),
         env=choose_variables(spec, target, facts, ledger),
     )

@@ -7,7 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
-from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
+from trainer_runtime.core.policy.heartbeat import (
+    HEARTBEAT_S,
+    INGEST_EVERY_S,
+    UNCONFIRMED_AFTER_S,
+)
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.journal import AttemptRecord
@@ -124,11 +128,12 @@ def _code(run: Run) -> str | None:
 
 
 def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:
-    """Whether three heartbeats are missing; between sessions none is expected."""
+    """Whether three heartbeats are missing, beyond those that may lie in the mirror alone; between
+    sessions none is expected."""
     if view.ended or (view.sessions is not None and not view.sessions.runs):
         return False
     unheard_s = (age_s or 0.0) if view.sessions is None else view.silent_for_s
-    return unheard_s > UNCONFIRMED_AFTER_S
+    return unheard_s > max(UNCONFIRMED_AFTER_S, INGEST_EVERY_S + 2 * HEARTBEAT_S)
 
 
 def resumes_at(view: RunView) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.quota import TotalQuota, run_limit_bytes
@@ -17,8 +18,6 @@ from trainmaster.sync.rebuild import PIECE_BYTES, begin_rebuild
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
-# How long lines of runs that nobody waits for may lie in the mirror alone.
-INGEST_EVERY_S = 30.0
 # How often a rebuild that was killed is continued.
 _REBUILD_EVERY_S = 10.0
 # After so long, settings and where each copy ends are read again.

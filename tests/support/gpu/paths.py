@@ -66,7 +66,7 @@ def check_fp8_loss(setting: Setting) -> None:
     from trainer_runtime.train.attempt.fp8_lm_head import loss_and_gradient, refuse_without_fp8
 
     device = torch.device(setting.device)
-    refuse_without_fp8(device)
+    refuse_without_fp8(device, width=16)
     torch.manual_seed(7)
     rows, known, width, vocabulary = 1_040, 1_029, 50_304, 50_293
     logits = (4 * torch.randn(rows, width)).bfloat16()

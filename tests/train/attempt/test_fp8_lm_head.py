@@ -73,4 +73,4 @@ def test_what_is_not_a_number_reaches_the_loss(value: float) -> None:
 
 def test_a_device_without_fp8_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"compute\.fp8_lm_head needs a GPU"):
-        refuse_without_fp8(torch.device("cpu"))
+        refuse_without_fp8(torch.device("cpu"), 768)

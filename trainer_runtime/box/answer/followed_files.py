@@ -168,6 +168,7 @@ class AppendedFile:
         try:
             data = os.pread(descriptor, before + _PEEK_BYTES, self._cursor - before)
         except OSError:
+            self.close()
             return self._check_path()
         if data == self._tail and not self._is_reset:
             self.behind = False
@@ -222,17 +223,15 @@ class AppendedFile:
         wanted = max(0, min(limit, self._end - self._cursor))
         try:
             descriptor = self._opened()
+            try:
+                data = read_at(descriptor, self._source, self._cursor - before, before + wanted)
+            finally:
+                if descriptor != self._kept.descriptor:
+                    os.close(descriptor)
         except OSError:
+            self.close()  # a server of files may have forgotten what is open
             self._seen = None
             return b""
-        try:
-            data = read_at(descriptor, self._source, self._cursor - before, before + wanted)
-        except OSError:
-            self._seen = None
-            return b""
-        finally:
-            if descriptor != self._kept.descriptor:
-                os.close(descriptor)
         if len(data) < before or not data[:before].endswith(self._tail):
             return None
         self._tail = data[-TAIL_BYTES:]

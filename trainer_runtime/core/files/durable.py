@@ -6,11 +6,14 @@ sides must do these things in exactly one way.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import time
 from pathlib import Path
+
+_OPEN_FOR_S = 2.0
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -39,13 +42,28 @@ def remove_tree(path: Path) -> int:
     """
     if path.is_dir() and not path.is_symlink():
         freed = sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
-        shutil.rmtree(path)
+        _remove_folder(path)
         return freed
     if not path.exists() and not path.is_symlink():
         return 0
     freed = path.lstat().st_size
     path.unlink()
     return freed
+
+
+def _remove_folder(path: Path) -> None:
+    """On NFS, a file that is open stays under another name until it is closed: followers close what
+    is gone within a second."""
+    deadline = time.monotonic() + _OPEN_FOR_S
+    while True:
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EBUSY) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def write_synced(path: Path, data: bytes, mode: int = 0o600) -> None:

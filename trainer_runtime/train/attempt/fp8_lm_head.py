@@ -24,11 +24,12 @@ _MULTIPLE = 16  # of each side of a matrix in fp8
 _CHUNK_TOKENS = 16_384  # whose logits exist at once
 
 
-def refuse_without_fp8(device: torch.device) -> None:
-    """Raises: ConfigError: the device has no matrix products in fp8."""
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY:
-        return
-    raise ConfigError("compute.fp8_lm_head needs a GPU with fp8, such as an H100 or an L4")
+def refuse_without_fp8(device: torch.device, width: int) -> None:
+    """Raises: ConfigError: the device has no matrix products in fp8, or none of this width."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        raise ConfigError("compute.fp8_lm_head needs a GPU with fp8, such as an H100 or an L4")
+    if width % _MULTIPLE:
+        raise ConfigError(f"compute.fp8_lm_head needs a model.d_model in steps of {_MULTIPLE}")
 
 
 def fp8_linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ class TrainingRun:
             raise ConfigError("compute.fp8_lm_head needs PyTorch 2.5 or newer")
         from trainer_runtime.train.attempt import fp8_lm_head  # which an older one can't define
 
-        fp8_lm_head.refuse_without_fp8(self.device)
+        fp8_lm_head.refuse_without_fp8(self.device, self.config.model.d_model)
         return fp8_lm_head.fp8_linear_cross_entropy
 
     def backward(self, loss: Tensor) -> None:

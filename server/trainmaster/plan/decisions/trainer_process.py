@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainer_runtime.core.environment.gpus import find_gpu
 from trainmaster.plan.decisions.container import is_contained
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, usable_cores
 from trainmaster.plan.decisions.memory import Sharing
+from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.target import Target
-from trainmaster.plan.facts import HostFacts
+from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
@@ -17,6 +19,7 @@ from trainmaster.words.errors import PlanError
 # Compiling a model takes about a minute, which shorter runs would not recover.
 _STEPS_WORTH_COMPILING = 200
 _FIRST_FP8_CAPABILITY = 8.9  # Ada, then Hopper
+_FP8_MULTIPLE = 16  # of each side of a matrix
 _WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
 
 
@@ -114,30 +117,50 @@ def choose_deterministic(spec: TrainingSpec, target: Target, ledger: Ledger) -> 
     return chosen
 
 
-def checked_fp8_lm_head(spec: TrainingSpec, facts: HostFacts, target: Target) -> bool:
+def checked_fp8_lm_head(
+    spec: TrainingSpec, network: Network, facts: HostFacts, target: Target
+) -> bool:
     """Whether the output layer computes in fp8.
 
     Raises:
-        PlanError: INVALID_VALUE, the device or the precision is another.
+        PlanError: INVALID_VALUE, the device, the precision or the model's width is another.
     """
     if not spec.compute.fp8_lm_head:
         return False
     if target.precision != "bf16" or target.device == "cpu" or not _has_fp8(facts, target):
-        of = f"{target.name} in {target.precision}"
-        raise PlanError(
-            "INVALID_VALUE",
-            f"`compute.fp8_lm_head` is true, but the training computes on {of}.",
-            "Set it to false, or train in bf16 on a GPU with fp8, such as an H100 or an L4.",
-            field="compute.fp8_lm_head",
+        raise _impossible_in_fp8(
+            f"the training computes on {target.name} in {target.precision}",
+            "train in bf16 on a GPU with fp8, such as an H100 or an L4",
+        )
+    if network.architecture is not None and network.architecture.d_model % _FP8_MULTIPLE:
+        raise _impossible_in_fp8(
+            f"model.d_model {network.architecture.d_model} is not a multiple of {_FP8_MULTIPLE}",
+            f"choose a multiple of {_FP8_MULTIPLE}",
         )
     return True
 
 
+def _impossible_in_fp8(why: str, otherwise: str) -> PlanError:
+    return PlanError(
+        "INVALID_VALUE",
+        f"`compute.fp8_lm_head` is true, but {why}.",
+        f"Set it to false, or {otherwise}.",
+        field="compute.fp8_lm_head",
+    )
+
+
 def _has_fp8(facts: HostFacts, target: Target) -> bool:
-    if target.gpu is not None:
-        return target.gpu.fp8
     gpus = [gpu for gpu in facts.gpus if gpu.index in target.indexes]
-    return all(gpu.capability is None or gpu.capability >= _FIRST_FP8_CAPABILITY for gpu in gpus)
+    if not gpus:
+        return target.gpu is None or target.gpu.fp8
+    return all(map(_gpu_has_fp8, gpus))
+
+
+def _gpu_has_fp8(gpu: GpuFacts) -> bool:
+    if gpu.capability is not None:
+        return gpu.capability >= _FIRST_FP8_CAPABILITY
+    known = find_gpu(gpu.name)
+    return known is None or known.fp8
 
 
 def choose_variables(

@@ -206,7 +206,8 @@ class ComputeSpec(Section):
         False,
         "Compute the output layer's matrix products and their gradients in fp8, in nanogpt's "
         "script on GPUs with fp8 (H100, L4, and newer): faster where the vocabulary is large "
-        "beside the model, and with less memory. Rounding adds about 3 % to the gradients.",
+        "beside the model, and with less memory for large micro-batches. Rounding adds about 3 % "
+        "to the gradients.",
         changes="resume",
         lands=lands(
             nanogpt="torch._scaled_mm",

@@ -34,7 +34,7 @@ class Conversion:
         if known is not None and known.decimals == decimals:
             count = len(known)
             values = list(map(known.__getitem__, texts))
-            if (len(known) - count) * _MANY > len(texts):
+            if len(texts) >= _SAMPLE and (len(known) - count) * _MANY > len(texts):
                 self._stop()
             elif len(known) > _MOST_KNOWN:
                 known.clear()

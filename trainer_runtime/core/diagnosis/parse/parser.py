@@ -318,7 +318,7 @@ def _events(block: Block, all_rows: Sequence[Rows]) -> list[LogEvent]:
 def _with_numbers(block: Block, found: Sorted) -> int:
     """The number of lines with numbers; those read by a template always have."""
     by_template = sum(map(len, found.by_template.values()))
-    if by_template == block.count:
+    if by_template == block.count and found.noise_with_numbers is not None:
         return by_template
     others = [*found.progress, *found.singly, *found.objects]
     if found.noise_with_numbers is None or len(others) * 2 > block.count:
