@@ -151,6 +151,10 @@ def _sparse(source: random.Random) -> bytes:
     return b"".join(b"step=%d loss=0.5\n" % n + noise(source.randrange(9000)) for n in range(4))
 
 
+def _long_noise_between(_: random.Random) -> bytes:
+    return (made_log("nanogpt", 3000) + noise(5000)) * 6
+
+
 def _zeros_in_front(source: random.Random) -> bytes:
     return bytes(700_000) + b"\n" + _piece(source, "nanogpt")
 
@@ -170,6 +174,7 @@ def _zeros_in_front(source: random.Random) -> bytes:
         _lines_too_long,
         _table,
         _sparse,
+        _long_noise_between,
         _zeros_in_front,
         lambda source: b"".join(mixed_log(source) for _ in range(90)),
     ],
@@ -181,6 +186,15 @@ def test_a_log_whose_lines_depend_on_those_far_above_is_read_alike(
     print(f"seed {seed}")
     source = random.Random(seed)
     assert _are_same(made(source), tmp_path / "train.log", source.choice([EVERYTHING, _OF_RANKS]))
+
+
+def test_a_range_is_guessed_from_above_the_noise_before_it(tmp_path: Path) -> None:
+    log, forks = tmp_path / "train.log", [0]
+    log.write_bytes(_long_noise_between(random.Random()))
+    os.register_at_fork(after_in_parent=lambda: forks.append(0))
+    forks.clear()
+    read_metrics(log, EVERYTHING, None, _SMALL)
+    assert len(forks) == _SMALL.processes  # after a wrong guess others are started
 
 
 def test_taught_lines_are_read_alike(tmp_path: Path) -> None:

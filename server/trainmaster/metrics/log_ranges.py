@@ -24,6 +24,7 @@ _RANGE_BYTES = 4 << 20
 _CHUNK_BYTES = 1 << 20  # read by this process until it reports its progress
 _WARM_UP_BYTES = 1 << 17
 _LONGEST_WARM_UP_BYTES = 1 << 20
+_LONGEST_NOISE_BYTES = 8 << 20  # so far back a line with metrics is searched for
 _MOST_ALONE = 6  # doublings of what one process reads after a wrong guess
 _TRUSTED = 4  # so many guesses that were right make earlier ones forgotten
 
@@ -160,18 +161,28 @@ class _Ranges:
         """Read a range in a process of its own; None where that is not possible."""
         reader, parser = self.reader, self.reader.parser
         try:
-            start = self.log.line_begin(max(0, begin - self.warm_up_bytes), begin)
-            if start is None:
+            if not self._warm_up(begin):
                 return None
-            parser.jump(start)
-            self.log.feed(reader, start, begin)
-            reader.taken()
             parser.coverage = Coverage()
             state = parser.to_dict()
             read_bytes = self.log.feed(reader, begin, end)
             return _Guess(state, parser.to_dict(), reader.taken(), read_bytes)
         except UsageError:
             return None  # reported where the range is read again
+
+    def _warm_up(self, begin: int) -> bool:
+        """Read what precedes a range, further back where it is noise alone, which says nothing of
+        the state. False where no line begins there."""
+        length = self.warm_up_bytes
+        while True:
+            start = self.log.line_begin(max(0, begin - length), begin)
+            if start is None:
+                return False
+            self.reader.parser.jump(start)
+            self.log.feed(self.reader, start, begin)
+            if self.reader.taken().blocks or not start or length >= _LONGEST_NOISE_BYTES:
+                return True
+            length *= 4
 
 
 def _aligned(length: int) -> int:
