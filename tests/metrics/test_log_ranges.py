@@ -18,10 +18,10 @@ from support.core.mixed_logs import mixed_log
 from support.core.synthetic_bars import BARS, made_bars
 from support.core.synthetic_logs import DIALECTS, made_log, noise
 
-from trainmaster.metrics.log_file_metrics import EVERYTHING, OnProgress, read_metrics
+from trainmaster.metrics.log_file_metrics import OnProgress, read_metrics
 from trainmaster.metrics.log_ranges import Splitting
 from trainmaster.metrics.range_processes import in_processes
-from trainmaster.metrics.wanted import Wanted
+from trainmaster.metrics.wanted import EVERYTHING, Wanted
 from trainmaster.words.errors import UsageError
 
 pytestmark = pytest.mark.slow
@@ -285,7 +285,8 @@ def test_no_process_is_left_where_reading_is_broken_off(tmp_path: Path) -> None:
 _STANDS_STILL = """
 import multiprocessing, sys, threading
 from pathlib import Path
-from trainmaster.metrics.log_file_metrics import EVERYTHING, read_metrics
+from trainmaster.metrics.log_file_metrics import read_metrics
+from trainmaster.metrics.wanted import EVERYTHING
 from trainmaster.metrics.log_ranges import Splitting
 
 def stop(_):

@@ -20,15 +20,12 @@ from trainmaster.metrics.log_ranges import WHOLE, Splitting, read_ranges
 from trainmaster.metrics.range_points import BlockPoints, Column, PointReader, RangePoints
 from trainmaster.metrics.thinned_series import ThinnedSeries, falls_in, most_points
 from trainmaster.metrics.understood import Understood
-from trainmaster.metrics.wanted import Wanted
+from trainmaster.metrics.wanted import EVERYTHING, Wanted
 from trainmaster.store.buckets import Row
 
 _UNKNOWN_TIME = array("d", [math.nan])
 # Called with the number of bytes that were read so far.
 OnProgress = Callable[[int], None]
-
-
-EVERYTHING = Wanted()
 
 
 @dataclass(slots=True)

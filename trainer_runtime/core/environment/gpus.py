@@ -42,6 +42,9 @@ GPUS: tuple[Gpu, ...] = (
     Gpu("t4", 65e12, 14.7, bf16=False),
     Gpu("p100", 18.7e12, 15.9, bf16=False),
 )
+# Of a GPU with fp8: Ada, then Hopper. Each side of a matrix in it is a multiple of so many.
+FIRST_FP8_CAPABILITY = (8, 9)
+FP8_MULTIPLE = 16
 _A100_SMALL_GIB = 48
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 60

@@ -13,23 +13,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from trainer_runtime.core.environment.gpus import FIRST_FP8_CAPABILITY, FP8_MULTIPLE
 from trainer_runtime.train.attempt.config import ConfigError
 
 _E4M3, _E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 _LARGEST = torch.finfo(_E4M3).max
 # No derivative by a logit exceeds 1, so that this scale keeps all of them within E5M2.
 GRADIENT_SCALE = 2.0**14
-_LEAST_CAPABILITY = (8, 9)
-_MULTIPLE = 16  # of each side of a matrix in fp8
 _CHUNK_TOKENS = 16_384  # whose logits exist at once
 
 
 def refuse_without_fp8(device: torch.device, width: int) -> None:
     """Raises: ConfigError: the device has no matrix products in fp8, or none of this width."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < FIRST_FP8_CAPABILITY:
         raise ConfigError("compute.fp8_lm_head needs a GPU with fp8, such as an H100 or an L4")
-    if width % _MULTIPLE:
-        raise ConfigError(f"compute.fp8_lm_head needs a model.d_model in steps of {_MULTIPLE}")
+    if width % FP8_MULTIPLE:
+        raise ConfigError(f"compute.fp8_lm_head needs a model.d_model in steps of {FP8_MULTIPLE}")
 
 
 def fp8_linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -119,7 +118,7 @@ def _to_fp8(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _padded(rows: Tensor) -> Tensor:
     """With rows of zeros up to a number that fp8's products can do."""
-    lacking = -len(rows) % _MULTIPLE
+    lacking = -len(rows) % FP8_MULTIPLE
     return functional.pad(rows, (0, 0, 0, lacking)) if lacking else rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainer_runtime.core.environment.gpus import find_gpu
+from trainer_runtime.core.environment.gpus import FIRST_FP8_CAPABILITY, FP8_MULTIPLE, find_gpu
 from trainmaster.plan.decisions.container import is_contained
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, usable_cores
 from trainmaster.plan.decisions.memory import Sharing
@@ -18,8 +18,6 @@ from trainmaster.words.errors import PlanError
 
 # Compiling a model takes about a minute, which shorter runs would not recover.
 _STEPS_WORTH_COMPILING = 200
-_FIRST_FP8_CAPABILITY = 8.9  # Ada, then Hopper
-_FP8_MULTIPLE = 16  # of each side of a matrix
 _WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
 
 
@@ -132,10 +130,10 @@ def checked_fp8_lm_head(
             f"the training computes on {target.name} in {target.precision}",
             "train in bf16 on a GPU with fp8, such as an H100 or an L4",
         )
-    if network.architecture is not None and network.architecture.d_model % _FP8_MULTIPLE:
+    if network.architecture is not None and network.architecture.d_model % FP8_MULTIPLE:
         raise _impossible_in_fp8(
-            f"model.d_model {network.architecture.d_model} is not a multiple of {_FP8_MULTIPLE}",
-            f"choose a multiple of {_FP8_MULTIPLE}",
+            f"model.d_model {network.architecture.d_model} is not a multiple of {FP8_MULTIPLE}",
+            f"choose a multiple of {FP8_MULTIPLE}",
         )
     return True
 
@@ -158,7 +156,8 @@ def _has_fp8(facts: HostFacts, target: Target) -> bool:
 
 def _gpu_has_fp8(gpu: GpuFacts) -> bool:
     if gpu.capability is not None:
-        return gpu.capability >= _FIRST_FP8_CAPABILITY
+        major, minor = FIRST_FP8_CAPABILITY
+        return gpu.capability >= major + minor / 10
     known = find_gpu(gpu.name)
     return known is None or known.fp8
 
