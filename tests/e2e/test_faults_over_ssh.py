@@ -123,7 +123,7 @@ def _phase_by_its_files(remote: CommandLine) -> int:
         return 3
     if list(remote.root.glob("cache/**/large.txt")):
         return 2
-    return 1 if list(remote.root.glob("cache/**/.*.receiving/*.part")) else 0
+    return 1 if list(remote.root.glob("cache/models/.*.receiving/*.part")) else 0
 
 
 def _operators(home: Path) -> list[int]:
