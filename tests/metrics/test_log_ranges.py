@@ -18,8 +18,10 @@ from support.core.mixed_logs import mixed_log
 from support.core.synthetic_bars import BARS, made_bars
 from support.core.synthetic_logs import DIALECTS, made_log, noise
 
+from trainer_runtime.core.diagnosis.parse import LogParser
 from trainmaster.metrics.log_file_metrics import OnProgress, read_metrics
-from trainmaster.metrics.log_ranges import Splitting
+from trainmaster.metrics.log_ranges import Splitting, read_ranges
+from trainmaster.metrics.range_points import PointReader
 from trainmaster.metrics.range_processes import in_processes
 from trainmaster.metrics.wanted import EVERYTHING, Wanted
 from trainmaster.words.errors import UsageError
@@ -159,6 +161,12 @@ def _zeros_in_front(source: random.Random) -> bytes:
     return bytes(700_000) + b"\n" + _piece(source, "nanogpt")
 
 
+def _noise_below_what_begins_late(_: random.Random) -> bytes:
+    """A rank that no lines below it would have guessed, above more noise than is looked through."""
+    ranks = b"".join(b"[rank2]: step=%d loss=%d.5\n" % (n, n) for n in range(30_000))
+    return ranks + b"[rank1]: step=7 loss=7.5\n" + noise(10_000) * 12
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -175,6 +183,7 @@ def _zeros_in_front(source: random.Random) -> bytes:
         _table,
         _sparse,
         _long_noise_between,
+        _noise_below_what_begins_late,
         _zeros_in_front,
         lambda source: b"".join(mixed_log(source) for _ in range(90)),
     ],
@@ -195,6 +204,27 @@ def test_a_range_is_guessed_from_above_the_noise_before_it(tmp_path: Path) -> No
     forks.clear()
     read_metrics(log, EVERYTHING, None, _SMALL)
     assert len(forks) == _SMALL.processes  # after a wrong guess others are started
+
+
+class _CountingReader(PointReader):
+    """Counts the bytes that are read, in all processes."""
+
+    def __init__(self) -> None:
+        super().__init__(LogParser(), EVERYTHING, ())
+        self.read_bytes = multiprocessing.Value("q", 0)
+
+    def feed(self, data: bytes) -> None:
+        with self.read_bytes.get_lock():
+            self.read_bytes.value += len(data)
+        super().feed(data)
+
+
+def test_noise_is_read_once(tmp_path: Path) -> None:
+    log, reader = tmp_path / "train.log", _CountingReader()
+    log.write_bytes(noise(10_000) * 4)
+    splitting = Splitting(3, range_bytes=1 << 20)
+    assert [size for size, _ in read_ranges(log, reader, splitting)][-1] == log.stat().st_size
+    assert reader.read_bytes.value < 1.5 * log.stat().st_size
 
 
 def test_taught_lines_are_read_alike(tmp_path: Path) -> None:
@@ -287,7 +317,8 @@ import multiprocessing, sys, threading
 from pathlib import Path
 from trainmaster.metrics.log_file_metrics import read_metrics
 from trainmaster.metrics.wanted import EVERYTHING
-from trainmaster.metrics.log_ranges import Splitting
+from trainmaster.metrics.log_ranges import Splitting, read_ranges
+from trainmaster.metrics.range_points import PointReader
 
 def stop(_):
     if children := multiprocessing.active_children():

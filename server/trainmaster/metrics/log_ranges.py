@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,6 +40,14 @@ class Splitting:
 
 
 WHOLE = Splitting()
+
+
+class _Above(Enum):
+    """What precedes a range: noise says nothing of the parser's state."""
+
+    METRICS = auto()
+    NOISE = auto()
+    NO_LINE = auto()  # none begins there
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,31 +167,44 @@ class _Ranges:
             at = end
 
     def _guess(self, begin: int, end: int) -> _Guess | None:
-        """Read a range in a process of its own; None where that is not possible."""
-        reader, parser = self.reader, self.reader.parser
+        """What a range holds, read in a process of its own; None where that is not possible."""
+        length = self.warm_up_bytes
         try:
-            if not self._warm_up(begin):
-                return None
-            parser.coverage = Coverage()
-            state = parser.to_dict()
-            read_bytes = self.log.feed(reader, begin, end)
-            return _Guess(state, parser.to_dict(), reader.taken(), read_bytes)
+            above = self._warm_up(begin, length)
+            # Noise alone is read alike in any state: what is above it need not be known.
+            if above is _Above.NOISE and (guess := self._read(begin, end, noise_alone=True)):
+                return guess
+            while above is _Above.NOISE and length < _LONGEST_NOISE_BYTES:
+                length *= 4
+                above = self._warm_up(begin, length)
+            return None if above is _Above.NO_LINE else self._read(begin, end)
         except UsageError:
             return None  # reported where the range is read again
 
-    def _warm_up(self, begin: int) -> bool:
-        """Read what precedes a range, further back where it is noise alone, which says nothing of
-        the state. False where no line begins there."""
-        length = self.warm_up_bytes
-        while True:
-            start = self.log.line_begin(max(0, begin - length), begin)
-            if start is None:
-                return False
-            self.reader.parser.jump(start)
-            self.log.feed(self.reader, start, begin)
-            if self.reader.taken().blocks or not start or length >= _LONGEST_NOISE_BYTES:
-                return True
-            length *= 4
+    def _warm_up(self, begin: int, length: int) -> _Above:
+        """Read so many bytes above a range."""
+        start = self.log.line_begin(max(0, begin - length), begin)
+        if start is None:
+            return _Above.NO_LINE
+        self.reader.parser.jump(start)
+        self.log.feed(self.reader, start, begin)
+        return _Above.METRICS if self.reader.taken().blocks or not start else _Above.NOISE
+
+    def _read(self, begin: int, end: int, *, noise_alone: bool = False) -> _Guess | None:
+        """Read a range in the state that the parser is in; `noise_alone`: None where it is not."""
+        parser = self.reader.parser
+        parser.coverage = Coverage()
+        state, at = parser.to_dict(), begin
+        while at < end:
+            until = min(at + _WARM_UP_BYTES, end) if noise_alone else end
+            read_bytes = self.log.feed(self.reader, at, until)
+            at += read_bytes
+            if noise_alone and parser.coverage.lines_read:
+                self.reader.taken()
+                return None
+            if at < until:  # the log has become shorter
+                break
+        return _Guess(state, parser.to_dict(), self.reader.taken(), at - begin)
 
 
 def _aligned(length: int) -> int:

@@ -93,21 +93,34 @@ class LogParser:
     def take_over(self, begin: dict[str, Any], end: dict[str, Any]) -> dict[int, Shift] | None:
         """Continue from the state `end`, which another parser reached from the state `begin` with a
         coverage of its own: how its rows in between differ by rank from this parser's. None, and no
-        change, where `begin` is not this parser's state, so that they may be others."""
+        change, where `begin` is not this parser's state, so that they may be others. Where there
+        are none, clock and keys need not be this parser's."""
         own = self.to_dict()
-        keys = self._keys_after(begin, end)
-        if keys is None or any(begin[name] != own[name] for name in _COMPARED):
+        if any(begin[name] != own[name] for name in _COMPARED):
             return None
-        shifts = self._clock.take_over(
-            Clock.from_dict(begin["clock"]), Clock.from_dict(end["clock"])
-        )
-        if shifts is None:
-            return None
+        keys, shifts = self._keys, dict[int, Shift]()
+        if end["coverage"]["lines_read"] or end["clock"] != begin["clock"]:
+            found = self._rows_taken_over(begin, end)
+            if found is None:
+                return None
+            keys, shifts = found
         self._tail, self._skipping = base64.b64decode(end["tail"]), end["skipping"]
         self._offset, self._keys = end["offset"], keys
         self._bars = Bars.from_dict(end["bars"])
         self.coverage.add(Coverage.from_dict(end["coverage"]))
         return shifts
+
+    def _rows_taken_over(
+        self, begin: dict[str, Any], end: dict[str, Any]
+    ) -> tuple[set[str], dict[int, Shift]] | None:
+        """The keys after rows were read, and how they differ; the clock is then that after them."""
+        keys = self._keys_after(begin, end)
+        if keys is None:
+            return None
+        shifts = self._clock.take_over(
+            Clock.from_dict(begin["clock"]), Clock.from_dict(end["clock"])
+        )
+        return None if shifts is None else (keys, shifts)
 
     def _keys_after(self, begin: dict[str, Any], end: dict[str, Any]) -> set[str] | None:
         """The keys after lines were read; None if the maximum would have left out others."""
