@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from itertools import chain, groupby
 
 from trainer_runtime.core.diagnosis.parse import Batch, LogParser, Parsed
+from trainer_runtime.core.diagnosis.parse.even_steps import EvenSteps
 from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_aggregates import RankRow, rows_of
@@ -163,16 +164,18 @@ def _column(key: str, found: Sequence[_Values]) -> Column:
         values = _in_order(order, [one.values for one in found])
         if times is not None:
             times = _in_order(order, [one.times or () for one in found])
-    if steps and not (_is_possible(min(steps)) and _is_possible(max(steps))):
+    never_fall = _never_fall(steps)
+    ends = (steps[0], steps[-1]) if never_fall and steps else steps
+    if ends and not (_is_possible(min(ends)) and _is_possible(max(ends))):
         kept = [i for i, step in enumerate(steps) if _is_possible(step)]
         steps, values = ([column[i] for i in kept] for column in (steps, values))
         times = times and [times[i] for i in kept]
     return Column(
         key,
-        array("q", map(int, steps)),
+        array("q", steps.numbers if isinstance(steps, EvenSteps) else map(int, steps)),
         None if times is None else array("d", times),
         array("d", values),
-        falls_in(steps),
+        0 if never_fall else falls_in(steps),
     )
 
 
@@ -187,6 +190,11 @@ def _shifted_row(row: RankRow, shift: Shift) -> RankRow:
 
 def _block(batch: Batch) -> int:
     return id(batch.block)
+
+
+def _never_fall(steps: Sequence[float]) -> bool:
+    """Found in a tenth of the time of counting the falls."""
+    return isinstance(steps, EvenSteps) or sorted(steps) == steps
 
 
 def _is_possible(step: float) -> bool:

@@ -14,7 +14,12 @@ from dataclasses import field
 from itertools import chain, compress, count, islice
 from operator import eq
 
-from trainer_runtime.core.diagnosis.parse.line_order import Neighbours, Order, Track
+from trainer_runtime.core.diagnosis.parse.line_order import (
+    Neighbours,
+    Order,
+    Track,
+    equal_to_previous,
+)
 from trainer_runtime.core.diagnosis.parse.logged_steps import BarsOf, logged_at_once
 from trainer_runtime.core.diagnosis.parse.points import StepFrom
 from trainer_runtime.core.diagnosis.parse.rank_state import (
@@ -178,8 +183,7 @@ class _Settling:
                 self.cuts += [lines[0]] * (steps[0] < last)
         self.cuts += [lines[at] for at in places if steps[at] < steps[at - 1]]
         equal = [(lines[at], lines[at - 1]) for at in places if steps[at] == steps[at - 1]]
-        for line in self._may_repeat(equal):
-            self._drop_if_repeated(line)
+        self._drop_repeated(self._may_repeat(equal))
 
     def _find_cuts_of_clocks(self, by_clock: Mapping[str, list[Track]], distinct: bool) -> None:
         """The same where lines count by several clocks. All of them begin a segment together."""
@@ -232,6 +236,29 @@ class _Settling:
                 found.update([line for line, _ in pairs.intersection(own)])
         found &= lines
         return self.neighbours.below_alike(found, self.kinds) if found else found
+
+    def _drop_repeated(self, lines: Collection[float]) -> None:
+        """Drop the rows on lines that repeat the one above."""
+        below_own: dict[Rows, list[int]] = defaultdict(list)
+        for line in sorted(lines):
+            rows, i = self._own_row_above(line)
+            if rows is None:
+                self._drop_if_repeated(line)
+            else:
+                below_own[rows].append(i)
+        for rows, found in below_own.items():
+            if rows.like.source is StepFrom.LINE and rows.steps is not None:
+                alike = [i for i in found if rows.steps[i] == rows.steps[i - 1]]
+                self.repeated[rows].update(equal_to_previous(rows.columns, alike))
+
+    def _own_row_above(self, line: float) -> tuple[Rows | None, int]:
+        """The rows of a line and its number, if the row above it is one of them."""
+        place, lines = self.neighbours.place(line), self.neighbours.lines
+        if 0 < place < len(lines) and lines[place] == line:
+            rows, i = self.neighbours.at(place)
+            if self.neighbours.at(place - 1)[0] is rows:
+                return rows, i
+        return None, 0
 
     def _drop_if_repeated(self, line: float) -> bool:
         """Drop the row on a line if it repeats the one above. Returns whether it does."""

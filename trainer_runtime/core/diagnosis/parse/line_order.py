@@ -10,8 +10,9 @@ from math import isnan
 from operator import eq, le
 from typing import NamedTuple
 
-from trainer_runtime.core.diagnosis.parse.rank_state import same
+from trainer_runtime.core.diagnosis.parse.quantities import same
 from trainer_runtime.core.diagnosis.parse.rows import Rows
+from trainer_runtime.core.diagnosis.parse.template import TokenColumn, is_text
 
 _FEW = 8  # rows are few beside so many times as many others
 
@@ -167,12 +168,16 @@ class Neighbours:
 
 
 def equal_to_previous(columns: Sequence[Sequence[float]], rows: Sequence[int]) -> list[int]:
-    """Of `rows`, those whose values are all those of the row before, where NaN equals NaN."""
-    first = columns[0]
-    if len(rows) == len(first) - 1 and not isnan(sum(first)):
+    """Of `rows`, in order, those whose values are all those of the row before, where NaN equals
+    NaN."""
+    first, *others = sorted(columns, key=is_text)
+    if len(rows) == len(first) - 1 and not is_text(first) and not isnan(sum(first)):
         rows = list(compress(count(1), map(eq, islice(first, 1, None), first)))
-    for column in columns:
+    for column in (first, *others):
         if not rows:
             break
-        rows = [i for i in rows if same(column[i], column[i - 1])]
+        if isinstance(column, TokenColumn):
+            rows = column.equal_to_previous(rows)
+        else:
+            rows = [i for i in rows if same(column[i], column[i - 1])]
     return list(rows)

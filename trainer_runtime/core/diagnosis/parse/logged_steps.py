@@ -175,7 +175,8 @@ def _from_epochs(tracks: Sequence[Track], facts: dict[str, float]) -> list[list[
         if "epoch" not in rows.keys:
             return None
         column = rows.columns[rows.keys.index("epoch")]
-        steps = [column[i] * per_epoch for i in kept]
+        values = list(column)
+        steps = [values[i] * per_epoch for i in kept]
         if not all(0 <= step < _LARGEST for step in steps):
             return None
         found.append([float(round(step)) for step in steps])

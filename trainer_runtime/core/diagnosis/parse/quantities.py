@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from math import isnan
 
 # One number: thousands separated by commas, exponents, and the words for non-finite values.
 NUMBER = (
@@ -49,6 +50,10 @@ def step_number(text: bytes) -> float | None:
     if value is None or not 0 <= value <= _LARGEST_STEP or value != int(value):
         return None
     return value
+
+
+def same(one: float, other: float) -> bool:
+    return one == other or (isnan(one) and isnan(other))
 
 
 def time_of(line: bytes) -> float | None:

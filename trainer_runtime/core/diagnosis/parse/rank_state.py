@@ -7,7 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 from typing import Any, NamedTuple
 
+from trainer_runtime.core.diagnosis.parse.quantities import same
 from trainer_runtime.core.diagnosis.parse.rows import Rows
+from trainer_runtime.core.diagnosis.parse.template import as_list, is_text
 from trainer_runtime.core.records import dataclass
 
 # HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.
@@ -168,10 +170,11 @@ class Comparison(NamedTuple):
             return cls((), True)
         columns = dict(zip(above.keys, above.columns, strict=True))
         common = [
-            (columns[key], column)
+            (as_list(columns[key]), as_list(column))
             for key, column in zip(rows.keys, rows.columns, strict=True)
             if key in columns
         ]
+        common.sort(key=lambda pair: sum(map(is_text, pair)))  # the first mostly differ already
         return cls(common, above.like.rounded == rows.like.rounded)
 
     def are_same(self, i: int, k: int) -> bool:
@@ -195,10 +198,6 @@ def may_repeat(above: Rows, rows: Rows) -> bool:
 def _are_similar(one: Collection[str], other: Collection[str]) -> bool:
     common = len(set(one).intersection(other))
     return common >= _MIN_COMMON_KEYS and common >= min(len(one), len(other))
-
-
-def same(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
 
 
 def _close(one: float, other: float) -> bool:

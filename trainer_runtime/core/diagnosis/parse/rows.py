@@ -10,13 +10,20 @@ from itertools import accumulate, compress, count, islice
 from operator import add, ge, lt
 from typing import TypeVar
 
+from trainer_runtime.core.diagnosis.parse.even_steps import EvenSteps
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
-from trainer_runtime.core.diagnosis.parse.template import Template, TokenColumn, Tokens
+from trainer_runtime.core.diagnosis.parse.template import (
+    ChosenColumn,
+    Template,
+    TokenColumn,
+    Tokens,
+)
 from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
 _FEW = 64  # lines are few if a block has more than so many times as many
+_MANY = 256  # rows of columns that are better compared as text
 _T = TypeVar("_T")
 
 
@@ -118,7 +125,7 @@ class Rows:
     keys: tuple[str, ...]
     columns: list[Sequence[float]]
     index: Sequence[int]
-    steps: list[float] | None
+    steps: Sequence[float] | None
     micros: list[float] | None
     rank: int
     increasing: bool
@@ -201,7 +208,7 @@ class Rows:
             index = _chosen(self.index, part.rows)
             yield Batch(
                 keys,
-                [_chosen(column, part.rows) for column in columns],
+                [_chosen_column(column, part.rows) for column in columns],
                 steps,
                 self.rank,
                 part.segments,
@@ -211,6 +218,13 @@ class Rows:
                 lambda row, index=index: block.start_of(index[row]),  # type: ignore[misc]
                 lambda row, index=index: time_of(block.lines[index[row]]),  # type: ignore[misc]
             )
+
+
+def _chosen_column(column: Sequence[float], rows: Sequence[int]) -> Sequence[float]:
+    is_apart = rows[-1] - rows[0] + 1 > len(rows)
+    if is_apart and isinstance(column, TokenColumn) and not column.is_converted:
+        return ChosenColumn(column, rows)
+    return _chosen(column, rows)
 
 
 def _chosen(column: Sequence[_T], rows: Sequence[int]) -> Sequence[_T]:
@@ -317,13 +331,16 @@ def rows_of_template(
     count = len(index)
     if not count:
         return [], all_lines
-    marks = {name: column.of(tokens, count) for name, column in template.marks.items()}
+    marks = {
+        name: column.of(tokens, count) for name, column in template.marks.items() if name != "step"
+    }
     ranks = marks.get("rank", [float(template.like.rank or 0)])
     is_of_several = ranks.count(ranks[0]) < len(ranks)
-    if template.like.source is not StepFrom.LINE or is_of_several:
-        keys = None  # every row is needed to find its step
+    is_inferred = template.like.source is not StepFrom.LINE
+    if is_of_several or (is_inferred and count <= _MANY):
+        keys = None  # each is parted, or compared with the row above, to find its step
     columns = _columns(template, tokens, count, keys)
-    steps, laps = marks.get("step"), marks.get("laps")
+    steps, laps = template.steps(tokens, count), marks.get("laps")
     if steps is not None and laps is not None:
         steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
     rises = steps is not None and increases(steps)
@@ -380,6 +397,6 @@ def _by_rank(rows: Rows, ranks: list[float]) -> Iterator[Rows]:
         )
 
 
-def increases(steps: list[float]) -> bool:
+def increases(steps: Sequence[float]) -> bool:
     """Whether every step is higher than the one before."""
-    return all(map(lt, steps, islice(steps, 1, None)))
+    return isinstance(steps, EvenSteps) or all(map(lt, steps, islice(steps, 1, None)))

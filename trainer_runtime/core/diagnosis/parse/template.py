@@ -8,7 +8,9 @@ from dataclasses import field
 from typing import NamedTuple, overload
 
 from trainer_runtime.core.diagnosis.parse.conversion import Conversion
+from trainer_runtime.core.diagnosis.parse.even_steps import even_steps
 from trainer_runtime.core.diagnosis.parse.points import Reading
+from trainer_runtime.core.diagnosis.parse.quantities import same
 from trainer_runtime.core.records import dataclass
 
 # What a token may be besides a value: fields of a reading.
@@ -19,7 +21,8 @@ _PLAIN_SHAPE = re.compile(rb"0+(?:\.(0*))?")
 # what `float` makes of the text.
 _MOST_DIGITS = 15
 _MOST_SHAPES = 1024
-_FEW_VALUES = 4  # of a column are converted one by one
+_FEW_VALUES = 4  # of a column are converted one by one,
+_FEW_ROWS = 32  # unless it is short
 
 
 class Tokens(NamedTuple):
@@ -54,6 +57,21 @@ class Column:
         decimals = None if tokens.decimals is None else tokens.decimals[self.index]
         return self.conversion.values(tokens.texts[begin:end:width], decimals)
 
+    def texts(self, tokens: Tokens, rows: int) -> list[bytes]:
+        """Its tokens; none where it is always the same."""
+        if self.index is None:
+            return []
+        return tokens.texts[self.index :: len(tokens.texts) // rows]
+
+    def steps(self, tokens: Tokens, rows: int) -> Sequence[float]:
+        """The same of a column of steps, which mostly rise evenly."""
+        is_whole = self.index is not None and not (tokens.decimals and tokens.decimals[self.index])
+        if is_whole and self.conversion.scale == 1.0:
+            steps = even_steps(self.texts(tokens, rows))
+            if steps is not None:
+                return steps
+        return self.of(tokens, rows)
+
 
 class TokenColumn(Sequence[float]):
     """A column in rows `first` to before `end`, converted where it is read: most readers of a log
@@ -67,11 +85,25 @@ class TokenColumn(Sequence[float]):
         self._singly = 0  # how many values were converted one by one
         self._values: list[float] | None = None
 
+    @property
+    def is_converted(self) -> bool:
+        return self._values is not None
+
     def values(self) -> list[float]:
         if self._values is None:
             rows = slice(self._first, self._end)
             self._values = self._column.part(self._tokens, self._count, rows)
         return self._values
+
+    def equal_to_previous(self, rows: Sequence[int]) -> list[int]:
+        """Of `rows`, those with the value of the row before. Texts that are equal need not be
+        converted."""
+        if self._values is None:
+            texts = self._column.texts(self._tokens, self._count)[self._first : self._end]
+            if not texts or all(texts[i] == texts[i - 1] for i in rows):
+                return list(rows)
+        values = self.values()
+        return [i for i in rows if same(values[i], values[i - 1])]
 
     def __len__(self) -> int:
         return self._end - self._first
@@ -89,7 +121,7 @@ class TokenColumn(Sequence[float]):
         if self._values is not None:
             return self._values[at]
         if isinstance(at, int):
-            if self._singly >= _FEW_VALUES:
+            if self._singly >= _FEW_VALUES or len(self) <= _FEW_ROWS:
                 return self.values()[at]
             self._singly += 1
             row = range(self._first, self._end)[at]
@@ -98,6 +130,48 @@ class TokenColumn(Sequence[float]):
         if rows.step != 1:
             return self.values()[at]
         return TokenColumn(self._column, self._tokens, self._count, rows.start, rows.stop)
+
+
+class ChosenColumn(Sequence[float]):
+    """Some rows of a column, which is converted where they are read."""
+
+    __slots__ = ("_column", "_rows", "_values")
+
+    def __init__(self, column: TokenColumn, rows: Sequence[int]) -> None:
+        self._column, self._rows = column, rows
+        self._values: list[float] | None = None
+
+    def values(self) -> list[float]:
+        if self._values is None:
+            self._values = list(map(self._column.values().__getitem__, self._rows))
+        return self._values
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values())
+
+    @overload
+    def __getitem__(self, at: int) -> float: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[float]: ...
+
+    def __getitem__(self, at: int | slice) -> float | list[float]:
+        return self.values()[at]
+
+
+def as_list(column: Sequence[float]) -> Sequence[float]:
+    """A column that is converted or short as a list, whose values are found faster."""
+    if isinstance(column, TokenColumn) and (column.is_converted or len(column) <= _FEW_ROWS):
+        return column.values()
+    return column
+
+
+def is_text(column: Sequence[float]) -> bool:
+    """Whether the column is yet to be converted."""
+    return isinstance(column, TokenColumn) and not column.is_converted
 
 
 @dataclass(slots=True, eq=False)
@@ -161,6 +235,11 @@ class Template:
             elif not token.strip(b"."):  # which would be no token without its points
                 return None
         return tuple(found)
+
+    def steps(self, tokens: Tokens, rows: int) -> Sequence[float] | None:
+        """The step of each row; None where lines have none."""
+        column = self.marks.get("step")
+        return None if column is None else column.steps(tokens, rows)
 
     def splits_like(self, other: Template) -> bool:
         """Whether a line has the same tokens for both."""
