@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from trainer_runtime.core.diagnosis.parse.dialects import FALLBACK, HEADED, json_lines
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
@@ -48,11 +49,10 @@ _RANK = re.compile(
 _RANK_BEGINS = re.compile(rb"\[(?:rank|default)\d{1,5}\]:|\[Rank \d{1,5}\] \(after ")
 _RANK_INSIDE = re.compile(rb"\[Rank (\d{1,5})\] ")
 _SIGNS = [(number, sign) for number, dialect in enumerate(HEADED) for sign in dialect.signs]
-_MOST_SHAPES = 1024
-_LONGEST_SHAPE = 2048
+_MOST_SHAPES, _LONG_SHAPE = 1024, 2048
+_MOST_LONG_SHAPES, _LONGEST_SHAPE = 64, 1 << 15
 _heads: dict[tuple[int, ...], re.Pattern[bytes]] = {}
 _Heads = tuple[tuple[int, int], ...]
-_known_heads: dict[bytes, _Heads] = {}  # by shape: lines come again with other numbers
 
 
 class LineReader:
@@ -162,16 +162,20 @@ def _heads_in(text: bytes) -> _Heads:
     """Where lines begin in the text, and of which dialects. No sign and no head has a particular
     digit, so that this is the same for all texts of a shape."""
     shape = text.translate(ZEROS)
-    found = _known_heads.get(shape)
-    if found is None:
-        signed = tuple(dict.fromkeys([number for number, sign in _SIGNS if sign in shape]))
-        matches = _head(signed).finditer(shape) if signed else ()
-        found = tuple([(match.start(), signed[(match.lastindex or 1) - 1]) for match in matches])
-        if len(_known_heads) >= _MOST_SHAPES:
-            _known_heads.clear()
-        if len(shape) <= _LONGEST_SHAPE:
-            _known_heads[shape] = found
-    return found
+    if len(shape) <= _LONG_SHAPE:
+        return _known_heads(shape)
+    return _known_heads_of_long(shape) if len(shape) <= _LONGEST_SHAPE else _find_heads(shape)
+
+
+def _find_heads(shape: bytes) -> _Heads:
+    signed = tuple(dict.fromkeys([number for number, sign in _SIGNS if sign in shape]))
+    matches = _head(signed).finditer(shape) if signed else ()
+    return tuple([(match.start(), signed[(match.lastindex or 1) - 1]) for match in matches])
+
+
+# Lines come again with other numbers, and a configuration is printed by each rank.
+_known_heads = lru_cache(_MOST_SHAPES)(_find_heads)
+_known_heads_of_long = lru_cache(_MOST_LONG_SHAPES)(_find_heads)
 
 
 def _head(signed: tuple[int, ...]) -> re.Pattern[bytes]:
