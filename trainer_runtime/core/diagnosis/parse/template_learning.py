@@ -233,13 +233,15 @@ def _expressions(
     point = accepting(values, b"7.5", b"38.125")
     power = accepting(values, b"7.5e-05", b"3e+02") if tokens.has_exponents else set()
     sign = accepting(values, b"-7", b"-38")
-    return {
+    forms = {
         i: (b"-?" if i in sign else b"")
         + (rb"(?:0{1,3}(?:,000)+|0+)" if i in grouped else b"0+")
         + (rb"(?:\.0+)?" if i in point else b"")
         + (rb"(?:[eE][-+]?0+)?" if i in power else b"")
         for i in whole
     }
+    own = {i: tokens.original(i).translate(ZEROS) for i in forms}
+    return {i: form for i, form in forms.items() if re.fullmatch(form, own[i])}
 
 
 def _with_other_digits(token: bytes, table: bytes) -> bytes:
