@@ -103,8 +103,13 @@ def frequent_lines(data: bytes, most: int = 3) -> list[str]:
     """
     first: dict[bytes, bytes] = {}
     kinds: Counter[bytes] = Counter()
-    for line in data.splitlines()[:_MAX_LINES]:
-        kind = _NUMBER.sub(b"0", line[:_READ_BYTES])
+    kind_of: dict[bytes, bytes] = {}  # by shape
+    lines = data.splitlines()[:_MAX_LINES]
+    for line, zeros in zip(lines, data.translate(ZEROS).splitlines(), strict=False):
+        shape = zeros[:_READ_BYTES]
+        kind = kind_of.get(shape)
+        if kind is None:
+            kind = kind_of[shape] = _NUMBER.sub(b"0", shape)
         if kind.count(b"0") >= _FEWEST_NUMBERS:
             first.setdefault(kind, line)
             kinds[kind] += 1
