@@ -36,7 +36,7 @@ class Column:
 
     def shifted(self, shift: Shift) -> Column:
         steps = array("q", [int(shifted_step(step, shift)) for step in self.steps])
-        return replace(self, steps=steps)
+        return replace(self, steps=steps, falls=falls_in(steps))
 
 
 @dataclass(frozen=True, slots=True)

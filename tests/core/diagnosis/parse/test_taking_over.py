@@ -84,3 +84,41 @@ def test_counted_steps_are_not_taken_over_where_a_fact_gives_others(fact_is_abov
     lines.insert(150 if fact_is_above else 350, b"  Num update steps per epoch = 10\n")
     at = [sum(map(len, lines[:number])) for number in (100, 200, 300, 400)]
     assert not _is_taken_over(b"".join(lines), *at)
+
+
+def test_counted_steps_are_taken_over_between_lines_of_another_clock_with_steps() -> None:
+    lines = []
+    for number in range(900):
+        lines.append(
+            f"{{'loss': {3 - number / 1e3:.3f}, 'grad_norm': 1.5, 'learning_rate': 1e-05}}\n"
+        )
+        if number % 50 == 0:
+            lines.append("step: 7 lr: 0.125 loss: 2.5\n")
+    log = "".join(lines).encode()
+    jumped_to = _line_begin(log, len(log) // 2)
+    assert _is_taken_over(log, len(log) // 4, jumped_to, len(log) * 3 // 4, len(log))
+
+
+_OF_ANY_CLOCK = (
+    "{{'loss': {value}, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.01}}",
+    "{{'eval_loss': {value}, 'eval_runtime': 1.5, 'epoch': 0.01}}",
+    "step={step} loss={value} lr=0.1",
+    "step: {step} val_loss: {value}",
+    "validation loss {value}",
+    "Epoch {step} - loss: {value}",
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_count_is_taken_over_on_which_other_lines_depend(seed: int) -> None:
+    chosen, lines, step = random.Random(seed), [], 0
+    kinds = chosen.sample(_OF_ANY_CLOCK, chosen.randrange(2, 6))
+    for _ in range(chosen.randrange(20, 160)):
+        step = chosen.randrange(4) if chosen.random() < 0.03 else step + chosen.randrange(2)
+        value = chosen.choice(("3.2", "0.5"))
+        lines.append(chosen.choice(kinds).format(step=step, value=value) + "\n")
+    log = "".join(lines).encode()
+    for _ in range(10):
+        known, at, end = sorted(chosen.randrange(len(log)) for _ in range(3))
+        begin = max(at, min(_line_begin(log, at), end))
+        _is_taken_over(log, min(known, at), begin, begin, end)

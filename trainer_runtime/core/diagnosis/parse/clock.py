@@ -10,11 +10,16 @@ from typing import Any
 from trainer_runtime.core.diagnosis.parse.bulk_clock import settled_at_once
 from trainer_runtime.core.diagnosis.parse.logged_steps import LOGGED_FACTS, BarsOf, LoggedSteps
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, StepFrom
-from trainer_runtime.core.diagnosis.parse.rank_state import Rank, Shift, last_row_of, repeats
+from trainer_runtime.core.diagnosis.parse.rank_state import (
+    ENDED_AT,
+    Rank,
+    Shift,
+    last_row_of,
+    repeats,
+)
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
 MAX_RANKS = 16_384  # lines of further ranks are left out
-_ENDED_AT = "epochs ended at"  # the step of the last line of an epoch
 
 
 class Clock:
@@ -120,6 +125,7 @@ class Clock:
             rows.accept(i, i + 1, rank.segment, [step])
             rank.step = rank.steps[clock] = step
             rank.newest, rank.seen = None, last_row_of(rows, i, step)
+            rank.counted = clock if logged.counted else rank.counted
 
     def _rank(self, number: int) -> Rank | None:
         if number not in self._ranks and len(self._ranks) >= MAX_RANKS:
@@ -183,6 +189,7 @@ def _take_beside(rank: Rank, rows: Rows, i: int) -> None:
     step = rank.step
     if rows.like.source is StepFrom.MICRO and rows.micros is not None:
         step = rank.micro_step(rows.like.clock, rows.micros[i])
+    rank.copied(step)
     if not repeats(rank.last_row(), rows, i, step):
         rows.accept(i, i + 1, rank.segment, [step])
         rank.newest, rank.seen = None, last_row_of(rows, i, step)
@@ -214,11 +221,11 @@ def _ends_epoch(rank: Rank, clock: str) -> bool:
     """Whether a line that has an epoch alone follows steps, to the last of which it belongs."""
     if clock != EPOCHS or not _has_steps(rank):
         return False
-    follows = rank.step > rank.steps.get(_ENDED_AT, -1.0)
-    rank.steps[_ENDED_AT] = rank.step
+    follows = rank.step > rank.steps.get(ENDED_AT, -1.0)
+    rank.steps[ENDED_AT] = rank.step
     return follows
 
 
 def _has_steps(rank: Rank) -> bool:
     """Whether there were lines with more than an epoch."""
-    return bool(rank.steps.keys() - {EPOCHS, _ENDED_AT})
+    return bool(rank.steps.keys() - {EPOCHS, ENDED_AT})

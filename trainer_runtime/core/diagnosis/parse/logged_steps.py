@@ -82,6 +82,7 @@ def logged_at_once(
         steps = _from_epochs(tracks, facts)
     else:
         steps = None if others else _from_count(tracks, rank)
+        rank.counted = tracks[0].rows.like.clock if steps else rank.counted
     if steps is None:
         steps = _one_by_one(tracks, others, bars, rank, facts)
     if steps is None:
@@ -224,6 +225,7 @@ def _one_by_one(
     if logged.counted and any(track.rows.like.clock != clock for track in everything):
         return None
     facts.update(facts_then)
+    rank.counted = clock if logged.counted else rank.counted
     return steps
 
 
