@@ -332,3 +332,22 @@ def test_aggregates_over_the_ranks_of_a_log_are_made_where_they_are_asked_for(
     assert {row[2] for row in found.rows("loss/ranks_max")} == {3.63}
     assert {row[2] for row in found.rows("step_time_s/ranks_slowest")} == {9.0}
     assert set(read_metrics(log).keys()) == {"loss", "step_time_s"}
+
+
+_FORMS = (_ITER, "step: {} loss: {:.4f} lr: 0.1\n", "s:{} trl:{:.4f} lr:0.000500 norm:0.39\n")
+
+
+@pytest.mark.parametrize("numbers", [range(9000), range(100_000, 160_000, 7)])
+@pytest.mark.parametrize("lines_of_a_form", [1, 40, 1000])
+def test_points_are_those_of_the_lines_however_their_forms_alternate(
+    numbers: range, lines_of_a_form: int, tmp_path: Path
+) -> None:
+    points = [(step, None, 9 - at / 1e4) for at, step in enumerate(numbers)]
+    lines = [
+        _FORMS[at // lines_of_a_form % len(_FORMS)].format(step, value)
+        for at, (step, _, value) in enumerate(points)
+    ]
+    path = tmp_path / "train.log"
+    path.write_text("".join(lines))
+    found = read_metrics(path, Wanted(frozenset({"loss"}), times=False)).rows("loss")
+    assert found == [(step, None, round(value, 4)) for step, _, value in points]

@@ -185,6 +185,8 @@ def _noise_below_what_begins_late(_: random.Random) -> bytes:
         _long_noise_between,
         _noise_below_what_begins_late,
         _zeros_in_front,
+        lambda _: noise(30_000),
+        lambda _: noise(25_000) + made_log("nanogpt", 20_000),
         lambda source: b"".join(mixed_log(source) for _ in range(90)),
     ],
 )

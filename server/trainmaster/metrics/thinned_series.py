@@ -195,7 +195,7 @@ class ThinnedSeries:
 
     def _bucketed(self, count: int) -> list[Bucket]:
         """The first `count` points in buckets."""
-        steps, times, values = self._steps, self._times, self._values
+        steps, times, values = self._steps, self._times, self._values[:count].tolist()
         parts = [slice(at, min(at + self._block, count)) for at in range(0, count, self._block)]
         return [of_columns(steps[part], times[part], values[part]) for part in parts]
 

@@ -21,6 +21,14 @@ def test_a_line_is_learnt_whatever_digits_its_numbers_have(step: int) -> None:
     assert template.marks["step"].index == 0
 
 
+def test_a_line_in_which_a_number_ends_a_sentence_is_learnt_with_its_point() -> None:
+    line = b"INFO - 0:10:30 - Finish training epoch 3. loss: 0.0439"
+    template = learn(line, read_line(line)[0], read_line)
+    assert template is not None
+    assert template.reads_all(line.replace(b"3. loss: 0.0439", b"7. loss: 12.5"), 1)
+    assert not template.reads_all(line.replace(b"3.", b"3"), 1)
+
+
 def test_a_line_that_ends_a_training_is_learnt_with_its_event() -> None:
     line = b"{'train_runtime': '1.3', 'train_loss': '6.93', 'epoch': '0.625'}"
     reading = read_line(line)[0]

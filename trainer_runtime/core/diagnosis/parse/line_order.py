@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, compress, count, islice, repeat
+from itertools import accumulate, chain, compress, count, islice, pairwise, repeat
 from math import isnan
 from operator import eq, le
 from typing import NamedTuple
@@ -32,6 +32,10 @@ class Order:
     def __init__(self, tracks: Sequence[Track]) -> None:
         self._tracks = tracks
         self._merged: tuple[Sequence[float], Sequence[float]] | None = None
+        # The tracks in order, where each ends before the next begins.
+        by_line = sorted(tracks, key=lambda track: track.lines[0])
+        ends = pairwise(by_line)
+        self._apart = by_line if all(a.lines[-1] < b.lines[0] for a, b in ends) else []
 
     def merged(self) -> tuple[Sequence[float], Sequence[float]]:
         """All lines, in order, and their steps."""
@@ -42,8 +46,11 @@ class Order:
     def _merge(self) -> tuple[Sequence[float], Sequence[float]]:
         if len(self._tracks) == 1:
             return self._tracks[0].lines, self._tracks[0].steps
-        lines = chain.from_iterable(track.lines for track in self._tracks)
-        steps = chain.from_iterable(track.steps for track in self._tracks)
+        tracks = self._apart or self._tracks
+        lines = chain.from_iterable(track.lines for track in tracks)
+        steps = chain.from_iterable(track.steps for track in tracks)
+        if self._apart:
+            return list(lines), list(steps)
         step_at = dict(zip(lines, steps, strict=True))
         ordered = sorted(step_at)
         return ordered, list(map(step_at.__getitem__, ordered))
@@ -55,6 +62,9 @@ class Order:
             return []
         lines, steps = self.merged()
         found = [0] if lines and steps[0] <= last else []
+        if self._apart and all(track.rows.increasing for track in self._apart):
+            begins = accumulate(len(track.lines) for track in self._apart[:-1])
+            return found + [at for at in begins if steps[at] <= steps[at - 1]]
         if len(self._tracks) > 1 or not self._tracks[0].rows.increasing:
             found += compress(count(1), map(le, islice(steps, 1, None), steps))
         return found
