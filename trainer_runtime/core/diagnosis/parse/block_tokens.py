@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.diagnosis.parse.columns import Tokens
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
-from trainer_runtime.core.diagnosis.parse.template import Template, Tokens
+from trainer_runtime.core.diagnosis.parse.template import Template
 
 
 def tokens_of(block: Block, found: Sorted) -> dict[Template, Tokens]:

@@ -10,9 +10,9 @@ from math import isnan
 from operator import eq, le
 from typing import NamedTuple
 
+from trainer_runtime.core.diagnosis.parse.columns import TokenColumn, is_text
 from trainer_runtime.core.diagnosis.parse.quantities import same
 from trainer_runtime.core.diagnosis.parse.rows import Rows
-from trainer_runtime.core.diagnosis.parse.template import TokenColumn, is_text
 
 _FEW = 8  # rows are few beside so many times as many others
 

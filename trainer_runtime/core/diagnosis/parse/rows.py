@@ -8,23 +8,22 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import accumulate, compress, count, islice
 from operator import add, ge, lt
-from typing import TypeVar
 
+from trainer_runtime.core.diagnosis.parse.columns import (
+    TokenColumn,
+    Tokens,
+    column_in_rows,
+    in_rows,
+)
 from trainer_runtime.core.diagnosis.parse.even_steps import EvenSteps
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
-from trainer_runtime.core.diagnosis.parse.template import (
-    ChosenColumn,
-    Template,
-    TokenColumn,
-    Tokens,
-)
+from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
 _FEW = 64  # lines are few if a block has more than so many times as many
 _MANY = 256  # rows of columns that are better compared as text
-_T = TypeVar("_T")
 
 
 class Block:
@@ -204,11 +203,11 @@ class Rows:
         keys = tuple(key for key, keep in zip(self.keys, kept, strict=True) if keep)
         columns = [column for column, keep in zip(self.columns, kept, strict=True) if keep]
         for part in self.accepted if keys else ():
-            steps = _chosen(self.steps or [], part.rows) if part.steps is None else part.steps
-            index = _chosen(self.index, part.rows)
+            steps = in_rows(self.steps or [], part.rows) if part.steps is None else part.steps
+            index = in_rows(self.index, part.rows)
             yield Batch(
                 keys,
-                [_chosen_column(column, part.rows) for column in columns],
+                [column_in_rows(column, part.rows) for column in columns],
                 steps,
                 self.rank,
                 part.segments,
@@ -218,23 +217,6 @@ class Rows:
                 lambda row, index=index: block.start_of(index[row]),  # type: ignore[misc]
                 lambda row, index=index: time_of(block.lines[index[row]]),  # type: ignore[misc]
             )
-
-
-def _chosen_column(column: Sequence[float], rows: Sequence[int]) -> Sequence[float]:
-    is_apart = rows[-1] - rows[0] + 1 > len(rows)
-    if is_apart and isinstance(column, TokenColumn) and not column.is_converted:
-        return ChosenColumn(column, rows)
-    return _chosen(column, rows)
-
-
-def _chosen(column: Sequence[_T], rows: Sequence[int]) -> Sequence[_T]:
-    """The column in some rows, in ascending order."""
-    if len(rows) == len(column):
-        return column
-    first, last = rows[0], rows[-1]
-    if last - first + 1 == len(rows):
-        return column[first : last + 1]
-    return list(map(column.__getitem__, rows))
 
 
 class Gathered:

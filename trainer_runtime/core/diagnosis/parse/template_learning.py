@@ -12,11 +12,12 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from trainer_runtime.core.diagnosis.parse.columns import Column
 from trainer_runtime.core.diagnosis.parse.conversion import Conversion
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberTokens
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import UNITS, number
-from trainer_runtime.core.diagnosis.parse.template import MARKS, Column, Template
+from trainer_runtime.core.diagnosis.parse.template import MARKS, Template
 from trainer_runtime.core.records import dataclass
 
 Reader = Callable[[bytes], list[Reading]]

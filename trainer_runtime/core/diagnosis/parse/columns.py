@@ -1,0 +1,182 @@
+"""Columns of numbers in lines that are alike: converted at once, or where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar, overload
+
+from trainer_runtime.core.diagnosis.parse.conversion import Conversion
+from trainer_runtime.core.diagnosis.parse.even_steps import even_steps
+from trainer_runtime.core.diagnosis.parse.quantities import same
+from trainer_runtime.core.records import dataclass
+
+_FEW_VALUES = 4  # of a column are converted one by one,
+_FEW_ROWS = 32  # unless it is short
+_T = TypeVar("_T")
+
+
+class Tokens(NamedTuple):
+    """The tokens of lines of one shape, as many a line as it has numbers.
+
+    `decimals`: how many digits each of a line's tokens that is read has behind its point, which was
+    left out; `float` takes twice as long for it. None: they may differ from line to line.
+    """
+
+    texts: list[bytes]
+    decimals: tuple[int, ...] | None
+
+
+@dataclass(slots=True)
+class Column:
+    """A value in each row: token number `index`, converted; without an index always `value`."""
+
+    index: int | None
+    conversion: Conversion
+    value: float = 0.0
+
+    def of(self, tokens: Tokens, rows: int) -> list[float]:
+        """The column's values in all rows."""
+        return self.part(tokens, rows, slice(0, rows))
+
+    def part(self, tokens: Tokens, count: int, rows: slice) -> list[float]:
+        """Its values in some neighbouring rows, of `count`."""
+        if self.index is None:
+            return [self.value] * (rows.stop - rows.start)
+        width = len(tokens.texts) // count
+        begin, end = self.index + rows.start * width, rows.stop * width
+        decimals = None if tokens.decimals is None else tokens.decimals[self.index]
+        return self.conversion.values(tokens.texts[begin:end:width], decimals)
+
+    def texts(self, tokens: Tokens, rows: int) -> list[bytes]:
+        """Its tokens; none where it is always the same."""
+        if self.index is None:
+            return []
+        return tokens.texts[self.index :: len(tokens.texts) // rows]
+
+    def steps(self, tokens: Tokens, rows: int) -> Sequence[float]:
+        """The same of a column of steps, which mostly rise evenly."""
+        is_whole = self.index is not None and not (tokens.decimals and tokens.decimals[self.index])
+        if is_whole and self.conversion.scale == 1.0:
+            steps = even_steps(self.texts(tokens, rows))
+            if steps is not None:
+                return steps
+        return self.of(tokens, rows)
+
+
+class TokenColumn(Sequence[float]):
+    """A column in rows `first` to before `end`, converted where it is read: most readers of a log
+    need a few of its columns."""
+
+    __slots__ = ("_column", "_count", "_end", "_first", "_singly", "_tokens", "_values")
+
+    def __init__(self, column: Column, tokens: Tokens, count: int, first: int, end: int) -> None:
+        self._column, self._tokens, self._count = column, tokens, count
+        self._first, self._end = first, end
+        self._singly = 0  # how many values were converted one by one
+        self._values: list[float] | None = None
+
+    @property
+    def is_converted(self) -> bool:
+        return self._values is not None
+
+    def values(self) -> list[float]:
+        if self._values is None:
+            rows = slice(self._first, self._end)
+            self._values = self._column.part(self._tokens, self._count, rows)
+        return self._values
+
+    def equal_to_previous(self, rows: Sequence[int]) -> list[int]:
+        """Of `rows`, those with the value of the row before. Texts that are equal need not be
+        converted."""
+        if self._values is None:
+            texts = self._column.texts(self._tokens, self._count)[self._first : self._end]
+            if not texts or all(texts[i] == texts[i - 1] for i in rows):
+                return list(rows)
+        values = self.values()
+        return [i for i in rows if same(values[i], values[i - 1])]
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values())
+
+    @overload
+    def __getitem__(self, at: int) -> float: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[float]: ...
+
+    def __getitem__(self, at: int | slice) -> float | Sequence[float]:
+        if self._values is not None:
+            return self._values[at]
+        if isinstance(at, int):
+            if self._singly >= _FEW_VALUES or len(self) <= _FEW_ROWS:
+                return self.values()[at]
+            self._singly += 1
+            row = range(self._first, self._end)[at]
+            return self._column.part(self._tokens, self._count, slice(row, row + 1))[0]
+        rows = range(self._first, self._end)[at]
+        if rows.step != 1:
+            return self.values()[at]
+        return TokenColumn(self._column, self._tokens, self._count, rows.start, rows.stop)
+
+
+class ChosenColumn(Sequence[float]):
+    """Some rows of a column, which is converted where they are read."""
+
+    __slots__ = ("_column", "_rows", "_values")
+
+    def __init__(self, column: TokenColumn, rows: Sequence[int]) -> None:
+        self._column, self._rows = column, rows
+        self._values: list[float] | None = None
+
+    def values(self) -> list[float]:
+        if self._values is None:
+            self._values = list(map(self._column.values().__getitem__, self._rows))
+        return self._values
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values())
+
+    @overload
+    def __getitem__(self, at: int) -> float: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[float]: ...
+
+    def __getitem__(self, at: int | slice) -> float | list[float]:
+        return self.values()[at]
+
+
+def as_list(column: Sequence[float]) -> Sequence[float]:
+    """A column that is converted or short as a list, whose values are found faster."""
+    if isinstance(column, TokenColumn) and (column.is_converted or len(column) <= _FEW_ROWS):
+        return column.values()
+    return column
+
+
+def is_text(column: Sequence[float]) -> bool:
+    """Whether the column is yet to be converted."""
+    return isinstance(column, TokenColumn) and not column.is_converted
+
+
+def column_in_rows(column: Sequence[float], rows: Sequence[int]) -> Sequence[float]:
+    """The column in some rows, in ascending order; not converted if it was not."""
+    is_apart = rows[-1] - rows[0] + 1 > len(rows)
+    if is_apart and isinstance(column, TokenColumn) and not column.is_converted:
+        return ChosenColumn(column, rows)
+    return in_rows(column, rows)
+
+
+def in_rows(column: Sequence[_T], rows: Sequence[int]) -> Sequence[_T]:
+    """The column in some rows, in ascending order."""
+    if len(rows) == len(column):
+        return column
+    first, last = rows[0], rows[-1]
+    if last - first + 1 == len(rows):
+        return column[first : last + 1]
+    return list(map(column.__getitem__, rows))
