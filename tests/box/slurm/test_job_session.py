@@ -172,4 +172,5 @@ def test_a_signal_while_the_session_is_written_ends_it_and_not_the_job(
     wait_until(is_over, "a session that is over")
     wait_until(run.supervisor_lock.exists, "a supervisor")
     assert (read_json(run.session) or {})["job_id"] == 7
-    assert not list(run.root.glob(".session.json.*"))
+    # What is being written again now has a file of its own for a moment.
+    wait_until(lambda: not list(run.root.glob(".session.json.*")), "no half of a session")
