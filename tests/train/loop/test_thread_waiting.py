@@ -48,9 +48,9 @@ def trained(sleeps):
     torch.manual_seed(1)
     model = script.GPT(settings, 64)
     optimizer, digest = adamw(model, choices), hashlib.sha256()
-    for step in range(12):
+    for step in range(6):
         openmp.sleep() if sleeps(step) else openmp.spin()
-        tokens = torch.randint(257, (12, 64))
+        tokens = torch.randint(257, (6, 64))
         with torch.autocast("cpu", torch.bfloat16):
             loss = model(tokens, tokens)
         loss.backward()
