@@ -47,10 +47,12 @@ if "RANK" in os.environ:
     torch.cpu.device_count = lambda: int(os.environ["LOCAL_WORLD_SIZE"])
 """
 # Between ranks on one CPU, DeepSpeed goes by an operator of its own that each machine compiles
-# first, for more than a minute. Without it they go by gloo, as PyTorch's own ranks do.
+# first, for more than a minute. Without it they go by gloo, as PyTorch's own ranks do. One of its
+# optimizers, which none of them takes, is compiled: each would load a compiler, for two seconds.
 BY_GLOO = """\
 import os
 if "RANK" in os.environ:
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
     import deepspeed
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 """

@@ -19,6 +19,11 @@ from trainer_runtime.core.processes.rank_exits import RANKS
 
 BOUND_S = 240.0
 _CURVE = ("loss", "grad_norm", "lr", "val_loss")
+# Trainer imports both wherever they are installed, for a second of each start; no rank needs them.
+_WITHOUT_ROWS_AND_ADAPTERS = """\
+import sys
+sys.modules.update(dict.fromkeys(("datasets", "peft")))
+"""
 
 
 def two_ranks(folder: Path, text: bytes, steps: int, saved_every: int) -> Config:
@@ -46,10 +51,11 @@ class RanksRun(RunFolder):
         super().__init__(folder, config)
         path = f"{folder / 'packages'}:{REPOSITORY}"
         self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        self.begin_ranks_with("")
 
     def begin_ranks_with(self, code: str) -> None:
         """Have every process of an attempt run this before its own code."""
-        begin_with(self.folder / "packages", code)
+        begin_with(self.folder / "packages", _WITHOUT_ROWS_AND_ADAPTERS + code)
 
     def write_config(self, name: str, config: Config) -> Path:
         path = super().write_config(name, config)
