@@ -155,7 +155,7 @@ def wait_until(met: Callable[[], Any], what: str, bound_s: float = 120.0) -> Any
         now = time.monotonic()
         if now > deadline:
             raise AssertionError(f"{what}: not within {bound_s:.0f} s")
-        time.sleep(min(max(0.02, 5 * (now - began)), 0.25))
+        time.sleep(min(max(0.02, 5 * (now - began)), 1.0))
 
 
 def let_it_run(seconds: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ import pytest
 from support.box.run_configs import Config, changed
 from support.box.tiny_training import REPOSITORY
 from support.plan.rendered import SCRIPT
-from support.runs.running_run import begin_with, standing_after
+from support.runs.running_run import begin_with, standing_after, wait_until
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 from support.train.ranks_on_cpu import CPU_AS_GPU_IN_LIGHTNING
 
@@ -168,10 +167,11 @@ def launched(run: Run, **attempt: int) -> None:
 
 
 def until(process: subprocess.Popen[bytes], happened: Callable[[], bool]) -> None:
-    while not happened():
+    def met() -> bool:
         assert process.poll() is None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.005)
+        return happened()
+
+    wait_until(met, "what the process comes to", TIMEOUT_S)
 
 
 def end(process: subprocess.Popen[bytes], with_signal: int) -> int:
