@@ -14,12 +14,12 @@ from support.backends.ssh_hosts import CuttingProxy, Network, Sshd, make_key
 from support.backends.tcp_proxy import free_port
 
 from trainmaster.backends.ssh import Transport
-from trainmaster.backends.ssh.link import Link
+from trainmaster.backends.ssh.link import REPEAT_FOR_S, Link
 from trainmaster.words.errors import HostError
 
 SOON_S = 10.0
 SEEN_S = 20.0
-GIVEN_UP_S = 8.0
+GIVEN_UP_S = 12.0  # sooner than a connection that nobody answers gives up by itself
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_a_link_waits_for_a_host_that_comes_back(link: Link, proxy: CuttingProxy
 def test_a_host_that_was_never_reached_fails_soon(link: Link, proxy: CuttingProxy) -> None:
     async def ask() -> None:
         await asyncio.to_thread(proxy.refuse)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(REPEAT_FOR_S):  # what one that was reached takes
             await link.repeat(lambda transport: transport.size("/"))
 
     with pytest.raises(HostError) as refused:

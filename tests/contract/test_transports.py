@@ -268,6 +268,6 @@ async def _all(read: Callable[[int], Awaitable[bytes]]) -> bytes:
 
 
 async def _until_ended(host: Sshd, command: list[str]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while command in [line.split() for line in commands_on(host)]:
             await asyncio.sleep(0.05)

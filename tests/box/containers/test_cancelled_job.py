@@ -55,7 +55,7 @@ def test_a_trainer_that_was_about_to_start_does_not(
     run: RunFolder, hold: subprocess.Popen[bytes]
 ) -> None:
     assert cancel_job(run) is True
-    assert hold.wait(timeout=10) == -9
+    assert hold.wait(timeout=60) == -9
 
 
 def test_a_container_that_was_made_but_not_started_is_removed(
