@@ -37,15 +37,15 @@ def test_a_host_sends_while_the_client_is_killed_and_cut_off(
 
         wait_until(is_delivered, "the host has the addresses")
         assert stat.S_IMODE(folder.alerts.stat().st_mode) == 0o600
-        waiting = remote.start("wait", run, "--timeout", "120", "--json")
-        remote("wait", run, "--until", "step:7", "--timeout", "90")
+        waiting = remote.start("wait", run, "--timeout", "240", "--json")
+        remote("wait", run, "--until", "step:7", "--timeout", "240")
         waiting.kill()
         waiting.communicate()
         sshd.halt()
         training.say(lines(8, 40))
         wait_until(lambda: receiver.of("low"), "the alert", 90.0)
         sshd.start()
-    remote("wait", run, "--until", "end", "--timeout", "90")
+    remote("wait", run, "--until", "end", "--timeout", "240")
     wait_until(lambda: not folder.alerts.exists(), "the end of the addresses")
     [message] = remote("alerts", "list", run)["messages"]
     assert (message["sender"], message["phase"]) == ("box", "sent")

@@ -72,7 +72,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 def completed(command: Command, spec: str) -> str:
     """The id of a run that has completed."""
     _, launched = command("launch", spec)
-    code, _ = command("wait", launched["run_id"], "--until", "completed", "--timeout", "60")
+    code, _ = command("wait", launched["run_id"], "--until", "completed", "--timeout", "240")
     assert code == 0
     return str(launched["run_id"])
 
@@ -212,7 +212,7 @@ def test_launch_runs_status_and_wait_have_the_promised_shapes(command: Command, 
     assert code == 0
     assert {"run_id", "state", "attempt", "host"} <= set(launched)
     run_id = launched["run_id"]
-    code, waited = command("wait", "rehearsal", "--until", "step:40,failed", "--timeout", "60")
+    code, waited = command("wait", "rehearsal", "--until", "step:40,failed", "--timeout", "240")
     assert code == 0
     assert waited["event"] == "step:40"
     assert {"run_id", "state", "step", "cursor", "changes", "next_step"} <= set(waited)
@@ -237,7 +237,7 @@ def test_wait_reports_a_timeout_by_4_and_another_end_by_3(command: Command, spec
     waits = f"wait {launched['run_id']} {since} --timeout 14400"
     assert answer["next_step"].endswith(f" {waits}")
     assert command("stop", launched["run_id"])[0] == 0
-    code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "60")
+    code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "240")
     assert (code, answer["event"]) == (3, "stopped")
 
 

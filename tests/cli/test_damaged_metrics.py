@@ -22,7 +22,7 @@ def completed(home: Path, tmp_path: Path, capsys: Captured) -> str:
     """A run that was simulated to its end."""
     spec = small_spec(tmp_path, host="debug", env='{TRAINMASTER_STEP_S: "0.001"}')
     launched = answered(capsys, "launch", _written(tmp_path / "spec.yaml", spec))
-    answered(capsys, "wait", launched["run_id"], "--until", "completed", "--timeout", "60")
+    answered(capsys, "wait", launched["run_id"], "--until", "completed", "--timeout", "240")
     return str(launched["run_id"])
 
 

@@ -333,7 +333,7 @@ def test_a_node_without_the_runs_folder_ends_a_run_of_which_no_node_could_be_tri
         run, [untried] = launched["run_id"], launched["warnings"]
         assert "not known yet" in untried and "folder_missing" in untried
         cluster.run("scancel", "--name=filler")
-        assert here("wait", run, "--until", "end", "--timeout", "120")["event"] == "failed"
+        assert here("wait", run, "--until", "end", "--timeout", "240")["event"] == "failed"
     status = here("status", run)
     assert (
         status["reason"] == "folder_missing"

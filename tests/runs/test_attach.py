@@ -52,7 +52,7 @@ def losses(command: CommandLine, run: str) -> dict[str, Any]:
 
 
 def waited(command: CommandLine, run: str, event: str) -> dict[str, Any]:
-    return command("wait", run, "--until", event, "--timeout", "60")
+    return command("wait", run, "--until", event, "--timeout", "240")
 
 
 def test_a_log_is_followed_from_its_start_to_the_end_of_its_process(
@@ -70,7 +70,7 @@ def test_a_log_is_followed_from_its_start_to_the_end_of_its_process(
         assert "target_step" not in status
         assert status["metrics"]["val_loss"] == 4.2
         training.say(lines(15, 40))
-    ended = command("wait", run, "--until", "end", "--timeout", "60")
+    ended = command("wait", run, "--until", "end", "--timeout", "240")
     assert (ended["event"], ended["step"]) == ("stopped", 39)
     status = command("status", run)
     assert status["reason"] == "ended_unseen"
@@ -121,7 +121,7 @@ def test_a_log_that_shows_a_failure_ends_the_run_as_failed(command: CommandLine,
         run = command("attach", "--log", str(log))["run_id"]
         training.say(lines(0, 5) + OUT_OF_MEMORY)
         waited(command, run, "step:4")
-    command("wait", run, "--until", "end", "--timeout", "60")
+    command("wait", run, "--until", "end", "--timeout", "240")
     status = command("status", run)
     assert status["state"] == "failed"
     assert "oom" in f"{status['reason']} {status.get('untrusted_detail')}"
@@ -131,7 +131,7 @@ def test_a_log_that_reaches_its_last_step_is_complete(command: CommandLine, log:
     with writing(log) as training:
         training.say("".join(f"step:{step}/100 train_loss:3.{step:03d}\n" for step in range(101)))
         run = command("attach", "--log", str(log))["run_id"]
-    assert command("wait", run, "--until", "completed", "--timeout", "60")["step"] == 100
+    assert command("wait", run, "--until", "completed", "--timeout", "240")["step"] == 100
     assert command("status", run)["target_step"] == 100
 
 

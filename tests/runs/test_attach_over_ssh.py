@@ -27,10 +27,10 @@ def test_a_log_on_a_box_is_followed(remote: CommandLine, sshd: Sshd) -> None:
         training.say(lines(0, 8))
         run = remote("attach", "--host", "box", "--log", "out/train.log")["run_id"]
         assert run.startswith("out-train-")
-        remote("wait", run, "--until", "step:7", "--timeout", "90")
+        remote("wait", run, "--until", "step:7", "--timeout", "240")
         training.say(lines(8, 20))
-        remote("wait", run, "--until", "step:19", "--timeout", "90")
-    remote("wait", run, "--until", "end", "--timeout", "90")
+        remote("wait", run, "--until", "step:19", "--timeout", "240")
+    remote("wait", run, "--until", "end", "--timeout", "240")
     series = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
     assert series["steps"] == list(range(20))
     assert remote("logs", run, "--limit", "1")["lines"] == [lines(19, 20).strip()]
@@ -73,9 +73,9 @@ def test_a_pane_on_a_box_is_read_with_its_history(
         pid = tmux("display-message", "-p", "-t", "train", "#{pane_pid}").strip()
         target = {"tmux": "train", "pid": pid}[by]
         run = remote("attach", "--host", "box", f"--{by}", target)["run_id"]
-        remote("wait", run, "--until", "step:29", "--timeout", "90")
+        remote("wait", run, "--until", "step:29", "--timeout", "240")
         training.say(lines(30, 40))
-        remote("wait", run, "--until", "step:39", "--timeout", "90")
+        remote("wait", run, "--until", "step:39", "--timeout", "240")
         series = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
         assert series["steps"] == list(range(40))
         remote("clean", run, "--yes")
@@ -90,8 +90,8 @@ def test_a_process_on_a_box_leads_to_its_log_and_its_end_ends_the_run(
     with writing(sshd.root / "theirs.log") as training:
         training.say(lines(0, 4))
         run = remote("attach", "--host", "box", "--pid", str(training.pid))["run_id"]
-        remote("wait", run, "--until", "step:3", "--timeout", "90")
-    assert remote("wait", run, "--until", "end", "--timeout", "90")["state"] == "stopped"
+        remote("wait", run, "--until", "step:3", "--timeout", "240")
+    assert remote("wait", run, "--until", "end", "--timeout", "240")["state"] == "stopped"
     assert "its process ended" in remote("status", run)["untrusted_detail"]
 
 

@@ -283,7 +283,7 @@ def test_checkpoints_are_copied_whichever_process_is_killed_meanwhile(
         let_it_run(chosen.uniform(0.0, 0.3))
         command("tick")
     print(f"{killed} killed")
-    command("wait", run, "--until", "completed", "--timeout", "60")
+    command("wait", run, "--until", "completed", "--timeout", "240")
 
     def newest() -> int | None:
         step: int | None = command("status", run)["checkpoint"].get("mirrored_step")

@@ -170,7 +170,7 @@ def test_shards_cut_here_are_those_that_the_box_cuts(
     again = remote("launch", spec)["run_id"]
     assert entry_of(workspace, again) == entry_of(workspace, run)
     assert workspace.control.run(again).plan["corpus"]["cached"]
-    remote("wait", again, "--until", "running,end", "--timeout", "60")
+    remote("wait", again, "--until", "running,end", "--timeout", "240")
     let_it_end(workspace, again)
     assert not (cache / "sources").exists()  # what is cached is not sent
     remote("stop", again)

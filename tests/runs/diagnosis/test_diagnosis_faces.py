@@ -118,7 +118,7 @@ def test_the_command_applies_a_patch_and_status_shows_what_it_changed(
     failed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed(capsys, "resume", failed, "--apply", "cuda_oom")
-    printed(capsys, "wait", failed, "--until", "end", "--timeout", "60")
+    printed(capsys, "wait", failed, "--until", "end", "--timeout", "240")
     text = printed(capsys, "status", failed, "--detail")
     by = "(by patch:0a0a0a0a:halve_micro_batch: cuda_oom)"
     assert f"Attempt 2: batch.micro_batch: 8 -> 4 {by}" in text

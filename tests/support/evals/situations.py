@@ -56,7 +56,7 @@ class Place:
         """The id of a run that has come so far."""
         begun = self.command("launch", self.spec(name, **changes))  # type: ignore[arg-type]
         given = ("--cursor", begun["cursor"])
-        self.command("wait", begun["run_id"], "--until", until, "--timeout", "60", *given)
+        self.command("wait", begun["run_id"], "--until", until, "--timeout", "240", *given)
         return str(begun["run_id"])
 
     def until_end(self, run: str) -> None:
@@ -94,7 +94,7 @@ def _running(place: Place) -> None:
 def _stopped(place: Place) -> None:
     run = place.launched("checkpoint", step_s=0.005, steps="400")
     place.command("stop", run)
-    place.command("wait", run, "--until", "end", "--timeout", "60")
+    place.command("wait", run, "--until", "end", "--timeout", "240")
 
 
 def _oom(place: Place) -> None:
