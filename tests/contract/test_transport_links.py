@@ -14,11 +14,12 @@ from support.backends.ssh_hosts import CuttingProxy, Network, Sshd, make_key
 from support.backends.tcp_proxy import free_port
 
 from trainmaster.backends.ssh import Transport
+from trainmaster.backends.ssh.error_mapping import KEEPALIVE_EVERY_S, KEEPALIVE_MISSES
 from trainmaster.backends.ssh.link import REPEAT_FOR_S, Link
 from trainmaster.words.errors import HostError
 
 SOON_S = 10.0
-SEEN_S = 20.0
+SEEN_S = 2.0 * KEEPALIVE_EVERY_S * (KEEPALIVE_MISSES + 1)  # on a busy machine
 GIVEN_UP_S = 12.0  # sooner than a connection that nobody answers gives up by itself
 
 
@@ -156,7 +157,7 @@ def test_a_network_is_seen_to_part_and_used_again_once_it_is_whole(
         Network() as network,
         Sshd(netns=network.add("far"), address=network.address("far"), port=22) as host,
     ):
-        finish(part(network, host), 90)
+        finish(part(network, host), 120)
 
 
 def test_an_address_that_nobody_has_is_a_host_that_can_not_be_reached(
