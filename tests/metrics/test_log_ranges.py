@@ -162,7 +162,7 @@ def _zeros_in_front(source: random.Random) -> bytes:
 
 
 def _noise_below_what_begins_late(_: random.Random) -> bytes:
-    """A rank that no lines below it would have guessed, above more noise than is looked through."""
+    """A rank that no lines below it would have guessed, above more noise than is searched."""
     ranks = b"".join(b"[rank2]: step=%d loss=%d.5\n" % (n, n) for n in range(30_000))
     return ranks + b"[rank1]: step=7 loss=7.5\n" + noise(10_000) * 12
 
