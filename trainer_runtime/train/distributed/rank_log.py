@@ -26,6 +26,11 @@ class _Both:
         for line in lines:
             self.write(line)
 
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._log.flush()
+        self._stream.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

@@ -61,6 +61,7 @@ class Due:
 
 def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str) -> int:
     """Runs one attempt with the run's folder as working folder; returns the process's exit code.
+    A rank that ends in order ends its process.
 
     `choices` are those that the script was rendered with; a config with others is refused.
     """
@@ -79,7 +80,7 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
 
     ranks.join()
     try:
-        return ranks.record_exit(ending(whole))
+        code = ranks.record_exit(ending(whole))
     except (Exception, SystemExit):
         ranks.record_exit(1)
         raise
@@ -87,6 +88,8 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
         stop.ignore()
         # Otherwise the interpreter's last garbage collection takes seconds.
         gc.freeze()
+    ranks.end_process(code)
+    return code
 
 
 class FrameworkRun:
