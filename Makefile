@@ -49,7 +49,7 @@ suite: setup
 	@# The last run's folders go meanwhile: pytest would remove them during some test, in minutes.
 	@test ! -e $(TEST_FOLDER) || mv $(TEST_FOLDER) $(TEST_FOLDER).old.$$$$
 	@rm -rf $(TEST_FOLDER).old.* &
-	scripts/in_memory.sh $(TEST_FOLDER) $(PYTEST) --basetemp=$(TEST_FOLDER)/t --durations=50 --durations-min=1
+	$(PYTEST) --basetemp=$(TEST_FOLDER) --durations=50 --durations-min=1
 
 test-faults: setup ## the loops of faults at full length: hundreds of kills and cuts, which take hours
 	TRAINMASTER_FAULT_KILLS=20 TRAINMASTER_FAULT_CUTS=50 TRAINMASTER_FAULT_PARTITION_S=60 \
