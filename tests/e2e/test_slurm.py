@@ -361,6 +361,12 @@ def _follow(command: CommandLine, advice: str) -> None:
         command(*words.split())
 
 
+def _session_of_its_attempt(command: CommandLine, run: str) -> dict[str, Any] | None:
+    """The session that a run's one attempt ended with, once accounting has said so."""
+    [attempt] = command("status", run, "--detail")["attempts"]
+    return attempt.get("session")
+
+
 def test_a_program_runs_as_a_job(here: CommandLine, cluster: SlurmCluster, tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.mkdir()
@@ -377,7 +383,7 @@ def test_a_program_runs_as_a_job(here: CommandLine, cluster: SlurmCluster, tmp_p
     wait_until(lambda: here("status", run)["state"] == "completed", "its end")
     assert begun and "ends_at" not in here("status", run)["session"]
     job = wait_until(lambda: here("status", run)["session"].get("outcome"), "how its job ended")
-    [attempt] = here("status", run, "--detail")["attempts"]
-    assert attempt["session"]["outcome"] == job == "over"
+    session = wait_until(lambda: _session_of_its_attempt(here, run), "what accounting says of it")
+    assert session["outcome"] == job == "over"
     [row] = wait_until(lambda: cluster.accounted(run), "its job in accounting")
     assert [int(row["JobIDRaw"])] == jobs_submitted(here, run)
