@@ -9,7 +9,6 @@ same.
 from __future__ import annotations
 
 import gc
-import math
 import os
 import shutil
 import time
@@ -41,12 +40,11 @@ from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
-from trainer_runtime.train.loop.report import Cost, StepClock
+from trainer_runtime.train.loop.report import Cost, StepClock, perplexity
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 _GIB = 2**30
-_LARGEST_EXPONENT = 700.0
 # The methods whose loss is the mean negative log-likelihood per token.
 _PER_TOKEN = ("pretrain", "sft")
 
@@ -262,7 +260,7 @@ class FrameworkRun:
         recorded = dict(values)
         loss = recorded.get("val_loss")
         if loss is not None and self.config.method in _PER_TOKEN:
-            recorded.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
+            recorded.setdefault("val_perplexity", perplexity(loss))
         self._emit("eval", step=self.step, values=recorded, batches=batches, seconds=seconds)
         self._metrics.add_evaluation(self.step, recorded)
         if loss is not None:

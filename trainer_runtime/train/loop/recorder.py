@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
-from trainer_runtime.train.loop.report import Cost, Lines, StepClock
+from trainer_runtime.train.loop.report import Cost, Lines, StepClock, perplexity
 
 _GIB = 2**30
 
@@ -94,7 +93,7 @@ class Recorder:
             NonFiniteError: it is not finite.
         """
         loss = sum(weights[name] * value for name, value in losses.items()) / sum(weights.values())
-        values = {"val_loss": loss, "val_perplexity": math.exp(min(loss, 700.0))}
+        values = {"val_loss": loss, "val_perplexity": perplexity(loss)}
         if len(losses) > 1:
             values |= {f"val_loss/{name}": value for name, value in losses.items()}
         self._events.emit("eval", step=step, values=values, batches=batches, seconds=seconds)

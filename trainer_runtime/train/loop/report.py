@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -9,6 +10,7 @@ from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import RunConfig
 
 _LINE_INTERVAL_S = 1.0
+_LARGEST_EXPONENT = 700.0  # of which a float holds the exponential
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +106,8 @@ class Lines:
 
     def evaluation(self, step: int, loss: float, batches: int) -> None:
         print(f"step {step}: val_loss {loss:.4f} ({batches} batches)", flush=True)
+
+
+def perplexity(loss: float) -> float:
+    """Of a mean negative log-likelihood per token in nats."""
+    return math.exp(min(loss, _LARGEST_EXPONENT))
