@@ -42,7 +42,9 @@ _ELSEWHERE = (
     "trainmaster.store.control.kaggle",
     "trainmaster.store.control.slurm",
 )
-_HEAVY = frozenset({"asyncssh", "kaggle", "matplotlib", "paramiko", "regex", "ssl", *_LIBRARIES})
+_HEAVY = frozenset(
+    {"asyncssh", "kaggle", "matplotlib", "numpy", "paramiko", "regex", "ssl", *_LIBRARIES}
+)
 
 
 def imported(home: Path | None, *arguments: str) -> set[str]:

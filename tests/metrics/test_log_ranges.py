@@ -19,6 +19,7 @@ from support.core.synthetic_bars import BARS, made_bars
 from support.core.synthetic_logs import DIALECTS, made_log, noise
 
 from trainer_runtime.core.diagnosis.parse import LogParser
+from trainmaster.metrics.line_arrays import LineArrays
 from trainmaster.metrics.log_file_metrics import OnProgress, read_metrics
 from trainmaster.metrics.log_ranges import Splitting, read_ranges
 from trainmaster.metrics.range_points import PointReader
@@ -37,8 +38,10 @@ _OF_RANKS = Wanted(frozenset({"loss", "val_loss", "loss/ranks_max"}), first=100,
 def _read(
     path: Path, wanted: Wanted, splitting: Splitting, on_progress: OnProgress | None = None
 ) -> str:
-    """What is found, as text, since NaN is not equal to itself."""
-    return json.dumps(read_metrics(path, wanted, on_progress, splitting).to_dict())
+    """What is found, as text, since NaN is not equal to itself. Several processes read by arrays,
+    as they do for users."""
+    tabulate = LineArrays if splitting.processes else None
+    return json.dumps(read_metrics(path, wanted, on_progress, splitting, tabulate).to_dict())
 
 
 def _are_same(log: bytes, path: Path, wanted: Wanted = EVERYTHING) -> bool:

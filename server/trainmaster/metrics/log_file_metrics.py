@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Coverage, LogParser
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
+from trainer_runtime.core.diagnosis.parse.line_table import Tabulate
 from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_aggregates import LogAggregates
@@ -119,9 +120,10 @@ def read_metrics(
     wanted: Wanted = EVERYTHING,
     on_progress: OnProgress | None = None,
     splitting: Splitting = WHOLE,
+    tabulate: Tabulate | None = None,
 ) -> FileMetrics:
     """Read a log up to its size at the time of opening. Points between junk are found. `splitting`:
-    over how many processes; the result is the same.
+    over how many processes; `tabulate`: by what tables of lines. The result is the same.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`, also for a binary file without points;
@@ -129,7 +131,7 @@ def read_metrics(
     """
     folded, size = _Folded(wanted), 0
     patterns, bases = taught_patterns(wanted.pattern), folded.aggregates.bases
-    parser = LogParser(wanted.keys and {*wanted.keys, *bases}, patterns)
+    parser = LogParser(wanted.keys and {*wanted.keys, *bases}, patterns, tabulate)
     reader = PointReader(parser, wanted, bases)
     for size, points in read_ranges(path, reader, splitting):
         folded.take(points)

@@ -53,6 +53,8 @@ async def read_file(
 
 def read_requested(home: Home, name: str) -> None:
     """Do what a reading of this name asks for; in a process of its own, which holds its lock."""
+    from trainmaster.metrics.line_arrays import LineArrays  # loads slowly; pays for long logs
+
     files = _Files(home, name)
     request = json.loads(files.request.read_bytes())
     path, written = Path(request["path"]), 0.0
@@ -67,7 +69,8 @@ def read_requested(home: Home, name: str) -> None:
     answer: dict[str, object] = {"state": [status.st_size, status.st_mtime_ns]}
     try:
         splitting = Splitting(min(usable_cores(), _MOST_PROCESSES))
-        found = read_metrics(path, Wanted.from_dict(request["wanted"]), report, splitting)
+        wanted = Wanted.from_dict(request["wanted"])
+        found = read_metrics(path, wanted, report, splitting, LineArrays)
         answer["found"] = found.to_dict()
     except UsageError as error:
         answer["error"] = error.to_dict()

@@ -195,9 +195,15 @@ class ThinnedSeries:
 
     def _bucketed(self, count: int) -> list[Bucket]:
         """The first `count` points in buckets."""
-        steps, times, values = self._steps, self._times, self._values[:count].tolist()
-        parts = [slice(at, min(at + self._block, count)) for at in range(0, count, self._block)]
-        return [of_columns(steps[part], times[part], values[part]) for part in parts]
+        from trainmaster.metrics.bucket_arrays import bucketed  # by a library that loads slowly
+
+        steps, times, values = self._steps, self._times, self._values
+        whole = count // self._block * self._block
+        found = bucketed(steps[:whole], times[:whole], values[:whole], self._block)
+        if whole < count:
+            rest = slice(whole, count)
+            found.append(of_columns(steps[rest], times[rest], values[rest]))
+        return found
 
     def _thin(self) -> None:
         """Put the points into buckets, and pairs of buckets together where they are too many."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.diagnosis.parse.columns import Tokens
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
 from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.tokens import TextTokens, Tokens
 
 
 def tokens_of(block: Block, found: Sorted) -> dict[Template, Tokens]:
     """The tokens of the lines of each template."""
-    tokens = {} if found.usual is None else _of_whole_block(block, found, found.usual)
+    tokens = dict(found.tokens)
+    if found.usual is not None:
+        tokens |= _of_whole_block(block, found, found.usual)
     for template, index in found.by_template.items():
         if template not in tokens:
             text = b"\n".join(block.lines_at(index))
             decimals = _decimals(found, template)
             texts = template.split(text, without_points=decimals is not None)
-            tokens[template] = Tokens(texts, decimals)
+            tokens[template] = TextTokens(texts, len(index), decimals)
     return tokens
 
 
@@ -30,22 +32,23 @@ def _of_whole_block(block: Block, found: Sorted, usual: Template) -> dict[Templa
     def split(text: bytes) -> list[bytes]:
         return usual.split(text, without_points=decimals[usual] is not None)
 
+    texts: dict[Template, list[bytes]] = {template: [] for template in alike}
     everything = split(block.data)
-    if not found.exceptions:
-        return {usual: Tokens(everything, decimals[usual])}
-    tokens = {template: Tokens([], decimals[template]) for template in alike}
-    own, begin, line = tokens[usual].texts, 0, 0
+    own, begin, line = texts[usual], 0, 0
     for exception, handling in found.exceptions.items():
         end = begin + (exception - line) * usual.width
         own += everything[begin:end]
-        if isinstance(handling, Template) and handling in tokens:
+        if isinstance(handling, Template) and handling in texts:
             begin = end + handling.width
-            tokens[handling].texts.extend(everything[end:begin])
+            texts[handling] += everything[end:begin]
         else:
             begin = end + len(split(block.line(exception)))
         line = exception + 1
-    own += everything[begin:]
-    return tokens
+    texts[usual] = own + everything[begin:] if found.exceptions else everything
+    return {
+        template: TextTokens(found_texts, len(found.by_template[template]), decimals[template])
+        for template, found_texts in texts.items()
+    }
 
 
 def _decimals(found: Sorted, template: Template) -> tuple[int, ...] | None:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeVar, overload
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar, overload
 
 from trainer_runtime.core.diagnosis.parse.conversion import Conversion
-from trainer_runtime.core.diagnosis.parse.even_steps import even_steps
 from trainer_runtime.core.diagnosis.parse.quantities import same
+from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
 
 _FEW_VALUES = 4  # of a column are converted one by one,
 _FEW_ROWS = 32  # unless it is short
 _T = TypeVar("_T")
-
-
-class Tokens(NamedTuple):
-    """The tokens of lines of one shape, as many a line as it has numbers.
-
-    `decimals`: how many digits each of a line's tokens that is read has behind its point, which was
-    left out; `float` takes twice as long for it. None: they may differ from line to line.
-    """
-
-    texts: list[bytes]
-    decimals: tuple[int, ...] | None
 
 
 @dataclass(slots=True)
@@ -34,63 +23,54 @@ class Column:
     conversion: Conversion
     value: float = 0.0
 
-    def of(self, tokens: Tokens, rows: int) -> list[float]:
+    def of(self, tokens: Tokens) -> Sequence[float]:
         """The column's values in all rows."""
-        return self.part(tokens, rows, slice(0, rows))
+        return self.part(tokens, slice(0, tokens.rows))
 
-    def part(self, tokens: Tokens, count: int, rows: slice) -> list[float]:
-        """Its values in some neighbouring rows, of `count`."""
+    def part(self, tokens: Tokens, rows: slice) -> Sequence[float]:
+        """Its values in some neighbouring rows."""
         if self.index is None:
             return [self.value] * (rows.stop - rows.start)
-        width = len(tokens.texts) // count
-        begin, end = self.index + rows.start * width, rows.stop * width
-        decimals = None if tokens.decimals is None else tokens.decimals[self.index]
-        return self.conversion.values(tokens.texts[begin:end:width], decimals)
+        return tokens.values(self.index, rows, self.conversion)
 
-    def texts(self, tokens: Tokens, rows: int) -> list[bytes]:
-        """Its tokens; none where it is always the same."""
-        if self.index is None:
-            return []
-        return tokens.texts[self.index :: len(tokens.texts) // rows]
-
-    def steps(self, tokens: Tokens, rows: int) -> Sequence[float]:
+    def steps(self, tokens: Tokens) -> Sequence[float]:
         """The same of a column of steps, which mostly rise evenly."""
-        is_whole = self.index is not None and not (tokens.decimals and tokens.decimals[self.index])
-        if is_whole and self.conversion.scale == 1.0:
-            steps = even_steps(self.texts(tokens, rows))
-            if steps is not None:
-                return steps
-        return self.of(tokens, rows)
+        if self.index is None:
+            return self.of(tokens)
+        return tokens.steps(self.index, self.conversion)
+
+    def repeats(self, tokens: Tokens, rows: Collection[int]) -> bool:
+        """Whether each of these rows is known to have the value of the row before."""
+        return self.index is None or tokens.repeat(self.index, rows)
 
 
 class TokenColumn(Sequence[float]):
     """A column in rows `first` to before `end`, converted where it is read: most readers of a log
     need a few of its columns."""
 
-    __slots__ = ("_column", "_count", "_end", "_first", "_singly", "_tokens", "_values")
+    __slots__ = ("_column", "_end", "_first", "_singly", "_tokens", "_values")
 
-    def __init__(self, column: Column, tokens: Tokens, count: int, first: int, end: int) -> None:
-        self._column, self._tokens, self._count = column, tokens, count
+    def __init__(self, column: Column, tokens: Tokens, first: int, end: int) -> None:
+        self._column, self._tokens = column, tokens
         self._first, self._end = first, end
         self._singly = 0  # how many values were converted one by one
-        self._values: list[float] | None = None
+        self._values: Sequence[float] | None = None
 
     @property
     def is_converted(self) -> bool:
         return self._values is not None
 
-    def values(self) -> list[float]:
+    def values(self) -> Sequence[float]:
         if self._values is None:
-            rows = slice(self._first, self._end)
-            self._values = self._column.part(self._tokens, self._count, rows)
+            self._values = self._column.part(self._tokens, slice(self._first, self._end))
         return self._values
 
     def equal_to_previous(self, rows: Sequence[int]) -> list[int]:
         """Of `rows`, those with the value of the row before. Texts that are equal need not be
         converted."""
         if self._values is None:
-            texts = self._column.texts(self._tokens, self._count)[self._first : self._end]
-            if not texts or all(texts[i] == texts[i - 1] for i in rows):
+            own = [self._first + i for i in rows]
+            if self._column.repeats(self._tokens, own):
                 return list(rows)
         values = self.values()
         return [i for i in rows if same(values[i], values[i - 1])]
@@ -115,11 +95,11 @@ class TokenColumn(Sequence[float]):
                 return self.values()[at]
             self._singly += 1
             row = range(self._first, self._end)[at]
-            return self._column.part(self._tokens, self._count, slice(row, row + 1))[0]
+            return self._column.part(self._tokens, slice(row, row + 1))[0]
         rows = range(self._first, self._end)[at]
         if rows.step != 1:
             return self.values()[at]
-        return TokenColumn(self._column, self._tokens, self._count, rows.start, rows.stop)
+        return TokenColumn(self._column, self._tokens, rows.start, rows.stop)
 
 
 class ChosenColumn(Sequence[float]):

@@ -13,6 +13,7 @@ from trainer_runtime.core.diagnosis.parse.block_tokens import tokens_of
 from trainer_runtime.core.diagnosis.parse.clock import Clock
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage, with_numbers
 from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
+from trainer_runtime.core.diagnosis.parse.line_table import Tabulate
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
 from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
@@ -30,7 +31,7 @@ from trainer_runtime.core.diagnosis.parse.tables import (
 
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
-BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
+BLOCK_BYTES = 1 << 17
 _FORMAT = 1
 # Of a state, what must be the same beside clock and keys, so that lines below are read alike.
 _COMPARED = ("format", "tail", "offset", "skipping", "patterns", "tables", "bars")
@@ -46,11 +47,16 @@ class LogParser:
     """
 
     def __init__(
-        self, keys: Collection[str] | None = None, patterns: Sequence[Pattern] = ()
+        self,
+        keys: Collection[str] | None = None,
+        patterns: Sequence[Pattern] = (),
+        tabulate: Tabulate | None = None,
     ) -> None:
         """`keys`: the metrics that will be read; None: all. Others cost less until they are.
-        `patterns`: shapes of lines that were taught; they come before the known ones."""
+        `patterns`: shapes of lines that were taught; they come before the known ones. `tabulate`:
+        for a long log, what makes tables of its lines; their points are the same."""
         self._patterns = tuple(patterns)
+        self._tabulate = tabulate
         self._wanted = keys
         self._tail = b""
         self._offset = 0  # of the tail's first byte
@@ -59,7 +65,7 @@ class LogParser:
         self._clock = Clock()
         self._bars = Bars()
         self._tables: list[Table] = []
-        self._shapes = Shapes(LineReader(self._patterns))
+        self._shapes = Shapes(LineReader(self._patterns), tabulate)
         self.coverage = Coverage()
 
     @property
@@ -256,7 +262,7 @@ class LogParser:
     def _take_table(self, table: Table) -> None:
         """Read the rows of this table, too, from here on."""
         self._tables.append(table)
-        self._shapes = Shapes(LineReader((*self._patterns, *self._tables)))
+        self._shapes = Shapes(LineReader((*self._patterns, *self._tables)), self._tabulate)
 
     def _rows(self, block: Block, sorted_lines: Sorted) -> tuple[list[Rows], list[int]]:
         """The rows of the lines, not yet in order, and the lines that are bars without metrics."""

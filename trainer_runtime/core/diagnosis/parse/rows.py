@@ -11,7 +11,6 @@ from operator import add, ge, lt
 
 from trainer_runtime.core.diagnosis.parse.columns import (
     TokenColumn,
-    Tokens,
     column_in_rows,
     in_rows,
 )
@@ -19,6 +18,7 @@ from trainer_runtime.core.diagnosis.parse.even_steps import EvenSteps
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
 from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
@@ -125,7 +125,7 @@ class Rows:
     columns: list[Sequence[float]]
     index: Sequence[int]
     steps: Sequence[float] | None
-    micros: list[float] | None
+    micros: Sequence[float] | None
     rank: int
     increasing: bool
     accepted: list[Accepted] = field(default_factory=list)
@@ -133,8 +133,8 @@ class Rows:
     # Where its rows are in the block, if another row is on the same line.
     own_places: Sequence[float] | None = None
     breaks: list[int] | None = None  # rows whose step does not rise, once they are needed
-    laps: list[float] | None = None  # epochs as they are printed, until the first is known
-    lap_steps: list[float] | None = None
+    laps: Sequence[float] | None = None  # epochs as they are printed, until the first is known
+    lap_steps: Sequence[float] | None = None
 
     @property
     def places(self) -> Sequence[float]:
@@ -302,27 +302,25 @@ def rows_of_template(
     `tokens`: of the lines `index`. `keys`: the columns that are converted at once, None: all.
     """
     all_lines = index
-    odd = template.odd_rows(tokens, len(index))
+    odd = template.odd_rows(tokens)
     if odd is None:
         return [], all_lines
     singly = [index[row] for row in odd]
     if odd:
-        tokens = Tokens(_without(tokens.texts, template.width, odd), tokens.decimals)
+        tokens = tokens.without(odd)
         others = set(odd)
         index = [line for row, line in enumerate(index) if row not in others]
     count = len(index)
     if not count:
         return [], all_lines
-    marks = {
-        name: column.of(tokens, count) for name, column in template.marks.items() if name != "step"
-    }
+    marks = {name: column.of(tokens) for name, column in template.marks.items() if name != "step"}
     ranks = marks.get("rank", [float(template.like.rank or 0)])
     is_of_several = ranks.count(ranks[0]) < len(ranks)
     is_inferred = template.like.source is not StepFrom.LINE
     if is_of_several or (is_inferred and count <= _MANY):
         keys = None  # each is parted, or compared with the row above, to find its step
-    columns = _columns(template, tokens, count, keys)
-    steps, laps = template.steps(tokens, count), marks.get("laps")
+    columns = _columns(template, tokens, keys)
+    steps, laps = template.steps(tokens), marks.get("laps")
     if steps is not None and laps is not None:
         steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
     rises = steps is not None and increases(steps)
@@ -339,27 +337,17 @@ def rows_of_template(
 
 
 def _columns(
-    template: Template, tokens: Tokens, count: int, keys: Collection[str] | None
+    template: Template, tokens: Tokens, keys: Collection[str] | None
 ) -> list[Sequence[float]]:
     return [
-        column.of(tokens, count)
+        column.of(tokens)
         if keys is None or key in keys
-        else TokenColumn(column, tokens, count, 0, count)
+        else TokenColumn(column, tokens, 0, tokens.rows)
         for key, column in template.columns.items()
     ]
 
 
-def _without(tokens: list[bytes], width: int, odd: Sequence[int]) -> list[bytes]:
-    """The tokens of all rows except `odd`."""
-    kept: list[bytes] = []
-    begin = 0
-    for row in odd:
-        kept += tokens[begin : row * width]
-        begin = (row + 1) * width
-    return kept + tokens[begin:]
-
-
-def _by_rank(rows: Rows, ranks: list[float]) -> Iterator[Rows]:
+def _by_rank(rows: Rows, ranks: Sequence[float]) -> Iterator[Rows]:
     places: dict[float, list[int]] = defaultdict(list)
     for i, rank in enumerate(ranks):
         places[rank].append(i)

@@ -9,6 +9,7 @@ from itertools import compress, repeat
 from operator import is_not
 
 from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
 
 # How lines of a shape are handled: read by a template, or one of these.
@@ -37,6 +38,7 @@ class Sorted:
     noise_with_numbers: int | None = 0  # of them; None: not counted
     # All shapes that a template's lines have in the block, where that is known.
     shapes: Mapping[Template, Collection[bytes]] = field(default_factory=dict)
+    tokens: Mapping[Template, Tokens] = field(default_factory=dict)  # where they are known
 
 
 def sorted_lines(
@@ -50,15 +52,17 @@ def sorted_lines(
     if lines is None and others * _RARE < count:
         places = compress(range(count), map(is_not, handlings, repeat(usual)))
         return sorted_as(usual, {k: handlings[k] for k in places} if others else {}, count)
-    by_handling = _by_handling(handlings)
+    numbers = _numbers_by_handling(handlings)
     if lines is None:
-        return _sorted(by_handling)
-    found = _sorted({one: [lines[k] for k in index] for one, index in by_handling.items()})
+        return by_handling(numbers)
+    found = by_handling({one: [lines[k] for k in index] for one, index in numbers.items()})
     found.noise_with_numbers = None
     return found
 
 
-def _by_handling(handlings: Sequence[Handling | None]) -> Mapping[Handling | None, Sequence[int]]:
+def _numbers_by_handling(
+    handlings: Sequence[Handling | None],
+) -> Mapping[Handling | None, Sequence[int]]:
     if handlings.count(handlings[0]) == len(handlings):
         return {handlings[0]: range(len(handlings))}
     found: dict[Handling | None, list[int]] = defaultdict(list)
@@ -71,16 +75,17 @@ def sorted_as(
     usual: Handling | None, exceptions: Mapping[int, Handling | None], count: int
 ) -> Sorted:
     """The `count` lines of a block, all handled as `usual` but the exceptions, in order."""
-    by_handling: dict[Handling | None, list[int]] = defaultdict(list)
+    others: dict[Handling | None, list[int]] = defaultdict(list)
     for line, handling in exceptions.items():
-        by_handling[handling].append(line)
-    found = _sorted({usual: _all_but(list(exceptions), count), **by_handling})
+        others[handling].append(line)
+    found = by_handling({usual: _all_but(list(exceptions), count), **others})
     if isinstance(usual, Template) and len(exceptions) * _RARE < count:
         found.usual, found.exceptions = usual, exceptions
     return found
 
 
-def _sorted(lines: Mapping[Handling | None, Sequence[int]]) -> Sorted:
+def by_handling(lines: Mapping[Handling | None, Sequence[int]]) -> Sorted:
+    """The lines of each handling, by number."""
     noise = len(lines.get(NOISE, ()))
     return Sorted(
         {handling: i for handling, i in lines.items() if isinstance(handling, Template)},

@@ -6,17 +6,20 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import field
 
-from trainer_runtime.core.diagnosis.parse.columns import Column, Tokens
+from trainer_runtime.core.diagnosis.parse.columns import Column
 from trainer_runtime.core.diagnosis.parse.points import Reading
+from trainer_runtime.core.diagnosis.parse.token_places import (
+    MOST_DIGITS,
+    TokenPlace,
+    token_places,
+)
+from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
 
 # What a token may be besides a value: fields of a reading.
 MARKS = ("step", "micro", "laps", "lap_steps", "rank")
 
 _PLAIN_SHAPE = re.compile(rb"0+(?:\.(0*))?")
-# Of so many, the number without its point and the power of ten are exact floats: their quotient is
-# what `float` makes of the text.
-_MOST_DIGITS = 15
 _MOST_SHAPES = 1024
 
 
@@ -40,6 +43,7 @@ class Template:
     fixed: list[tuple[int, bytes]]
     _lines: re.Pattern[bytes] | None = None
     _decimals: dict[bytes, tuple[int, ...] | None] = field(default_factory=dict)
+    _places: dict[bytes, list[TokenPlace]] = field(default_factory=dict)
 
     def all_columns(self) -> list[Column]:
         """Those of values and of marks."""
@@ -54,6 +58,14 @@ class Template:
     def split(self, text: bytes, *, without_points: bool = False) -> list[bytes]:
         """The tokens of lines; those of this shape have `width` each."""
         return text.translate(self.table, self.delete + b"." * without_points).split()
+
+    def token_places(self, shape: bytes) -> list[TokenPlace]:
+        """Where the tokens are in lines of this shape."""
+        if shape not in self._places:
+            if len(self._places) >= _MOST_SHAPES:
+                self._places.clear()
+            self._places[shape] = token_places(shape, self.table, self.delete)
+        return self._places[shape]
 
     def decimals(self, shapes: Collection[bytes]) -> tuple[int, ...] | None:
         """How many digits each token that is read has behind its point in lines of all these
@@ -75,32 +87,28 @@ class Template:
         for index, token in enumerate(tokens):
             match = _PLAIN_SHAPE.fullmatch(token)
             if index in read:
-                if match is None or len(token) > _MOST_DIGITS:
+                if match is None or len(token) > MOST_DIGITS:
                     return None
                 found[index] = len(match[1] or b"")
             elif not token.strip(b"."):  # which would be no token without its points
                 return None
         return tuple(found)
 
-    def steps(self, tokens: Tokens, rows: int) -> Sequence[float] | None:
+    def steps(self, tokens: Tokens) -> Sequence[float] | None:
         """The step of each row; None where lines have none."""
         column = self.marks.get("step")
-        return None if column is None else column.steps(tokens, rows)
+        return None if column is None else column.steps(tokens)
 
     def splits_like(self, other: Template) -> bool:
         """Whether a line has the same tokens for both."""
         return (self.table, self.delete) == (other.table, other.delete)
 
-    def odd_rows(self, tokens: Tokens, rows: int) -> list[int] | None:
+    def odd_rows(self, tokens: Tokens) -> list[int] | None:
         """The rows that are not of this shape, because a fixed token differs; None if the lines
         can't be separated."""
-        width = self.width
-        if len(tokens.texts) != rows * width:
+        if not tokens.has_width(self.width):
             return None
         odd: set[int] = set()
         for index, fixed in self.fixed:
-            must_be = fixed if tokens.decimals is None else fixed.replace(b".", b"")
-            column = tokens.texts[index::width]
-            if column.count(must_be) != rows:
-                odd.update(row for row, token in enumerate(column) if token != must_be)
+            odd.update(tokens.rows_without(index, fixed))
         return sorted(odd)
