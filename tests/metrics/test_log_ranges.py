@@ -224,9 +224,10 @@ class _CountingReader(PointReader):
         super().feed(data)
 
 
-def test_noise_is_read_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [b"", b"  Total optimization steps = 300\n"])
+def test_what_is_no_metric_is_read_once(others: bytes, tmp_path: Path) -> None:
     log, reader = tmp_path / "train.log", _CountingReader()
-    log.write_bytes(noise(10_000) * 4)
+    log.write_bytes((noise(500) + others) * 80)
     splitting = Splitting(3, range_bytes=1 << 20)
     assert [size for size, _ in read_ranges(log, reader, splitting)][-1] == log.stat().st_size
     assert reader.read_bytes.value < 1.5 * log.stat().st_size

@@ -188,7 +188,9 @@ class _Ranges:
             return _Above.NO_LINE
         self.reader.parser.jump(start)
         self.log.feed(self.reader, start, begin)
-        return _Above.METRICS if self.reader.taken().blocks or not start else _Above.NOISE
+        self.reader.taken()
+        is_known = self.reader.parser.coverage.lines_read or not start
+        return _Above.METRICS if is_known else _Above.NOISE
 
     def _read(self, begin: int, end: int, *, noise_alone: bool = False) -> _Guess | None:
         """Read a range in the state that the parser is in; `noise_alone`: None where it is not."""
