@@ -15,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import harmonic_mean
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.corpus import folder_of, unpacked
-from support.benchmarks.result import at_least, times_as_fast
+from support.benchmarks.result import Result, at_least, times_as_fast
 from support.benchmarks.turns import rate, seconds
 from support.core.synthetic_logs import DIALECTS, made_log, noise
 
@@ -39,6 +40,7 @@ _PIECE_LINES = 100_000
 _LINES = 30_000  # of a framework's log, before it is repeated
 _LONG_BYTES = 17_000_000  # so much is read by a process of its own
 _STARTS = 3
+_REAL = "metrics of real "
 _FEWER_TURNS = 5  # the logs are many: so many times fewer turns than elsewhere
 
 
@@ -73,11 +75,12 @@ def measure_kinds(bench: Benchmark, log: Path) -> None:
     bench.report("metrics FILE without a line", "s", ours=(start_s,))
     made = ((f"metrics of {name}", made_log(name, _LINES)) for name in DIALECTS)
     goals = {"metrics of noise": 300}
+    found: list[Result] = []
     for name, piece in chain(made, [("metrics of noise", noise(_PIECE_LINES))], real_logs()):
         written = write_repeated(log, piece, int(bench.sizes["each"] * 1e6)) / 1e6
         ours = seconds(lambda: trainmaster("metrics", str(log)))
         peer = seconds(lambda: one_regex(log))
-        bench.compare(
+        result = bench.compare(
             name,
             "MB/s",
             ours=lambda ours=ours, written=written: written / max(ours() - start_s, 1e-3),
@@ -87,6 +90,24 @@ def measure_kinds(bench: Benchmark, log: Path) -> None:
             ),
             goal=at_least(goals.get(name, 100)),
             turns=max(1, bench.turns // _FEWER_TURNS),
+        )
+        found.append(result)
+    report_together(bench, [one for one in found if one.name.startswith(_REAL) and one.ours])
+
+
+def report_together(bench: Benchmark, found: Sequence[Result]) -> None:
+    """The real logs one after the other, of each kind as many bytes."""
+    if found:
+        bench.report(
+            f"{_REAL}logs together",
+            "MB/s",
+            ours=[harmonic_mean(turn) for turn in zip(*[one.ours for one in found], strict=True)],
+            peer=(
+                found[0].peer_name,
+                [harmonic_mean(turn) for turn in zip(*[one.peer for one in found], strict=True)],
+            ),
+            goal=at_least(100),
+            note=f"{len(found)} kinds, of each as many bytes",
         )
 
 
@@ -106,7 +127,7 @@ def real_logs() -> Iterator[tuple[str, bytes]]:
         for path in sorted([*folder.glob("captured/*"), *folder.glob("public/*"), *wild.iterdir()]):
             kinds[re.split(r"[_.]", path.name)[0]].append(path.read_bytes())
     for name, logs in sorted(kinds.items()):
-        yield f"metrics of real {name}", b"\n".join(logs) + b"\n"
+        yield f"{_REAL}{name}", b"\n".join(logs) + b"\n"
 
 
 def write_repeated(path: Path, piece: bytes, size: int) -> int:

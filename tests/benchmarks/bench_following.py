@@ -1,15 +1,17 @@
 """What following many runs costs on each side, how soon a line is here, how soon a log's end.
 
 Runs are followed through a real sshd (with `--here 1` through a child process), beside two lines a
-second of each; their mirrors are compared with the originals at the end.
+second of each; their mirrors are compared with the originals at the end. Of an earlier checkout,
+`--before`, its own script says what following costs here.
 
-    python tests/benchmarks/bench_following.py [--runs 200] [--seconds 15] [--here 0]
+    python tests/benchmarks/bench_following.py [--runs 200] [--seconds 15] [--here 0] [--before DIR]
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -188,7 +191,9 @@ async def follow(
         here, there = await measured(watch, work, place)
     title = f"{name}, {len(runs)} runs"
     late_s = delays_s[int(len(delays_s) * 0.95)]
-    bench.report(f"{title}: here", "% of a core", ours=here, goal=at_most(2))
+    sizes = bench.sizes["runs"], bench.sizes["seconds"]
+    before = earlier_shares(bench.before, *sizes).get(name, ()) if bench.before else ()
+    bench.report(f"{title}: here", "% of a core", ours=here, before=before, goal=at_most(2))
     bench.report(f"{title}: on the host", "% of a core", ours=there, goal=at_most(2))
     bench.report(
         f"{title}: until a line is here",
@@ -198,6 +203,22 @@ async def follow(
         note=f"95 % of lines within {late_s:.3f} s; {watch.compared()}",
     )
     workspace.close()
+
+
+@cache
+def earlier_shares(checkout: Path, runs: float, seconds: float) -> dict[str, tuple[float, ...]]:
+    """The shares of a core that an earlier checkout takes here, by what it does."""
+    tree = checkout.resolve()
+    script = str(tree / "tests/benchmarks/bench_following.py")
+    found = subprocess.run(
+        [sys.executable, script, "--runs", f"{runs:g}", "--seconds", f"{seconds:g}"],
+        env={**os.environ, "PYTHONPATH": f"{tree / 'server'}{os.pathsep}{tree}"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    shares = re.findall(r"^(following[\w-]*), .*: here ([\d.]+)% of", found.stdout, re.MULTILINE)
+    return {name.replace("-", " "): (float(share),) for name, share in shares}
 
 
 async def measured(watch: Watch, work: Work, place: Place) -> tuple[list[float], list[float]]:
