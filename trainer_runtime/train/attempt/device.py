@@ -75,6 +75,13 @@ class Device:
         return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
 
 
+def peak_memory() -> dict[str, float]:
+    """The most that tensors have taken so far, as a value of a step; none without a GPU."""
+    if not torch.cuda.is_available():
+        return {}
+    return {"peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30}
+
+
 def _use_deterministic_algorithms() -> None:
     """Else sums are added in the order in which a GPU's blocks happen to end: in the backward pass
     of fused attention, and of embeddings where they are compiled.

@@ -29,7 +29,7 @@ from trainer_runtime.train.attempt.config import (
     refuse_another_script,
     sizes_of,
 )
-from trainer_runtime.train.attempt.device import Device
+from trainer_runtime.train.attempt.device import Device, peak_memory
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
 from trainer_runtime.train.checkpoints import gathering, random_state, restore
@@ -44,7 +44,6 @@ from trainer_runtime.train.loop.report import Cost, StepClock, perplexity
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
-_GIB = 2**30
 # The methods whose loss is the mean negative log-likelihood per token.
 _PER_TOKEN = ("pretrain", "sft")
 
@@ -240,8 +239,7 @@ class FrameworkRun:
         recorded |= self._cost.speed(
             step_time_s, data_time_s, self._tokens_of_step(recorded["tokens"])
         )
-        if torch.cuda.is_available():
-            recorded["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
+        recorded |= peak_memory()
         self._emit("metric", step=step, values=recorded)
         self._metrics.add_step(step, recorded)
         if self._thread_waiting is not None:

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from trainer_runtime.train.attempt import nan_guard
+from trainer_runtime.train.attempt.device import peak_memory
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.report import Cost, Lines, StepClock, perplexity
-
-_GIB = 2**30
 
 
 class Recorder:
@@ -120,9 +119,8 @@ class Recorder:
             "clip_fraction": float(0.0 < self._max_norm < grad_norm),
             "tokens": step * self._cost.tokens_per_step,
             **self._cost.speed(step_time_s, data_time_s),
+            **peak_memory(),
         }
-        if torch.cuda.is_available():
-            values["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
         self._events.emit("metric", step=step, values=values)
         self._lines.step(step, values)
         self._metrics.add_step(step, values)
