@@ -19,10 +19,9 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.plan import Decision, Plan
 from trainmaster.plan.job_script import job_files
 from trainmaster.plan.script import training_script
-from trainmaster.words.assets import Assets
+from trainmaster.words.assets import Assets, read_package
 from trainmaster.words.yaml12 import dump_yaml
 
-_RUNTIME = "trainer_runtime"
 _WIDTH = 96
 # Where a decision's field has another name in the config.
 _IN_CONFIG = {"limits.max_runtime": "limits.max_runtime_s"}
@@ -125,8 +124,4 @@ def _json(value: Mapping[str, Any]) -> bytes:
 @cache
 def _runtime(package: Path) -> Mapping[str, bytes]:
     """As it is when it is first needed: later changes would not fit what this process imported."""
-    return {
-        f"{_RUNTIME}/{file.relative_to(package).as_posix()}": file.read_bytes()
-        for file in sorted((*package.rglob("*.py"), *package.rglob("*.lock")))
-        if "__pycache__" not in file.parts
-    }
+    return read_package(package, ".py", ".lock")

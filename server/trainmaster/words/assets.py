@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import trainer_runtime
@@ -31,6 +32,23 @@ def find_assets() -> Assets:
     """
     runtime = Path(trainer_runtime.__file__).resolve().parent
     return Assets(templates=_folder("templates"), skills=_folder("skills"), runtime=runtime)
+
+
+def read_package(package: Path, *suffixes: str) -> dict[str, bytes]:
+    """The files of a package with these suffixes, by their paths from the folder that it is in."""
+    # Without `Path`, which costs more than reading: there are half a thousand.
+    beside = f"{package.parent}/"
+    found = []
+    for place, folders, names in os.walk(package):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found += [f"{place}/{name}".removeprefix(beside) for name in names]
+    chosen = sorted((name for name in found if name.endswith(suffixes)), key=lambda n: n.split("/"))
+    return {name: _read(f"{beside}{name}") for name in chosen}
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _folder(name: str) -> Path:

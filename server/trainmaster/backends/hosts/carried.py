@@ -9,10 +9,10 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.assets import find_assets
+from trainmaster.words.assets import find_assets, read_package
 
 # Placeholder for the folder of the runtime, where a machine has none.
 CARRIED = "trainer_runtime (carried)"
@@ -55,17 +55,14 @@ def carry(command: Sequence[str]) -> Sent:
     return Sent(start, "/", packed)
 
 
+@cache
 def runtime_files() -> Mapping[str, bytes]:
-    """The modules of the runtime by their paths, as they are here."""
-    package = find_assets().runtime
-    return {
-        f"trainer_runtime/{file.relative_to(package).as_posix()}": file.read_bytes()
-        for file in sorted(package.rglob("*.py"))
-        if "__pycache__" not in file.parts
-    }
+    """The modules of the runtime by their paths, as they are when they are first needed: later
+    changes would not fit what this process imported."""
+    return read_package(find_assets().runtime, ".py")
 
 
-@lru_cache(maxsize=1)
+@cache
 def _packed() -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as opened:

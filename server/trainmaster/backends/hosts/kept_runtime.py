@@ -105,8 +105,9 @@ def _read(path: str) -> bytes:
 
 def _build(building: Path, files: Mapping[str, bytes]) -> None:
     write_files(building, files)
+    installed = find_assets().runtime.parent
     for name, data in files.items():
-        _take_bytecode(name, data, building / name)
+        _take_bytecode(installed / name, data, building / name)
     import compileall  # heavy, and only a new copy needs it
 
     compileall.compile_dir(building, quiet=2)
@@ -116,10 +117,9 @@ def _build(building: Path, files: Mapping[str, bytes]) -> None:
         path.chmod(_READ_ONLY)
 
 
-def _take_bytecode(name: str, data: bytes, target: Path) -> None:
+def _take_bytecode(source: Path, data: bytes, target: Path) -> None:
     """Copy the bytecode of the installed module where its source is the same: it counts by the
     source's size and time."""
-    source = find_assets().runtime.parent / name
     compiled = Path(cache_from_source(str(source)))
     if source.suffix != ".py" or not compiled.is_file() or source.read_bytes() != data:
         return
