@@ -12,9 +12,10 @@ TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh
 	docker=docker.io dockerd=docker.io munged=munge slurmctld=slurmctld slurmd=slurmd \
 	sbatch=slurm-client slurmdbd=slurmdbd mariadbd=mariadb-server-core modulecmd=environment-modules \
 	systemd-analyze=systemd
-# Three workers for each of up to two cores, else eight: most tests wait for processes. The files
-# are ordered by tests/support/session/ordering.py, the longest first.
-WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? 3 * cores : 8)))
+# Four workers for each of up to two cores: most tests wait for processes, and of three each core
+# was idle for a twentieth of the time. The files are ordered by
+# tests/support/session/ordering.py, the longest first.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 4 : 8)))
 TEST_FOLDER := $(or $(TMPDIR),/tmp)/tm-tests-$(shell pwd | cksum | cut -d ' ' -f 1)
 FUZZ ?= 20000
 # Against an older standard library; what is installed was checked with the newer one.
