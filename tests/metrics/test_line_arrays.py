@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from support.core.parsed_logs import items_of
@@ -29,6 +29,10 @@ _WRITTEN: dict[str, Callable[[random.Random], str]] = {
     "with signs": lambda rng: f"{rng.choice((-1, 1, -0.0)) * rng.uniform(1, 9):.2f}",
     "always negative": lambda rng: f"-{rng.randrange(3)}.{rng.randrange(10)}",
     "with exponents": lambda rng: f"{rng.uniform(0.0001, 0.0009):.3e}",
+    "with any exponents": lambda rng: f"{rng.uniform(1, 9) * 10.0 ** rng.randrange(-9, 9):.4e}",
+    "with large exponents": lambda rng: f"{rng.uniform(1, 9):.13f}e+{rng.randrange(10, 40)}",
+    "with small exponents": lambda rng: f"{rng.uniform(1, 9):.5f}E-{rng.randrange(10, 40)}",
+    "with exponents without signs": lambda rng: f"-{rng.uniform(1, 9):.3f}e{rng.randrange(9)}",
     "with commas": lambda rng: f"{rng.randrange(1000, 9999):,}.5",
     "not a number": lambda rng: rng.choice(("nan", "1.5")),
     "with a bare point": lambda rng: f"{rng.randrange(1, 9)}.",
@@ -40,10 +44,8 @@ class _Counted(LineArrays):
 
     rows = 0
 
-    def tokens(
-        self, places_of: Callable[[bytes], Sequence[TokenPlace]], shapes: Collection[bytes]
-    ) -> Tokens:
-        found = super().tokens(places_of, shapes)
+    def tokens(self, places: Mapping[bytes, Sequence[TokenPlace]]) -> Tokens:
+        found = super().tokens(places)
         type(self).rows += found.rows
         return found
 

@@ -20,7 +20,7 @@ def bucketed(
         numpy.frombuffer(column, column.typecode).reshape(-1, size)
         for column in (steps, times, values)
     )
-    totals = _totals(of_values)
+    totals = numpy.array(list(map(sum, of_values.tolist())))  # another way rounds differently
     lows, highs = of_values.argmin(axis=1), of_values.argmax(axis=1)
     rows = numpy.arange(len(of_values))
     columns = (
@@ -43,15 +43,6 @@ def bucketed(
             of_steps[row].tolist(), of_times[row].tolist(), of_values[row].tolist()
         )
     return found
-
-
-def _totals(values: NDArray[numpy.float64]) -> NDArray[numpy.float64]:
-    """The sum of each row, from left to right, as `sum` adds: another order rounds differently."""
-    totals = numpy.zeros(len(values))
-    with numpy.errstate(over="ignore", invalid="ignore"):
-        for column in values.T:
-            totals += column
-    return totals
 
 
 def _lists(columns: tuple[NDArray[numpy.generic], ...]) -> list[list[object]]:

@@ -4,7 +4,7 @@ them converted, at once."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -18,6 +18,8 @@ from trainer_runtime.core.records import dataclass
 
 _NEW_LINE = 10
 _ZERO = 48
+_LARGEST_POWER = 22  # of ten that a float is exactly
+_POWERS = numpy.array([float(10**power) for power in range(_LARGEST_POWER + 1)])
 _Bytes = NDArray[numpy.uint8]
 _Numbers = NDArray[numpy.int64]
 
@@ -64,15 +66,13 @@ class LineArrays:
         numbers: list[int] = found.tolist()
         return numbers
 
-    def tokens(
-        self, places_of: Callable[[bytes], Sequence[TokenPlace]], shapes: Collection[bytes]
-    ) -> Tokens:
-        found = [(shape, self._by_shape[shape]) for shape in shapes]
-        order = self._in_order(shapes)
-        groups = [
-            _Group(places_of(shape), self._bytes(lines, len(shape)), order.searchsorted(lines))
-            for shape, lines in found
-        ]
+    def tokens(self, places: Mapping[bytes, Sequence[TokenPlace]]) -> Tokens:
+        order = self._in_order(places)
+        groups = []
+        for shape, of_shape in places.items():
+            lines = self._by_shape[shape]
+            rows = order.searchsorted(lines)
+            groups.append(_Group(of_shape, self._bytes(lines, len(shape)), rows))
         return TokenArrays(groups, len(order))
 
     def _bytes(self, lines: _Numbers, length: int) -> _Bytes:
@@ -115,20 +115,36 @@ class _Group:
     texts: _Bytes
     rows: _Numbers
 
-    def numbers(self, index: int) -> NDArray[numpy.float64]:
-        """What `float` makes of the tokens at a place that are digits with a sign and a point."""
+    def numbers(self, index: int) -> NDArray[numpy.float64] | None:
+        """What `float` makes of the tokens at a place; None where arrays can't tell.
+
+        Digits without the point, up to 15, and a power of ten up to 22 are exact floats. So their
+        product or quotient is rounded once, as the text's value is."""
         place = self.places[index]
-        values: NDArray[numpy.float64] = self.whole(index) / 10**place.decimals
+        if not place.digits:
+            return None
+        powers: _Numbers | int = place.decimals
+        if place.exponent:
+            exponents = self._whole(place.exponent)
+            powers = place.decimals + (exponents if place.exponent_is_negative else -exponents)
+            if powers.min() < -_LARGEST_POWER or powers.max() > _LARGEST_POWER:
+                return None
+        digits = self._whole(place.digits)
+        values: NDArray[numpy.float64] = (
+            digits / _POWERS[numpy.maximum(powers, 0)] * _POWERS[numpy.maximum(-powers, 0)]
+        )
         return -values if place.is_negative else values
 
     def whole(self, index: int) -> _Numbers:
-        """The tokens' digits as a number."""
-        first, *others = self.places[index].digits
-        found: _Numbers = self.texts[:, first].astype(numpy.int64)
-        for at in others:
+        """The tokens at a place as numbers, of digits alone."""
+        return self._whole(self.places[index].digits)
+
+    def _whole(self, places: Sequence[int]) -> _Numbers:
+        found: _Numbers = self.texts[:, places[0]].astype(numpy.int64)
+        for at in places[1:]:
             found *= 10
             found += self.texts[:, at]
-        found -= _ZERO * (10 ** (1 + len(others)) - 1) // 9
+        found -= _ZERO * (10 ** len(places) - 1) // 9
         return found
 
     def only(self, kept: NDArray[numpy.bool_], numbers: _Numbers) -> _Group:
@@ -140,15 +156,25 @@ class _Group:
         place = self.places[index]
         if place.end - place.begin != len(fixed):  # longer by its commas between thousands
             return self.rows[[text != fixed for text in self.tokens(index)]]
-        texts = self.texts[:, place.begin : place.end]
-        found: _Numbers = self.rows[(texts != numpy.frombuffer(fixed, numpy.uint8)).any(axis=1)]
+        is_other = (self._texts(index) != numpy.frombuffer(fixed, numpy.uint8)).any(axis=1)
+        found: _Numbers = self.rows[is_other]
         return found
+
+    def repeat(self, index: int, rows: Collection[int]) -> bool:
+        """Whether each of these rows, where the group has all, has the token of the row before."""
+        texts, chosen = self._texts(index), numpy.fromiter(rows, numpy.int64)
+        return bool((texts[chosen] == texts[chosen - 1]).all())
 
     def tokens(self, index: int) -> list[bytes]:
         """The tokens as texts."""
         place = self.places[index]
-        cut = numpy.ascontiguousarray(self.texts[:, place.begin : place.end])
-        return [text.replace(b",", b"") for text in map(bytes, cut)]
+        cut = numpy.ascontiguousarray(self._texts(index)).view(f"S{place.end - place.begin}")
+        found: list[bytes] = cut.ravel().tolist()
+        return [text.replace(b",", b"") for text in found] if b"," in found[0] else found
+
+    def _texts(self, index: int) -> _Bytes:
+        place = self.places[index]
+        return self.texts[:, place.begin : place.end]
 
 
 class TokenArrays:
@@ -174,8 +200,7 @@ class TokenArrays:
         return found if rows == slice(0, self._rows) else found[rows]
 
     def steps(self, index: int, conversion: Conversion) -> Sequence[float]:
-        places = [group.places[index] for group in self._groups]
-        are_whole = all(one.digits and not one.decimals and not one.is_negative for one in places)
+        are_whole = all(group.places[index].is_whole for group in self._groups)
         if are_whole and conversion.scale == 1.0 and self._rows > 1:
             steps = numpy.empty(self._rows, numpy.int64)
             for group in self._groups:
@@ -186,7 +211,7 @@ class TokenArrays:
         return self.values(index, slice(0, self._rows), conversion)
 
     def repeat(self, index: int, rows: Collection[int]) -> bool:
-        return False
+        return len(self._groups) == 1 and self._groups[0].repeat(index, rows)
 
     def rows_without(self, index: int, fixed: bytes) -> Collection[int]:
         found = [group.rows_without(index, fixed) for group in self._groups]
@@ -201,18 +226,21 @@ class TokenArrays:
         return TokenArrays([group for group in groups if len(group.rows)], self._rows - len(rows))
 
     def _converted(self, index: int, conversion: Conversion) -> Sequence[float]:
-        if not all(group.places[index].digits for group in self._groups):
-            return conversion.values(self._texts(index), None)
         values = numpy.empty(self._rows, numpy.float64)
         for group in self._groups:
-            values[group.rows] = group.numbers(index)
+            numbers = group.numbers(index)
+            if numbers is None:
+                return conversion.values(self._texts(index), None)
+            values[group.rows] = numbers
         if conversion.scale != 1.0:
             values *= conversion.scale
         return array("d", values.tobytes())
 
     def _texts(self, index: int) -> list[bytes]:
-        texts = [b""] * self._rows
+        if len(self._groups) == 1:
+            return self._groups[0].tokens(index)
+        texts = numpy.empty(self._rows, numpy.object_)
         for group in self._groups:
-            for row, text in zip(group.rows.tolist(), group.tokens(index), strict=True):
-                texts[row] = text
-        return texts
+            texts[group.rows] = group.tokens(index)
+        found: list[bytes] = texts.tolist()
+        return found

@@ -195,11 +195,13 @@ class ThinnedSeries:
 
     def _bucketed(self, count: int) -> list[Bucket]:
         """The first `count` points in buckets."""
-        from trainmaster.metrics.bucket_arrays import bucketed  # by a library that loads slowly
-
         steps, times, values = self._steps, self._times, self._values
         whole = count // self._block * self._block
-        found = bucketed(steps[:whole], times[:whole], values[:whole], self._block)
+        found: list[Bucket] = []
+        if whole:
+            from trainmaster.metrics.bucket_arrays import bucketed  # by a library that loads slowly
+
+            found = bucketed(steps[:whole], times[:whole], values[:whole], self._block)
         if whole < count:
             rest = slice(whole, count)
             found.append(of_columns(steps[rest], times[rest], values[rest]))

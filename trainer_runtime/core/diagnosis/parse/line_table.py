@@ -6,7 +6,7 @@ at once. The runtime has none: who reads long logs brings it along.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from trainer_runtime.core.diagnosis.parse.rows import Block
@@ -15,6 +15,7 @@ from trainer_runtime.core.diagnosis.parse.sorted_lines import (
     Sorted,
     by_handling,
 )
+from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.diagnosis.parse.token_places import TokenPlace
 from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 
@@ -42,10 +43,8 @@ class LineTable(Protocol):
     def lines(self, shapes: Collection[bytes]) -> Sequence[int]:
         """The lines of shapes that are set apart, in order."""
 
-    def tokens(
-        self, places_of: Callable[[bytes], Sequence[TokenPlace]], shapes: Collection[bytes]
-    ) -> Tokens:
-        """The tokens of these lines, by where they are in lines of each shape."""
+    def tokens(self, places: Mapping[bytes, Sequence[TokenPlace]]) -> Tokens:
+        """The tokens of the lines of some shapes, by where they are in lines of each."""
 
 
 # Makes a table of whole lines and of the same text with every digit as 0.
@@ -55,21 +54,19 @@ HandlingOf = Callable[[bytes, bytes, int], Handling]
 
 
 class TableSorter:
-    """Sorts blocks by the shapes that were frequent in the one before."""
+    """Sorts blocks by the shapes of the one before, which mostly come again."""
 
-    def __init__(
-        self, tabulate: Tabulate, handling_of: Callable[[bytes, bytes, int], Handling]
-    ) -> None:
-        """`handling_of` a line, its shape, and how many lines have it."""
+    def __init__(self, tabulate: Tabulate, handling_of: HandlingOf) -> None:
         self._tabulate = tabulate
         self._handling_of = handling_of
-        self._frequent: list[bytes] = []
+        self._shapes: list[bytes] = []  # of the block before; none while it is of no use
+        self._places: dict[tuple[Template, bytes], list[TokenPlace]] = {}  # in its lines
         self._pause = _SHORTEST_PAUSE
         self._paused = 0
 
-    def expects(self, shapes: Sequence[bytes]) -> bool:
-        """Whether the next block's lines are expected to have these shapes, which the last one's
-        have."""
+    def prepare(self, shapes: Sequence[bytes]) -> bool:
+        """Prepare for a block like the last one, whose lines have these shapes. Returns whether it
+        will probably be sorted."""
         if self._paused:
             self._paused -= 1
             return False
@@ -77,16 +74,16 @@ class TableSorter:
         if len(distinct) * _FEW > len(shapes):
             self._give_up()
             return False
-        self._frequent = list(distinct)
+        self._shapes = list(distinct)
         return True
 
     def sort(self, block: Block, zeros: bytes) -> Sorted | None:
-        """The lines of a block whose data, every digit as 0, is `zeros`; None where most are not as
-        expected."""
-        if not self._frequent:
+        """The lines of a block whose data, every digit as 0, is `zeros`; None where they have too
+        many shapes."""
+        if not self._shapes:
             return None
         table = self._tabulate(block.data, zeros)
-        times = {shape: found for shape in self._frequent if (found := table.set_apart(shape))}
+        times = {shape: found for shape in self._shapes if (found := table.set_apart(shape))}
         while (line := table.other()) is not None:
             if len(times) * _FEW >= table.count:
                 self._give_up()
@@ -94,28 +91,35 @@ class TableSorter:
             begin, end = table.place(line)
             shape = zeros[begin:end]
             times[shape] = table.set_apart(shape)
+            assert times[shape], "a line has its own shape"
         block.count = table.count
-        handlings: dict[bytes, Handling] = {}
+        handlings: dict[Handling, list[bytes]] = {}
         for shape, alike in times.items():
             begin, end = table.place(table.lines([shape])[0])
-            handlings[shape] = self._handling_of(block.data[begin:end], shape, alike)
+            handling = self._handling_of(block.data[begin:end], shape, alike)
+            handlings.setdefault(handling, []).append(shape)
         self._pause = _SHORTEST_PAUSE
-        self._frequent = list(times)
-        return _sorted(table, handlings)
+        self._shapes = list(times)
+        return self._sorted(table, handlings)
+
+    def _sorted(self, table: LineTable, handlings: Mapping[Handling, list[bytes]]) -> Sorted:
+        found = by_handling({one: table.lines(shapes) for one, shapes in handlings.items()})
+        known = self._places
+        self._places = {
+            (template, shape): known.get((template, shape)) or template.token_places(shape)
+            for template in found.by_template
+            for shape in handlings[template]
+        }
+        found.tokens = {
+            template: table.tokens(
+                {shape: self._places[template, shape] for shape in handlings[template]}
+            )
+            for template in found.by_template
+        }
+        return found
 
     def _give_up(self) -> None:
-        self._frequent = []
+        self._shapes = []
+        self._places = {}
         self._paused = self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-
-def _sorted(table: LineTable, handlings: dict[bytes, Handling]) -> Sorted:
-    shapes: dict[Handling, list[bytes]] = {}
-    for shape, handling in handlings.items():
-        shapes.setdefault(handling, []).append(shape)
-    found = by_handling({handling: table.lines(alike) for handling, alike in shapes.items()})
-    found.tokens = {
-        template: table.tokens(template.token_places, shapes[template])
-        for template in found.by_template
-    }
-    return found

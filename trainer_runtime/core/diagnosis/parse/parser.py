@@ -31,7 +31,7 @@ from trainer_runtime.core.diagnosis.parse.tables import (
 
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
-BLOCK_BYTES = 1 << 17
+BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
 _FORMAT = 1
 # Of a state, what must be the same beside clock and keys, so that lines below are read alike.
 _COMPARED = ("format", "tail", "offset", "skipping", "patterns", "tables", "bars")

@@ -131,7 +131,7 @@ class Shapes:
             self._surprised -= 1
         else:
             self._expected = expected_lines(shapes, handlings)
-        if self._tables is not None and self._tables.expects(shapes):
+        if self._tables is not None and self._tables.prepare(shapes):
             self._expected = None
         found = sorted_lines(handlings)
         found.shapes = self._shapes_of_templates(shapes)

@@ -10,6 +10,7 @@ from trainer_runtime.core.diagnosis.parse.columns import Column
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.token_places import (
     MOST_DIGITS,
+    NUMBER,
     TokenPlace,
     token_places,
 )
@@ -19,7 +20,6 @@ from trainer_runtime.core.records import dataclass
 # What a token may be besides a value: fields of a reading.
 MARKS = ("step", "micro", "laps", "lap_steps", "rank")
 
-_PLAIN_SHAPE = re.compile(rb"0+(?:\.(0*))?")
 _MOST_SHAPES = 1024
 
 
@@ -43,7 +43,6 @@ class Template:
     fixed: list[tuple[int, bytes]]
     _lines: re.Pattern[bytes] | None = None
     _decimals: dict[bytes, tuple[int, ...] | None] = field(default_factory=dict)
-    _places: dict[bytes, list[TokenPlace]] = field(default_factory=dict)
 
     def all_columns(self) -> list[Column]:
         """Those of values and of marks."""
@@ -61,11 +60,7 @@ class Template:
 
     def token_places(self, shape: bytes) -> list[TokenPlace]:
         """Where the tokens are in lines of this shape."""
-        if shape not in self._places:
-            if len(self._places) >= _MOST_SHAPES:
-                self._places.clear()
-            self._places[shape] = token_places(shape, self.table, self.delete)
-        return self._places[shape]
+        return token_places(shape, self.table, self.delete)
 
     def decimals(self, shapes: Collection[bytes]) -> tuple[int, ...] | None:
         """How many digits each token that is read has behind its point in lines of all these
@@ -85,11 +80,13 @@ class Template:
         read.update(index for index, _ in self.fixed)
         found = [0] * len(tokens)
         for index, token in enumerate(tokens):
-            match = _PLAIN_SHAPE.fullmatch(token)
+            match = NUMBER.fullmatch(token)
             if index in read:
-                if match is None or len(token) > MOST_DIGITS:
+                if match is None or match["sign"] or match["exponent"] is not None:
                     return None
-                found[index] = len(match[1] or b"")
+                if len(token) > MOST_DIGITS:
+                    return None
+                found[index] = len(match["decimals"] or b"")
             elif not token.strip(b"."):  # which would be no token without its points
                 return None
         return tuple(found)

@@ -20,7 +20,7 @@ class Tokens(Protocol):
         """Whether each line has so many tokens. Nothing else may be called where that is not so."""
 
     def values(self, index: int, rows: slice, conversion: Conversion) -> Sequence[float]:
-        """The numbers that a token is in some neighbouring rows."""
+        """The numbers that a token is in some neighbouring rows; not to be changed."""
 
     def steps(self, index: int, conversion: Conversion) -> Sequence[float]:
         """The same in all rows, of a token that counts; `EvenSteps` where they rise evenly."""
