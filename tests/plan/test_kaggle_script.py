@@ -9,7 +9,7 @@ import io
 import json
 import os
 import re
-import zipfile
+import tarfile
 from pathlib import Path
 
 from trainer_runtime.core.decoding import decode_fields
@@ -52,10 +52,11 @@ def test_the_payload_holds_the_order_the_run_and_the_runtime_once() -> None:
         if isinstance(statement, ast.Assign)
     }
     packed = bz2.decompress(base64.b85decode("".join(constants["PAYLOAD"].split())))
-    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        names = archive.namelist()
-        assert KernelOrder.of(decode_fields(archive.read("kernel.json"), "x")) == ORDER
-        assert json.loads(archive.read("run/desired.json")) == DESIRED.to_dict()
-        assert archive.read("run/train.sh") == FILES["train.sh"]
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
+        names = archive.getnames()
+    assert KernelOrder.of(decode_fields(files["kernel.json"], "x")) == ORDER
+    assert json.loads(files["run/desired.json"]) == DESIRED.to_dict()
+    assert files["run/train.sh"] == FILES["train.sh"]
     assert len(names) == len(set(names)) == len(FILES) + 2
     assert not any(name.startswith("run/trainer_runtime/") for name in names)

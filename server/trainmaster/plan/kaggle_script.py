@@ -6,7 +6,7 @@ import base64
 import bz2
 import io
 import json
-import zipfile
+import tarfile
 from collections.abc import Iterable, Mapping
 
 from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, KernelOrder
@@ -17,7 +17,6 @@ from trainmaster.words.assets import Assets
 _RUNTIME = "trainer_runtime/"
 _TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that zip supports
 
 
 def kernel_script(
@@ -28,8 +27,7 @@ def kernel_script(
     `files`: the run's bundle, `trainer_runtime/` included. No secret may be among them: a kernel's
     script is kept by Kaggle for as long as the kernel is.
     """
-    # Compressed as one piece: about half the size of separately compressed files.
-    packed = bz2.compress(_zip(_members(order, files, desired)))
+    packed = bz2.compress(_archive(_members(order, files, desired)))
     text = base64.b85encode(packed).decode()  # which has neither quotes nor backslashes
     lines = [text[at : at + _WIDTH] for at in range(0, len(text), _WIDTH)]
     return rendered(assets, _TEMPLATE, {"payload": "\n".join(lines)})
@@ -45,13 +43,13 @@ def _members(
         yield (path if path.startswith(_RUNTIME) else f"{RUN_FOLDER}/{path}"), data
 
 
-def _zip(members: Iterable[tuple[str, bytes]]) -> bytes:
+def _archive(members: Iterable[tuple[str, bytes]]) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, data in sorted(members):
-            info = zipfile.ZipInfo(name, _EPOCH)
-            info.external_attr = 0o644 << 16
-            archive.writestr(info, data)
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
     return packed.getvalue()
 
 

@@ -1,6 +1,6 @@
 """One session of a Trainmaster run, as a Kaggle kernel.
 
-PAYLOAD, a bzip2-compressed zip in base85, holds everything that it runs: the runtime, the run's
+PAYLOAD, a tar archive by bzip2 in base85, holds everything that it runs: the runtime, the run's
 files, and `kernel.json`, which describes this session. The session's output in `run/` of the
 working folder is the next session's input. Log lines that begin with `TM1 ` carry the run's files
 to the Trainmaster client; the other lines are for people.
@@ -10,8 +10,8 @@ import base64
 import bz2
 import io
 import sys
+import tarfile
 import tempfile
-import zipfile
 
 PAYLOAD = """
 QlpoOTE=
@@ -21,15 +21,16 @@ QlpoOTE=
 def main() -> int:
     try:
         packed = base64.b85decode("".join(PAYLOAD.split()))
-        payload = zipfile.ZipFile(io.BytesIO(bz2.decompress(packed)))
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        archive = io.BytesIO(bz2.decompress(packed))
+    except (OSError, ValueError) as error:
         print(f"The payload of this script is damaged ({error}): push it again.", flush=True)
         return 1
     # Not in the working folder: whatever lies there becomes the kernel's output.
     with tempfile.TemporaryDirectory(prefix="trainmaster-") as folder:
         try:
-            payload.extractall(folder)
-        except OSError as error:
+            with tarfile.open(fileobj=archive) as payload:
+                payload.extractall(folder, filter="data")
+        except (OSError, tarfile.TarError) as error:
             print(f"The payload can't be unpacked into {folder}: {error}", flush=True)
             return 1
         sys.path.insert(0, folder)

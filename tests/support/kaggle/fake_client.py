@@ -6,7 +6,7 @@ import base64
 import bz2
 import io
 import re
-import zipfile
+import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,8 +44,10 @@ class FakeSession:
         payload = re.search(r'PAYLOAD = """(.*?)"""', self.push.code, re.DOTALL)
         assert payload is not None
         data = bz2.decompress(base64.b85decode("".join(payload[1].split())))
-        with zipfile.ZipFile(io.BytesIO(data)) as packed:
-            return KernelOrder.of(decode_fields(packed.read(ORDER), ORDER))
+        with tarfile.open(fileobj=io.BytesIO(data)) as packed:
+            order = packed.extractfile(ORDER)
+            assert order is not None
+            return KernelOrder.of(decode_fields(order.read(), ORDER))
 
     def say(self, line: str) -> None:
         self.events.append(("stdout", f"{line}\n"))
