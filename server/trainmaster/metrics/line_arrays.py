@@ -116,7 +116,7 @@ class _Group:
     rows: _Numbers
 
     def numbers(self, index: int) -> NDArray[numpy.float64] | None:
-        """What `float` makes of the tokens at a place; None where arrays can't tell.
+        """What `float` makes of the tokens at a place; None where arrays can't compute it.
 
         Digits without the point, up to 15, and a power of ten up to 22 are exact floats. So their
         product or quotient is rounded once, as the text's value is."""
