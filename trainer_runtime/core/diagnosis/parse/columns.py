@@ -72,8 +72,15 @@ class TokenColumn(Sequence[float]):
             own = [self._first + i for i in rows]
             if self._column.repeats(self._tokens, own):
                 return list(rows)
+            if len(rows) * _FEW_ROWS <= len(self):
+                return [i for i in rows if same(self._single(i), self._single(i - 1))]
         values = self.values()
         return [i for i in rows if same(values[i], values[i - 1])]
+
+    def _single(self, at: int) -> float:
+        """A value, converted alone."""
+        row = self._first + at
+        return self._column.part(self._tokens, slice(row, row + 1))[0]
 
     def __len__(self) -> int:
         return self._end - self._first
@@ -94,8 +101,7 @@ class TokenColumn(Sequence[float]):
             if self._singly >= _FEW_VALUES or len(self) <= _FEW_ROWS:
                 return self.values()[at]
             self._singly += 1
-            row = range(self._first, self._end)[at]
-            return self._column.part(self._tokens, slice(row, row + 1))[0]
+            return self._single(range(len(self))[at])
         rows = range(self._first, self._end)[at]
         if rows.step != 1:
             return self.values()[at]
