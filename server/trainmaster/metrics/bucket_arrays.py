@@ -1,4 +1,4 @@
-"""Aggregates of many buckets at once, in arrays."""
+"""Aggregates of many points at once, in arrays."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ def bucketed(
             of_steps[row].tolist(), of_times[row].tolist(), of_values[row].tolist()
         )
     return found
+
+
+def last_of_highest(steps: array[int]) -> int:
+    """Where the highest step is last."""
+    backwards = numpy.frombuffer(steps, steps.typecode)[::-1]
+    return len(backwards) - 1 - int(backwards.argmax())
 
 
 def _lists(columns: tuple[NDArray[numpy.generic], ...]) -> list[list[object]]:

@@ -221,9 +221,10 @@ class ThinnedSeries:
             self._block *= 2
 
     def _keep_top(self) -> None:
-        top = max(self._steps)
-        if self._top is None or top >= self._top[0]:
-            at = len(self._steps) - 1 - self._steps[::-1].index(top)
+        from trainmaster.metrics.bucket_arrays import last_of_highest
+
+        at = last_of_highest(self._steps)
+        if self._top is None or self._steps[at] >= self._top[0]:
             self._top = self._row(at)
 
     def _chosen(self, index: Sequence[int]) -> ThinnedSeries:
