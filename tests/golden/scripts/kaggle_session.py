@@ -29,7 +29,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="trainmaster-") as folder:
         try:
             with tarfile.open(fileobj=archive) as payload:
-                payload.extractall(folder, filter="data")
+                payload.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+                payload.extractall(folder)
         except (OSError, tarfile.TarError) as error:
             print(f"The payload can't be unpacked into {folder}: {error}", flush=True)
             return 1
