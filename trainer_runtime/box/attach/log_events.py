@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -46,20 +47,21 @@ class LogEvents:
     def __init__(
         self,
         attempt: AttemptFolder,
-        clock: Callable[[], float],
+        clock: Callable[[], float] | None,
         *,
         launched: bool = False,
         pattern: str | None = None,
     ) -> None:
-        """`launched`: of a program that this host has started, whose start, target, checkpoints and
-        end are known from elsewhere and are reported by the caller. `pattern`: the shape of its
-        lines, where it was taught."""
+        """`clock`: of events; None: they get the time of the newest one that stands. `launched`: of
+        a program that this host has started, whose start, target, checkpoints and end are known
+        from elsewhere and are reported by the caller. `pattern`: the shape of its lines, where it
+        was taught."""
         self._path = attempt.train_log
         self._launched = launched
-        self._clock = clock
         self._parser = LogParser(patterns=taught(pattern))
         self._offset = 0
         self._state = _EventState(attempt)
+        self._clock = clock or self._state.newest_t
         self._log = AppendedLog(attempt.events, self._state.last_seq + 1)
         self._count = 0  # of the events that lines have made
         self._reported = 0  # of those that a program's reports have made
@@ -262,16 +264,22 @@ class _EventState:
         self.last_seq = -1
         self.count = self.reported = 0
         self.target_step: int | None = None
+        self._newest_t: float | None = None
         for line in LineReader(attempt.events).read():
             try:
                 event = decode(line)
             except ProtocolError:
                 continue  # torn by a kill: it is written again
             self.last_seq, fields = event.seq, event.fields
+            self._newest_t = event.t
             self.count = max(self.count, fields.integer("n", 0))
             self.reported = max(self.reported, fields.integer("r", 0))
             target_step = fields.find_integer("target_step")
             self.target_step = self.target_step if target_step is None else target_step
+
+    def newest_t(self) -> float:
+        """The time of the newest event; now, where there is none."""
+        return time.time() if self._newest_t is None else self._newest_t
 
 
 def _evaluated(values: dict[str, float]) -> frozenset[str]:

@@ -6,8 +6,6 @@ behind them, and would never report them again.
 
 from __future__ import annotations
 
-import time
-
 from trainer_runtime.box.attach.log_events import LogEvents
 from trainer_runtime.box.attach.reported import Reports
 from trainer_runtime.box.files.layout import AttemptFolder
@@ -17,11 +15,14 @@ def write_left_events(attempt: AttemptFolder, pattern: str | None) -> None:
     """Complete the events of an attempt that has ended; may be repeated. `pattern`: the shape of
     the program's lines, where it was taught.
 
+    When a line was printed is not known. It gets the earliest time that it may have: else a
+    checkpoint that was saved behind it would count as one of an earlier step.
+
     Raises:
         OSError: they can't be written.
     """
     reports = Reports(attempt.reported).read()
-    events = LogEvents(attempt, time.time, launched=True, pattern=pattern)
+    events = LogEvents(attempt, None, launched=True, pattern=pattern)
     try:
         if any(report.trained or report.evaluated for report in reports):
             for report in reports:
