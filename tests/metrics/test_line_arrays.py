@@ -14,8 +14,8 @@ from trainer_runtime.core.diagnosis.parse import LogParser
 from trainer_runtime.core.diagnosis.parse.line_table import Tabulate
 from trainer_runtime.core.diagnosis.parse.token_places import TokenPlace
 from trainer_runtime.core.diagnosis.parse.tokens import Tokens
-from trainmaster.metrics.bucket_arrays import bucketed
 from trainmaster.metrics.line_arrays import LineArrays
+from trainmaster.metrics.series_arrays import bucketed
 from trainmaster.store.buckets import of_columns
 
 _LINES = 12_000

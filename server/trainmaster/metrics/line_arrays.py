@@ -97,16 +97,6 @@ def _texts_at(data: bytes, begins: _Numbers, length: int) -> NDArray[Any]:
     return texts[begins]
 
 
-def whole_numbers(steps: array[float]) -> array[int]:
-    """Steps without what is behind their point."""
-    return array("q", numpy.frombuffer(steps).astype(numpy.int64).tobytes())
-
-
-def never_fall(steps: array[float]) -> bool:
-    """Whether no step is lower than the one before."""
-    return bool((numpy.diff(numpy.frombuffer(steps)) >= 0).all())
-
-
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Lines of one shape: their texts, and which of all rows they are."""

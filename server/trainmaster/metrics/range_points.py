@@ -182,7 +182,7 @@ def _column(key: str, found: Sequence[_Values]) -> Column:
 
 def _whole(steps: Sequence[float]) -> array[int]:
     if isinstance(steps, array):
-        from trainmaster.metrics.line_arrays import whole_numbers
+        from trainmaster.metrics.series_arrays import whole_numbers
 
         return whole_numbers(steps)
     if not isinstance(steps, EvenSteps):
@@ -223,7 +223,7 @@ def _block(batch: Batch) -> int:
 def _never_fall(steps: Sequence[float]) -> bool:
     """Found in a tenth of the time of counting the falls."""
     if isinstance(steps, array):
-        from trainmaster.metrics.line_arrays import never_fall
+        from trainmaster.metrics.series_arrays import never_fall
 
         return never_fall(steps)
     return isinstance(steps, EvenSteps) or sorted(steps) == steps

@@ -199,7 +199,7 @@ class ThinnedSeries:
         whole = count // self._block * self._block
         found: list[Bucket] = []
         if whole:
-            from trainmaster.metrics.bucket_arrays import bucketed  # by a library that loads slowly
+            from trainmaster.metrics.series_arrays import bucketed  # by a library that loads slowly
 
             found = bucketed(steps[:whole], times[:whole], values[:whole], self._block)
         if whole < count:
@@ -221,7 +221,7 @@ class ThinnedSeries:
             self._block *= 2
 
     def _keep_top(self) -> None:
-        from trainmaster.metrics.bucket_arrays import last_of_highest
+        from trainmaster.metrics.series_arrays import last_of_highest
 
         at = last_of_highest(self._steps)
         if self._top is None or self._steps[at] >= self._top[0]:

@@ -1,4 +1,4 @@
-"""Aggregates of many points at once, in arrays."""
+"""Columns of a series as arrays: their aggregates and order, of many points at once."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ def bucketed(
             of_steps[row].tolist(), of_times[row].tolist(), of_values[row].tolist()
         )
     return found
+
+
+def whole_numbers(steps: array[float]) -> array[int]:
+    """Steps without what is behind their point."""
+    return array("q", numpy.frombuffer(steps).astype(numpy.int64).tobytes())
+
+
+def never_fall(steps: array[float]) -> bool:
+    """Whether no step is lower than the one before."""
+    return bool((numpy.diff(numpy.frombuffer(steps)) >= 0).all())
 
 
 def last_of_highest(steps: array[int]) -> int:
