@@ -73,6 +73,8 @@ def test_a_host_over_ssh_does_what_this_machine_does_and_with_another_key_nothin
     assert loss["steps"] == list(range(1, 301))
     assert remote("logs", run, "--limit", "5")["lines"]
     assert remote("checkpoints", run, "--verify")["resume_from"] == 300
+    module = remote.folder(run).root / "trainer_runtime" / "__init__.py"
+    assert module.stat().st_nlink > 1, "the host has the runtime, and it was sent again"
 
     sshd.rotate_host_key()
     refused = remote("launch", remote_spec(tmp_path), code=1)["error"]

@@ -7,7 +7,8 @@ be there before, and written so that Python 3.8 can read it.
 In come frames, `>cI` kind and length, then so many bytes:
     H  JSON {"destination", "whole", "mark", "files": [[name, size, mtime_ns, mode, sha256], ...]};
        of mtime_ns and sha256 either may be null; "patience_s": how long to wait for another sender
-       at the destination that does not come on
+       at the destination that does not come on; "near": a folder of this machine with files of the
+       same names, or null; "compile": whether Python modules get bytecode
     F  JSON [index, offset]: what follows is this file from there on
     D  at most a MiB of it
     E  its sha256, as hexadecimal digits: the file is all there
@@ -23,7 +24,8 @@ What is there in the same size and with the same time of change (or the same sha
 given) is not asked for; what the listing does not name is removed. A file counts once it is whole,
 on the disk, and renamed into its place. `whole`: the destination is created at once or not
 at all, and an existing one is kept. `mark`: `.complete` in the destination lists what it holds,
-written last. Partial data is in `.<name>.receiving` beside the destination. An upload that
+written last. Read-only files are linked to those of the same sha256 in `near`, with their bytecode.
+Partial data is in `.<name>.receiving` beside the destination. An upload that
 was killed, or that ran out of room, resumes from there; if it is little, a full disk gets it back.
 """
 
@@ -62,6 +64,7 @@ _PATIENCE_S = 300.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Sending so little again is faster than searching for it.
 _LITTLE_BYTES = 16 << 20
+_WRITABLE = 0o222
 
 
 class Refusal(Exception):
@@ -102,6 +105,8 @@ class Header:
         self.whole = bool(header["whole"])
         self.mark = bool(header["mark"])
         self.patience_s = float(header.get("patience_s", _PATIENCE_S))
+        self.near: bytes = (header.get("near") or "").encode("utf-8", "surrogateescape")
+        self.compiles = bool(header.get("compile"))
         self.files = [Listed(row) for row in header["files"]]
         _check_destination(self.destination)
         self.parents = _check_names(self.files, self.mark)
@@ -358,14 +363,18 @@ def _take(source: Input, header: Header, work: Work) -> None:
     if needed or _content(marker) != marking:
         _remove(marker)  # before anything changes: its readers trust that the rest is complete
     _remove_stale(root, b"", listed, header)
+    _make_folders(root, header.parents)
+    if header.near:
+        needed = [(index, file) for index, file in needed if not _link(header.near, root, file)]
     need = [[index, *_arrived(work.part(file))] for index, file in needed]
     _answer({"need": need, "kept": False})
-    _make_folders(root, header.parents)
     store = Store(header, work, root, dict(needed))
     try:
         store.take_all(source)
     finally:
         store.close()
+    if header.compiles:
+        _compile(root, header.destination)
     for folder in sorted({os.path.join(root, parent) for parent in header.parents} | {root}):
         _sync(folder)
     if marking is not None and _content(marker) != marking:
@@ -550,6 +559,59 @@ def _arrived(part: bytes) -> tuple[int, str | None]:
     except FileNotFoundError:
         return 0, None
     return (size, _digest(part)) if size else (0, None)
+
+
+def _link(near: bytes, root: bytes, file: Listed) -> bool:
+    """Link a file and its bytecode to those of `near`, where they are what is listed."""
+    source, target = os.path.join(near, file.name), os.path.join(root, file.name)
+    if file.sha256 is None or file.mode & _WRITABLE or _leads_through_link(near, file.name):
+        return False  # a change of the one would reach the other
+    try:
+        found = os.lstat(source)
+        is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        is_alike = (stat.S_IMODE(found.st_mode), found.st_size) == (file.mode, file.size_bytes)
+        if not is_own or not is_alike or _digest(source) != file.sha256:
+            return False
+        os.link(source, target)
+    except OSError:
+        return False  # another disk, perhaps
+    with suppress(OSError):  # without bytecode
+        compiled = _bytecode(source)
+        if compiled.endswith(b".pyc") and os.path.isfile(compiled):
+            os.makedirs(os.path.dirname(_bytecode(target)), exist_ok=True)
+            os.link(compiled, _bytecode(target))
+    return True
+
+
+def _bytecode(module: bytes) -> bytes:
+    """Where this interpreter keeps the bytecode of a module."""
+    folder, name = os.path.split(module)
+    tag = str(sys.implementation.cache_tag).encode()
+    return os.path.join(folder, b"__pycache__", os.path.splitext(name)[0] + b"." + tag + b".pyc")
+
+
+def _compile(root: bytes, destination: bytes) -> None:
+    """Write the bytecode of the modules, read-only as they are. What can't be compiled here is
+    compiled by each process that needs it."""
+    import compileall
+
+    with suppress(OSError):
+        compileall.compile_dir(os.fsdecode(root), ddir=os.fsdecode(destination), quiet=2)
+    folders = [place for place, _, _ in os.walk(root) if os.path.basename(place) == b"__pycache__"]
+    compiled = [os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
+    with ThreadPoolExecutor(max_workers=_FINISHING) as pool:
+        list(pool.map(_settle_bytecode, compiled))
+    for folder in folders:
+        _sync(folder)
+
+
+def _settle_bytecode(path: bytes) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fchmod(descriptor, 0o400)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_folders(root: bytes, parents: set[bytes]) -> None:

@@ -19,7 +19,7 @@ from trainmaster.backends.hosts.written_files import folders_of, make_durable, w
 from trainmaster.words.assets import find_assets
 
 PACKAGE = "trainer_runtime/"
-_READ_ONLY = 0o400  # an edit in one run must not reach the others
+READ_ONLY = 0o400  # an edit in one run must not reach the others
 
 
 def put_runtime(cache: Path, files: Mapping[str, bytes], folder: Path) -> None:
@@ -114,7 +114,7 @@ def _build(building: Path, files: Mapping[str, bytes]) -> None:
     compiled = list(building.rglob("*.pyc"))
     make_durable([*compiled, *folders_of(building)])
     for path in (*compiled, *(building / name for name in files)):
-        path.chmod(_READ_ONLY)
+        path.chmod(READ_ONLY)
 
 
 def _take_bytecode(source: Path, data: bytes, target: Path) -> None:

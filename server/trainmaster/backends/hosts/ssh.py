@@ -78,7 +78,9 @@ class SshHost:
         if await self.runtime() == CARRIED:
             files = runtime_files()
             folder = await self._runtime_folder(files)
-            await self._link.persist(lambda: put_tree(self, files, folder, whole=True))
+            await self._link.persist(
+                lambda: put_tree(self, files, folder, whole=True, compiles=True)
+            )
             self._runtime = folder
         return await self.runtime()
 
@@ -109,7 +111,9 @@ class SshHost:
         self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
         await self._link.persist(
-            lambda: put_tree(self, files, folder, whole=True, executable=executable)
+            lambda: put_tree(
+                self, files, folder, whole=True, executable=executable, near=self._runtime
+            )
         )
 
     async def put_file(self, path: str, data: bytes, *, mode: int = 0o600) -> None:

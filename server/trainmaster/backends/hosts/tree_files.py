@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.backends.hosts.kept_runtime import PACKAGE, READ_ONLY
 from trainmaster.words.errors import PlanError
 
 BLOCK_BYTES = 1 << 20
@@ -45,7 +46,7 @@ def list_tree(
                 name=name,
                 size_bytes=len(data),
                 modified_ns=None,
-                mode=0o700 if name in executable else 0o600,
+                mode=_mode(name, executable),
                 sha256=hashlib.sha256(data).hexdigest(),
                 source=data,
             )
@@ -144,6 +145,12 @@ def changed(file: TreeFile, what: str) -> PlanError:
         f"{file.source if isinstance(file.source, Path) else file.name} {what} while it was sent.",
         "Leave the files alone while they are sent, and start again.",
     )
+
+
+def _mode(name: str, executable: frozenset[str]) -> int:
+    if name.startswith(PACKAGE):
+        return READ_ONLY
+    return 0o700 if name in executable else 0o600
 
 
 def _raise(error: OSError) -> None:

@@ -78,6 +78,8 @@ async def put_tree(
     executable: frozenset[str] = frozenset(),
     whole: bool = False,
     mark: bool = False,
+    near: str | None = None,
+    compiles: bool = False,
     patience_s: float = 300.0,
     on_progress: OnTreeProgress | None = None,
 ) -> Sent:
@@ -86,8 +88,10 @@ async def put_tree(
 
     `local`: a folder, files' contents by name (`executable` of them with that permission), or files
     listed one by one. `whole`: the destination comes to be at once or not at all, and is kept where
-    it is there. `mark`: `.complete` in it, written last, lists what it holds. `patience_s`: another
-    sender at the same destination is waited for as long as it has not stood still for that time.
+    it is there. `mark`: `.complete` in it, written last, lists what it holds. `near`: a folder of
+    the machine; read-only files that it has too are linked rather than sent. `compiles`: Python's
+    modules get bytecode. `patience_s`: another sender at the same destination is waited for as long
+    as it has not stood still for that time.
 
     Raises:
         HostError: `DISK_FULL`, `ROOT_NOT_WRITABLE`, `DIGEST_MISMATCH`, `UNSAFE_NAME` as the machine
@@ -102,6 +106,8 @@ async def put_tree(
         "destination": destination,
         "whole": whole,
         "mark": mark,
+        "near": near,
+        "compile": compiles,
         "patience_s": patience_s,
         "files": [[f.name, f.size_bytes, f.modified_ns, f.mode, f.sha256] for f in files],
     }
