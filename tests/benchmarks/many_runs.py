@@ -137,10 +137,11 @@ def _copy_series(database: sqlite3.Connection, sample: str, names: list[str]) ->
         for sid, _, *rest in rows:
             newest += 1
             database.execute("INSERT INTO series VALUES (?, ?, ?, ?, ?, ?)", (newest, name, *rest))
-            database.execute(
-                "INSERT INTO points SELECT ?, x, t, value, flag FROM points WHERE sid = ?",
-                (newest, sid),
-            )
+            for table in ("blocks", "tails", "stats"):
+                found = database.execute(f"SELECT * FROM {table} WHERE sid = ?", (sid,))
+                marks = ", ".join("?" * len(found.description))
+                copies = [(newest, *row[1:]) for row in found.fetchall()]
+                database.executemany(f"INSERT INTO {table} VALUES ({marks})", copies)
 
 
 def _add_open(workspace: Workspace, sample: Run, count: int) -> list[str]:

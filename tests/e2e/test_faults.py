@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from support.box.logical_clock import contents
 from support.runs.faults import (
     KILLS,
     SEED,
@@ -40,16 +41,9 @@ def test_a_run_survives_whatever_is_killed_with_nothing_lost_or_doubled(
     assert _contents(command.home) == before
 
 
-def _contents(home: Path) -> list[tuple[Any, ...]]:
+def _contents(home: Path) -> dict[str, list[Any]]:
     """All that the derived database says, but for its internal numbers."""
     store = MetricsStore(home / "metrics.db")
-    queries = (
-        "SELECT run_id, placement, attempt, segment, key, x, t, value, flag"
-        " FROM points JOIN series USING (sid) ORDER BY 1, 2, 3, 4, 5, 6",
-        "SELECT * FROM events ORDER BY 1, 2, 3, 4",
-        "SELECT * FROM folds ORDER BY 1, 2, 3",
-        "SELECT * FROM offsets ORDER BY 1, 2, 3",
-    )
-    rows = [row for query in queries for row in store.connection.execute(query)]
+    found = contents(store)
     store.close()
-    return rows
+    return found

@@ -120,7 +120,7 @@ def test_sums_are_exact_whatever_comes_twice_or_out_of_order(
         store, expected, end = MetricsStore(Path(folder, "m.db")), {}, 0
         for begin, count, apart, value in batches:
             xs = [max(0, end + begin) + apart * i for i in range(count)]
-            points = [Point("loss", x, float(x), value * (x % 7 - 3)) for x in xs]
+            points = [Point("loss", x, float(x), value * (x % 7 - 3) + 0.0) for x in xs]
             with store.writing():
                 store.add_points("run", 1, 1, 0, points)
             expected.update({point.x: point for point in points})
@@ -129,7 +129,9 @@ def test_sums_are_exact_whatever_comes_twice_or_out_of_order(
                 store.close()
                 store = MetricsStore(Path(folder, "m.db"))
         (series,) = store.series("run", "loss")
-        assert [row[0] for row in store.points(series.sid)] == sorted(expected)
+        wanted = [(x, point.t, point.value) for x, point in sorted(expected.items())]
+        assert repr(store.points(series.sid)) == repr(wanted)
+        assert store.count_points() == len(wanted)
         assert_sums_are_those_of_the_points(store, series.sid)
         store.close()
 

@@ -104,7 +104,7 @@ def test_what_an_older_version_wrote_is_thrown_away_and_rebuilt_by_the_next_comm
 def test_a_program_of_an_older_version_writes_nothing_into_a_newer_ones_database(
     workspace: Workspace, home: Path
 ) -> None:
-    workspace.metrics.connection.execute("SELECT count(*) FROM points").fetchone()
+    workspace.metrics.connection.execute("SELECT count(*) FROM series").fetchone()
     with sqlite3.connect(home / "metrics.db") as newer:
         newer.execute("PRAGMA user_version = 99")
     with pytest.raises(StorageError, match="HOME_IS_NEWER"), workspace.metrics.writing():

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainmaster.store.buckets import Row
 from trainmaster.store.metrics_rows import Series
 from trainmaster.store.metrics_store import MetricsStore
-from trainmaster.store.rollup import LEVELS, stats
+from trainmaster.store.packed_points import unpacked, values_of
+from trainmaster.store.rollup import LEVELS, stats, tail_of
 
 _BEFORE_ALL = -(2**62)
 _QUERY = """
-    SELECT run_id, sid, placement, attempt, segment, key, {extreme}, {extreme}_x, last_x, (
-        SELECT {end}(value) FROM points WHERE points.sid = series.sid
-        AND x > coalesce(stats.last_x, {before_all})
-    ) FROM series LEFT JOIN stats USING (sid)
+    SELECT run_id, {extreme}, {extreme}_x, packed, sid, placement, attempt, segment, key
+    FROM series LEFT JOIN stats USING (sid) LEFT JOIN tails USING (sid)
     WHERE run_id IN (SELECT value FROM json_each(?)) AND key = ?
 """
 
@@ -34,67 +34,77 @@ def bests(
     store: MetricsStore, run_ids: Sequence[str], key: str, *, highest: bool = False
 ) -> Iterator[Best]:
     """The best point of each series of a key, over all its points, superseded or not."""
-    extreme, end = ("high", "max") if highest else ("low", "min")
-    query = _QUERY.format(extreme=extreme, end=end, before_all=_BEFORE_ALL)
+    query = _QUERY.format(extreme="high" if highest else "low")
     rows = store.connection.execute(query, (json.dumps(list(run_ids)), key)).fetchall()
-    for run_id, *found, value, x, last_x, beyond in rows:
-        series = Series(*found)
+    for run_id, value, x, tail, *series in rows:
+        beyond = _best_beyond(tail, highest) if tail else None
         if beyond is not None and (value is None or _is_better(beyond, value, highest)):
-            yield Best(run_id, series, _first_x(store, series.sid, last_x, beyond), beyond)
+            at = next(row[0] for row in unpacked(tail) if row[2] == beyond)
+            yield Best(run_id, Series(*series), at, beyond)
         elif value is not None:
-            yield Best(run_id, series, x, value)
+            yield Best(run_id, Series(*series), x, value)
 
 
 def extent(store: MetricsStore, sid: int) -> tuple[int, int] | None:
     """The first and the last x of a series."""
-    first, last = store.connection.execute(
-        "SELECT (SELECT min(x) FROM points WHERE sid = :sid),"
-        " (SELECT max(x) FROM points WHERE sid = :sid)",
-        {"sid": sid},
-    ).fetchone()
-    return None if first is None else (first, last)
+    whole, tail = stats(store.connection, sid), tail_of(store.connection, sid)
+    if whole is None:
+        return (tail[0][0], tail[-1][0]) if tail else None
+    return whole.first_x, tail[-1][0] if tail else whole.last_x
 
 
 def point_until(store: MetricsStore, sid: int, x: int) -> Row | None:
     """The newest point at or before `x`."""
-    return _point_at(store, sid, "SELECT max(x) FROM points WHERE sid = ? AND x <= ?", x)
+    (begin,) = store.connection.execute(
+        "SELECT max(first_x) FROM blocks WHERE sid = ? AND level = ? AND first_x <= ?",
+        (sid, LEVELS[0], x),
+    ).fetchone()
+    found = store.points(sid, x, -math.inf if begin is None else begin)
+    return found[-1] if found else None
 
 
 def point_from(store: MetricsStore, sid: int, x: int) -> Row | None:
     """The oldest point at or after `x`."""
-    return _point_at(store, sid, "SELECT min(x) FROM points WHERE sid = ? AND x >= ?", x)
+    (end,) = store.connection.execute(
+        "SELECT min(first_x) FROM blocks WHERE sid = ? AND level = ? AND first_x >= ?",
+        (sid, LEVELS[0], x),
+    ).fetchone()
+    found = store.points(sid, math.inf if end is None else end, x)
+    return found[0] if found else None
 
 
 def first_since(store: MetricsStore, sid: int, t: float) -> int | None:
     """The first x that was measured at or after `t`, in Unix seconds.
 
-    Reads the first block that ends at or after `t`; clocks that were set back are not detected.
+    Reads the first block that ends at or after `t`, found from the largest ones to the finest;
+    clocks that were set back are not detected.
     """
-    (begin,) = store.connection.execute(
-        "SELECT min(first_x) FROM blocks WHERE sid = ? AND level = ? AND last_t >= ?",
-        (sid, LEVELS[0], t),
-    ).fetchone()
-    whole = stats(store.connection, sid)
-    if begin is None:
-        begin = whole.last_x + 1 if whole else _BEFORE_ALL
-    (found,) = store.connection.execute(
-        "SELECT min(x) FROM points WHERE sid = ? AND x >= ? AND t >= ?", (sid, begin, t)
-    ).fetchone()
-    return None if found is None else int(found)
+    begin, end = _BEFORE_ALL, math.inf
+    for level in reversed(LEVELS):
+        place = (sid, level, begin)
+        row = store.connection.execute(
+            "SELECT first_x, last_x FROM blocks WHERE sid = ? AND level = ? AND first_x >= ?"
+            " AND last_t >= ? ORDER BY first_x LIMIT 1",
+            (*place, t),
+        ).fetchone()
+        if row is not None:
+            begin, end = row
+            continue
+        (newest,) = store.connection.execute(
+            "SELECT max(last_x) FROM blocks WHERE sid = ? AND level = ? AND first_x >= ?", place
+        ).fetchone()
+        begin, end = begin if newest is None else newest + 1, math.inf
+    rows = store.points(sid, end, begin)
+    return next((x for x, at, _ in rows if at is not None and at >= t), None)
 
 
-def _point_at(store: MetricsStore, sid: int, query: str, x: int) -> Row | None:
-    (found,) = store.connection.execute(query, (sid, x)).fetchone()
-    return None if found is None else store.points(sid, found, found)[0]
+def _best_beyond(tail: bytes, highest: bool) -> float | None:
+    """The best finite value of packed points."""
+    values: Sequence[float] = values_of(tail)
+    if not math.isfinite(sum(values)):
+        values = [value for value in values if math.isfinite(value)]
+    return (max if highest else min)(values, default=None)
 
 
 def _is_better(value: float, than: float, highest: bool) -> bool:
     return value > than if highest else value < than
-
-
-def _first_x(store: MetricsStore, sid: int, after: int | None, value: float) -> int:
-    row = store.connection.execute(
-        "SELECT min(x) FROM points WHERE sid = ? AND x > ? AND value = ?",
-        (sid, _BEFORE_ALL if after is None else after, value),
-    ).fetchone()
-    return int(row[0])

@@ -2,7 +2,7 @@
 
 Each point is stored once under (series, x): x is the optimizer step, or milliseconds since the
 epoch for telemetry. A series is one key of one segment of one attempt; attempt 0 is the placement
-itself (telemetry). NaN and the infinities are stored as NULL with a flag.
+itself (telemetry). `rollup` says how its points lie there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,11 @@ from trainmaster.store.metrics_rows import FARTHEST_X, PointFields, Series, Stor
 from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
-from trainmaster.store.rollup import (
-    FINITE,
-    SCHEMA,
-    Rollup,
-    StoredRow,
-    flag_of,
-    insert_points,
-    rows_between,
-)
+from trainmaster.store.rollup import SCHEMA, Rollup, rows_between
 from trainmaster.words.errors import StorageError
 
 # A newer version drops the contents of an older one and rebuilds them from the mirror.
-_VERSION = 3
+_VERSION = 4
 _SCHEMA = f"""
     CREATE TABLE replays (due INTEGER PRIMARY KEY);
     INSERT INTO replays VALUES (1);
@@ -48,10 +39,6 @@ _SCHEMA = f"""
         attempt INTEGER NOT NULL, segment INTEGER NOT NULL, key TEXT NOT NULL,
         UNIQUE (run_id, key, placement, attempt, segment)
     );
-    CREATE TABLE points (
-        sid INTEGER, x INTEGER, t REAL, value REAL, flag INTEGER NOT NULL DEFAULT 0,
-        PRIMARY KEY (sid, x)
-    ) WITHOUT ROWID;
     CREATE TABLE folds (
         run_id TEXT, placement INTEGER, attempt INTEGER, body TEXT NOT NULL,
         PRIMARY KEY (run_id, placement, attempt)
@@ -73,7 +60,7 @@ _WAL_PAGES = 4096
 _CACHE_KIB = 16 << 10
 _LONGEST_KEY = 200
 _Place = tuple[str, int, int, int]  # run, placement, attempt, segment
-_Rows = list[StoredRow]
+_Rows = list[Row]
 _MOST_ROWS = 10_000
 # Of a transaction that clears.
 _CLEARED_SERIES, _CLEARED_POINTS = 1000, 2_000_000
@@ -145,7 +132,7 @@ class MetricsStore:
             if chosen and points > _CLEARED_POINTS:
                 break
             chosen.append((sid,))
-        for table in ("points", "blocks", "stats", "series"):
+        for table in ("blocks", "tails", "stats", "series"):
             self.connection.executemany(f"DELETE FROM {table} WHERE sid = ?", chosen)
         return bool(chosen)
 
@@ -195,11 +182,7 @@ class MetricsStore:
             series = known[key] if key in known else self._register(place, key)
             if series is None or not -FARTHEST_X <= x <= FARTHEST_X:
                 continue
-            sid, rows = series
-            if value - value == 0.0:  # finite; most of a point's cost is in this loop
-                rows.append((sid, x, t, value, FINITE))
-            else:
-                rows.append((sid, x, t, None, flag_of(value)))
+            series[1].append((x, t, value))  # a tenth of a point's cost is in this loop
             added += 1
         self._waiting += added
         if self._waiting > _MOST_ROWS:
@@ -305,9 +288,11 @@ class MetricsStore:
 
     def count_points(self, run_id: str | None = None) -> int:
         """Of one run, or of all."""
-        where = "WHERE sid IN (SELECT sid FROM series WHERE run_id = ?)" if run_id else ""
+        where = "WHERE sid IN (SELECT sid FROM series WHERE run_id = :run)" if run_id else ""
         row = self.connection.execute(
-            f"SELECT count(*) FROM points {where}", (run_id,) if run_id else ()
+            f"SELECT (SELECT coalesce(sum(n), 0) FROM stats {where})"
+            f" + (SELECT coalesce(sum(n), 0) FROM tails {where})",
+            {"run": run_id},
         ).fetchone()
         return int(row[0])
 
@@ -330,9 +315,8 @@ class MetricsStore:
             for series in known.values()
             if series is not None and series[1]
         ]
-        insert_points(self.connection, list(chain.from_iterable(rows for _, rows in waiting)))
         for sid, rows in waiting:
-            self._rollup.update(sid, rows)
+            self._rollup.add(sid, rows)
             rows.clear()
         self._touched.clear()
         self._waiting = 0

@@ -1,47 +1,56 @@
-"""Sums over blocks of a series: a million points are summarised without reading them.
+"""The points of a series in blocks, each with its sums: a million are summarised without reading
+them.
 
 A block covers 64, 512 or 4096 neighbouring points, counted from the first of the series: in points
-and not in steps, since one series has a value every step and another every thousandth. Sums are
+and not in steps, since one series has a value every step and another every thousandth. Blocks of 64
+hold the points themselves; those beyond the last complete one are the series' tail. Sums are
 computed from the stored points and never incremented, so a replay can't count twice. They depend on
 the points alone: of n points the first n // 64 blocks are summed, and the rest is read directly.
+
+Rows lie in the order of their arrival and are found by an index: in the order of series, each
+portion of many series would change most pages of the table.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.buckets import Bucket, Row, joined, joined_in_turn, of_columns, of_rows
+from trainmaster.store.packed_points import packed, unpacked
 
 LEVELS = (64, 512, 4096)
 _FINEST = LEVELS[0]
-_PORTION = 512 * _FINEST
-FINITE, NAN, INFINITY, MINUS_INFINITY = range(4)
-_FLAG_VALUES = {NAN: math.nan, INFINITY: math.inf, MINUS_INFINITY: -math.inf}
+_PORTION = 512
+_FINITE, _NAN, _INFINITY, _MINUS_INFINITY = range(4)
 _SUMS = "n, finite, first_x, last_x, last_t, last, flag, total, low, low_x, high, high_x"
 # SQLite decodes the infinities; NaN stays NULL and is decoded in Python.
-_DECODED = (
-    f"CASE flag WHEN 0 THEN {{}} WHEN {INFINITY} THEN 9e999 WHEN {MINUS_INFINITY} THEN -9e999 END"
+_BUCKET = _SUMS.replace(
+    "last, flag",
+    f"CASE flag WHEN {_FINITE} THEN last WHEN {_INFINITY} THEN 9e999"
+    f" WHEN {_MINUS_INFINITY} THEN -9e999 END",
 )
-_BUCKET = _SUMS.replace("last, flag", _DECODED.format("last"))
-_ROWS_BETWEEN = f"""
-    SELECT x, t, {_DECODED.format("value")} FROM points
-    WHERE sid = ? AND x BETWEEN ? AND ? ORDER BY x LIMIT ?
+# The finest blocks from the last that begins at or before a value of x to one beyond another.
+_PACKED_BETWEEN = """
+    SELECT packed FROM blocks WHERE sid = ?1 AND level = ?2 AND first_x BETWEEN coalesce(
+        (SELECT max(first_x) FROM blocks WHERE sid = ?1 AND level = ?2 AND first_x <= ?3), ?3
+    ) AND ?4 ORDER BY first_x
 """
 _PLACEHOLDERS = ", ".join("?" * 12)
-_ROW = "(?, ?, ?, ?, ?)"
-_ROWS_IN_A_STATEMENT = 32  # 160 of the 999 values that every SQLite takes
+# `packed`: the points, of the finest blocks alone.
 SCHEMA = """
     CREATE TABLE blocks (
         sid INTEGER, level INTEGER, n INTEGER, finite INTEGER, first_x INTEGER, last_x INTEGER,
         last_t REAL, last REAL, flag INTEGER, total REAL,
-        low REAL, low_x INTEGER, high REAL, high_x INTEGER,
+        low REAL, low_x INTEGER, high REAL, high_x INTEGER, packed BLOB,
         PRIMARY KEY (sid, level, first_x)
-    ) WITHOUT ROWID;
+    );
+    CREATE TABLE tails (sid INTEGER PRIMARY KEY, n INTEGER NOT NULL, packed BLOB NOT NULL);
     CREATE TABLE stats (
         sid INTEGER PRIMARY KEY, n INTEGER, finite INTEGER, first_x INTEGER, last_x INTEGER,
         last_t REAL, last REAL, flag INTEGER, total REAL,
@@ -50,28 +59,22 @@ SCHEMA = """
 """
 
 
-# A point as it is stored: sid, x, t, value (None where it is not finite), flag.
-StoredRow = tuple[int, int, float | None, float | None, int]
-
-
 @dataclass(slots=True)
 class _Head:
-    """How far a series is summed, and the rest: at most `beyond` points, which are `tail` where it
-    is loaded."""
+    """The end of a series: the sum of its blocks, and its points beyond."""
 
     whole: Bucket | None
-    beyond: int
-    tail: list[StoredRow] | None
+    tail: list[Row]
 
     @property
     def end(self) -> float:
         if self.tail:
-            return self.tail[-1][1]
+            return self.tail[-1][0]
         return -math.inf if self.whole is None else self.whole.last_x
 
 
 class Rollup:
-    """Keeps blocks and stats in step with the points. The caller holds the transaction."""
+    """Writes the points of series, and their sums in step. The caller holds the transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -81,74 +84,80 @@ class Rollup:
         """Drop cached state: another process may have changed the database."""
         self._heads.clear()
 
-    def update(self, sid: int, rows: Sequence[StoredRow]) -> None:
-        """Update the sums of a series after these points were inserted or replaced."""
+    def add(self, sid: int, rows: Sequence[Row]) -> None:
+        """Add one or more points in any order; each replaces an earlier one at the same x."""
         head = self._heads.get(sid)
         if head is None:
-            head = self._heads[sid] = self._load(sid)
-            if head.beyond == len(rows) and _rises_from(_end(head.whole), rows):
-                head.tail = list(rows)  # all that is beyond: not read again
+            head = self._heads[sid] = _Head(
+                stats(self._connection, sid), tail_of(self._connection, sid)
+            )
+        if _rises_from(head.end, rows):
+            head.tail += rows
         else:
-            head.beyond += len(rows)
-            if head.tail is not None and _rises_from(head.end, rows):
-                head.tail += rows
-            else:
-                head.tail = None
-        if head.tail is None and head.whole is not None:
-            lowest = min(row[1] for row in rows)
-            if lowest <= head.whole.last_x:
-                head.whole = self._drop_blocks(sid, lowest)
-                head.beyond = _FINEST
-        if head.beyond >= _FINEST:
-            self._sum_up(sid, head)
+            self._merge(sid, head, rows)
+        self._complete_blocks(sid, head)
+        self._put_tail(sid, head.tail)
 
-    def _load(self, sid: int) -> _Head:
-        whole = stats(self._connection, sid)
-        beyond = self._connection.execute(
-            "SELECT count(*) FROM points WHERE sid = ? AND x > ?", (sid, _end(whole))
-        ).fetchone()[0]
-        return _Head(whole, beyond, None)
+    def _merge(self, sid: int, head: _Head, rows: Sequence[Row]) -> None:
+        """Put points among those that are there. Blocks from the first that changes are taken back
+        a portion at a time, since those behind it move, too."""
+        fresh = _merged((), rows)
+        lowest = fresh[0][0]
+        if head.whole is not None and lowest <= head.whole.last_x:
+            beyond, head.tail = head.tail, []
+            head.whole = self._drop_sums(sid, lowest)
+            taken = _end(head.whole)
+            while older := self._take_back(sid, taken):
+                taken = older[-1][0]
+                count = bisect_right(fresh, taken, key=_x)
+                head.tail += _merged(older, fresh[:count])
+                fresh = fresh[count:]
+                self._complete_blocks(sid, head)
+            head.tail += beyond
+        head.tail = _merged(head.tail, fresh)
 
-    def _drop_blocks(self, sid: int, x: int) -> Bucket | None:
-        """Drop the blocks from the one that `x` falls into; the rest, joined into one."""
+    def _drop_sums(self, sid: int, x: int) -> Bucket | None:
+        """Drop the sums of larger blocks from the one that `x` falls into, and that of all; the sum
+        of the finest ones before it."""
         execute = self._connection.execute
-        for level in LEVELS:
+        for level in LEVELS[1:]:
             execute(
                 "DELETE FROM blocks WHERE sid = ? AND level = ? AND last_x >= ?", (sid, level, x)
             )
-        left = list(_blocks(self._connection, sid, _FINEST))
-        whole = joined_in_turn(left) if left else None
         execute("DELETE FROM stats WHERE sid = ?", (sid,))
-        if whole is not None:
-            self._put_stats(sid, whole)
-        return whole
+        left = [block for block in _blocks(self._connection, sid, _FINEST) if block.last_x < x]
+        return joined_in_turn(left) if left else None
 
-    def _sum_up(self, sid: int, head: _Head) -> None:
-        """Write all complete blocks of the points beyond, a portion at a time."""
-        while head.beyond >= _FINEST:
-            rows = self._rows_beyond(sid, head) if head.tail is None else head.tail
-            end = len(rows) // _FINEST * _FINEST
-            if end:
-                self._put_sums(sid, head, rows[:end])
-            is_all = head.tail is not None or len(rows) < _PORTION
-            head.tail = rows[end:] if is_all else None
-            head.beyond = len(rows) - end if is_all else _FINEST
+    def _take_back(self, sid: int, after: int) -> list[Row]:
+        """Remove the first of the finest blocks that begin after `after`; their points."""
+        found = self._connection.execute(
+            "SELECT rowid, packed FROM blocks WHERE sid = ? AND level = ? AND first_x > ?"
+            " ORDER BY first_x LIMIT ?",
+            (sid, _FINEST, after, _PORTION),
+        ).fetchall()
+        self._connection.executemany(
+            "DELETE FROM blocks WHERE rowid = ?", [(row_id,) for row_id, _ in found]
+        )
+        return [row for _, data in found for row in unpacked(data)]
 
-    def _put_sums(self, sid: int, head: _Head, rows: Sequence[StoredRow]) -> None:
+    def _complete_blocks(self, sid: int, head: _Head) -> None:
+        """Write all complete blocks of the points beyond."""
+        end = len(head.tail) // _FINEST * _FINEST
+        if not end:
+            return
         before = head.whole.n if head.whole else 0
-        fresh = [_of_stored(rows[i : i + _FINEST]) for i in range(0, len(rows), _FINEST)]
+        fresh = [_block_of(head.tail[i : i + _FINEST]) for i in range(0, end, _FINEST)]
+        head.tail = head.tail[end:]
         self._put_blocks(sid, _FINEST, fresh)
-        head.whole = joined_in_turn([head.whole, *fresh] if head.whole else fresh)
+        sums = [block for block, _ in fresh]
+        head.whole = joined_in_turn([head.whole, *sums] if head.whole else sums)
         for finer, level in pairwise(LEVELS):
             if head.whole.n // level > before // level:
                 self._join_blocks(sid, finer, level)
-        self._put_stats(sid, head.whole)
-
-    def _rows_beyond(self, sid: int, head: _Head) -> list[StoredRow]:
-        return self._connection.execute(
-            "SELECT sid, x, t, value, flag FROM points WHERE sid = ? AND x > ? ORDER BY x LIMIT ?",
-            (sid, _end(head.whole), _PORTION),
-        ).fetchall()
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO stats (sid, {_SUMS}) VALUES (?, {_PLACEHOLDERS})",
+            (sid, *_columns(head.whole)),
+        )
 
     def _join_blocks(self, sid: int, finer: int, level: int) -> None:
         """Write the blocks of `level` that are complete in those of `finer`."""
@@ -162,18 +171,25 @@ class Rollup:
         parts = list(_blocks(self._connection, sid, finer, after + 1))
         size = level // finer
         whole = len(parts) // size * size
-        self._put_blocks(sid, level, [joined(parts[i : i + size]) for i in range(0, whole, size)])
+        made = [joined(parts[i : i + size]) for i in range(0, whole, size)]
+        self._put_blocks(sid, level, [(block, None) for block in made])
 
-    def _put_blocks(self, sid: int, level: int, blocks: Sequence[Bucket]) -> None:
+    def _put_blocks(
+        self, sid: int, level: int, blocks: Sequence[tuple[Bucket, bytes | None]]
+    ) -> None:
         self._connection.executemany(
-            f"INSERT OR REPLACE INTO blocks (sid, level, {_SUMS}) VALUES (?, ?, {_PLACEHOLDERS})",
-            [(sid, level, *_columns(block)) for block in blocks],
+            f"INSERT INTO blocks (sid, level, {_SUMS}, packed) VALUES (?, ?, {_PLACEHOLDERS}, ?)",
+            [(sid, level, *_columns(block), data) for block, data in blocks],
         )
 
-    def _put_stats(self, sid: int, whole: Bucket) -> None:
+    def _put_tail(self, sid: int, tail: Sequence[Row]) -> None:
+        if not tail:
+            self._connection.execute("DELETE FROM tails WHERE sid = ?", (sid,))
+            return
+        steps, times, values = zip(*tail, strict=True)
         self._connection.execute(
-            f"INSERT OR REPLACE INTO stats (sid, {_SUMS}) VALUES (?, {_PLACEHOLDERS})",
-            (sid, *_columns(whole)),
+            "INSERT OR REPLACE INTO tails VALUES (?, ?, ?)",
+            (sid, len(tail), packed(steps, times, values)),
         )
 
 
@@ -202,59 +218,55 @@ def cover(
     ]
 
 
-def insert_points(connection: sqlite3.Connection, rows: Sequence[StoredRow]) -> None:
-    """Insert points, many in a statement: half of what one costs is to begin and end it."""
-    together = len(rows) - len(rows) % _ROWS_IN_A_STATEMENT
-    connection.executemany(
-        f"INSERT OR REPLACE INTO points VALUES {', '.join([_ROW] * _ROWS_IN_A_STATEMENT)}",
-        (
-            tuple(chain.from_iterable(rows[at : at + _ROWS_IN_A_STATEMENT]))
-            for at in range(0, together, _ROWS_IN_A_STATEMENT)
-        ),
-    )
-    connection.executemany(f"INSERT OR REPLACE INTO points VALUES {_ROW}", rows[together:])
-
-
 def rows_between(
-    connection: sqlite3.Connection,
-    sid: int,
-    first: float = -math.inf,
-    last: float = math.inf,
-    limit: int = -1,
+    connection: sqlite3.Connection, sid: int, first: float = -math.inf, last: float = math.inf
 ) -> list[Row]:
     """The points from `first` to `last`, both included, in ascending order."""
-    rows = connection.execute(
-        _ROWS_BETWEEN, (sid, whole_number(first), whole_number(last), limit)
-    ).fetchall()
-    return [row if row[2] is not None else (row[0], row[1], math.nan) for row in rows]
+    begin, end = whole_number(first), whole_number(last)
+    rows = [
+        row
+        for (data,) in connection.execute(_PACKED_BETWEEN, (sid, _FINEST, begin, end))
+        for row in unpacked(data)
+    ]
+    rows += tail_of(connection, sid)
+    return rows[bisect_left(rows, begin, key=_x) : bisect_right(rows, end, key=_x)]
 
 
-def _rises_from(end: float, rows: Sequence[StoredRow]) -> bool:
+def tail_of(connection: sqlite3.Connection, sid: int) -> list[Row]:
+    """The points of a series beyond its last complete block."""
+    row = connection.execute("SELECT packed FROM tails WHERE sid = ?", (sid,)).fetchone()
+    return [] if row is None else unpacked(row[0])
+
+
+def _rises_from(end: float, rows: Sequence[Row]) -> bool:
     """Whether x rises from point to point, beginning after `end`."""
     for row in rows:
-        if row[1] <= end:
+        if row[0] <= end:
             return False
-        end = row[1]
+        end = row[0]
     return True
 
 
-def _of_stored(rows: Sequence[StoredRow]) -> Bucket:
-    _, steps, times, stored, flags = zip(*rows, strict=True)
-    if not any(flags):
-        return of_columns(steps, times, stored)
-    values = [
-        _FLAG_VALUES[flag] if value is None else value
-        for value, flag in zip(stored, flags, strict=True)
-    ]
-    return of_columns(steps, times, values)
+def _merged(older: Sequence[Row], newer: Sequence[Row]) -> list[Row]:
+    """In order of x; of several at the same x, the last."""
+    return sorted({row[0]: row for row in (*older, *newer)}.values(), key=_x)
 
 
-def flag_of(value: float) -> int:
+def _x(row: Row) -> int:
+    return row[0]
+
+
+def _block_of(rows: Sequence[Row]) -> tuple[Bucket, bytes]:
+    steps, times, values = zip(*rows, strict=True)
+    return of_columns(steps, times, values), packed(steps, times, values)
+
+
+def _flag_of(value: float) -> int:
     if math.isfinite(value):
-        return FINITE
+        return _FINITE
     if math.isnan(value):
-        return NAN
-    return INFINITY if value > 0 else MINUS_INFINITY
+        return _NAN
+    return _INFINITY if value > 0 else _MINUS_INFINITY
 
 
 def bucket_of(row: tuple[Any, ...]) -> Bucket:
@@ -266,7 +278,7 @@ def bucket_of(row: tuple[Any, ...]) -> Bucket:
 
 
 def _columns(bucket: Bucket) -> tuple[Any, ...]:
-    flag = flag_of(bucket.last)
+    flag = _flag_of(bucket.last)
     n, finite, first_x, last_x, last_t, last, total, low, low_x, high, high_x = bucket
     kept = None if flag else last
     return (n, finite, first_x, last_x, last_t, kept, flag, total, low, low_x, high, high_x)

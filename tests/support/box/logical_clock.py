@@ -18,10 +18,8 @@ def contents(store: MetricsStore) -> dict[str, list[Any]]:
     """All points and their sums, events, folds and offsets, sorted; series by what they are, not by
     number."""
     query = store.connection.execute
-    points = query(
-        "SELECT run_id, placement, attempt, segment, key, x, t, quote(value), flag"
-        " FROM points JOIN series USING (sid)"
-    ).fetchall()
+    series = query("SELECT run_id, placement, attempt, segment, key, sid FROM series").fetchall()
+    points = [(*row[:5], *map(repr, point)) for row in series for point in store.points(row[5])]
     folds = [(*row[:3], json.loads(row[3])) for row in query("SELECT * FROM folds").fetchall()]
     return {
         "points": sorted(points),
