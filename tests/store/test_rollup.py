@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.box.logical_clock import contents
 
+from trainmaster.store import rollup
 from trainmaster.store.buckets import Bucket, Row, joined, of_rows
 from trainmaster.store.metrics_rows import Point
 from trainmaster.store.metrics_store import MetricsStore
@@ -161,6 +162,21 @@ def test_sums_do_not_depend_on_how_points_were_portioned(tmp_path: Path) -> None
     assert contents(whole) == contents(pieces)
     whole.close()
     pieces.close()
+
+
+def test_more_series_than_are_remembered_lose_nothing(
+    store: MetricsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "_MOST_HEADS", 2)
+    keys = ("loss", "lr", "mfu", "grad_norm")
+    for at in range(0, 300, 50):
+        with store.writing():
+            points = [Point(key, x, float(x), x / 3) for key in keys for x in range(at, at + 50)]
+            store.add_points("run", 1, 1, 0, points)
+    for key in keys:
+        (series,) = store.series("run", key)
+        assert store.points(series.sid) == [(x, float(x), x / 3) for x in range(300)]
+        assert_sums_are_those_of_the_points(store, series.sid)
 
 
 def test_a_range_is_covered_by_blocks_and_by_points_at_its_edges(store: MetricsStore) -> None:

@@ -27,6 +27,8 @@ from trainmaster.store.packed_points import packed, unpacked
 LEVELS = (64, 512, 4096)
 _FINEST = LEVELS[0]
 _PORTION = 512
+# 80 MiB of tails; those beyond are read again.
+_MOST_HEADS = 10_000
 _FINITE, _NAN, _INFINITY, _MINUS_INFINITY = range(4)
 _SUMS = "n, finite, first_x, last_x, last_t, last, flag, total, low, low_x, high, high_x"
 # SQLite decodes the infinities; NaN stays NULL and is decoded in Python.
@@ -88,9 +90,10 @@ class Rollup:
         """Add one or more points in any order; each replaces an earlier one at the same x."""
         head = self._heads.get(sid)
         if head is None:
-            head = self._heads[sid] = _Head(
-                stats(self._connection, sid), tail_of(self._connection, sid)
-            )
+            if len(self._heads) >= _MOST_HEADS:
+                self._heads.clear()
+            head = _Head(stats(self._connection, sid), tail_of(self._connection, sid))
+            self._heads[sid] = head
         if _rises_from(head.end, rows):
             head.tail += rows
         else:
