@@ -277,7 +277,7 @@ def bucket_of(row: tuple[Any, ...]) -> Bucket:
     if row[5] is None or row[6] is None:
         last, total = (math.nan if number is None else number for number in row[5:7])
         row = (*row[:5], last, total, *row[7:])
-    return Bucket._make(row)
+    return tuple.__new__(Bucket, row)  # as `_make` does, without counting
 
 
 def _columns(bucket: Bucket) -> tuple[Any, ...]:
