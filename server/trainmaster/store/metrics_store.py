@@ -182,7 +182,7 @@ class MetricsStore:
             series = known[key] if key in known else self._register(place, key)
             if series is None or not -FARTHEST_X <= x <= FARTHEST_X:
                 continue
-            series[1].append((x, t, value))  # a tenth of a point's cost is in this loop
+            series[1].append((x, t, value))
             added += 1
         self._waiting += added
         if self._waiting > _MOST_ROWS:

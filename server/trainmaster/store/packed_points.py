@@ -35,7 +35,7 @@ def packed(steps: Sequence[int], times: Sequence[float | None], values: Sequence
 
 def unpacked(data: bytes) -> list[Row]:
     """The points, in order."""
-    count = count_of(data)
+    count = _count(data)
     begin = len(data) - 2 * count * _NUMBER_BYTES
     if data[:_KIND_BYTES] == _EVEN:
         first, apart = _EVEN_X.unpack_from(data, _KIND_BYTES)
@@ -51,11 +51,11 @@ def unpacked(data: bytes) -> list[Row]:
 
 def values_of(data: bytes) -> tuple[float, ...]:
     """The values alone, in a third of the time."""
-    count = count_of(data)
+    count = _count(data)
     return _numbers(count).unpack_from(data, len(data) - count * _NUMBER_BYTES)
 
 
-def count_of(data: bytes) -> int:
+def _count(data: bytes) -> int:
     """How many points there are."""
     if data[:_KIND_BYTES] == _EVEN:
         return (len(data) - _KIND_BYTES - _EVEN_X.size) // (2 * _NUMBER_BYTES)

@@ -575,9 +575,9 @@ def _link(near: bytes, root: bytes, file: Listed) -> bool:
         os.link(source, target)
     except OSError:
         return False  # another disk, perhaps
-    with suppress(OSError):  # without bytecode
-        compiled = _bytecode(source)
-        if compiled.endswith(b".pyc") and os.path.isfile(compiled):
+    compiled = _bytecode(source)
+    if source.endswith(b".py") and os.path.isfile(compiled):
+        with suppress(OSError):  # compiled by each process that needs it
             os.makedirs(os.path.dirname(_bytecode(target)), exist_ok=True)
             os.link(compiled, _bytecode(target))
     return True
