@@ -13,6 +13,7 @@ from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES
 from trainmaster.backends.hosts import Stream
 from trainmaster.backends.ssh.error_mapping import link_lost
 from trainmaster.words.errors import HostError
+from trainmaster.words.fast_json import parse_json_fast
 
 _SILENCE_S = 60.0
 _READ_BYTES = 256 << 10
@@ -71,7 +72,9 @@ class FollowStream:
         if line is None:
             return None
         try:
-            header = decode_fields(line, "header", max_bytes=_LONGEST_LINE_BYTES)
+            header = decode_fields(
+                line, "header", max_bytes=_LONGEST_LINE_BYTES, parse=parse_json_fast
+            )
         except DecodingError:
             raise unreadable(self._host_name) from None
         rows = header.values.get("frames")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from trainer_runtime.core.decoding.error import DecodingError, LimitError
 from trainer_runtime.core.decoding.fields import Fields
@@ -13,6 +13,19 @@ from trainer_runtime.core.decoding.limits import MAX_DEPTH, MAX_RECORD_BYTES
 _DECODER = json.JSONDecoder(parse_constant=str)
 _scan = _DECODER.scan_once  # type: ignore[attr-defined]
 
+Parse = Callable[[bytes | str], object]
+
+
+def parse_json(data: bytes | str) -> object:
+    """The JSON value that `data` holds, by the standard library.
+
+    Raises:
+        ValueError: it is not UTF-8, or not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
+    return _decode(text.removeprefix("\ufeff"))
+
 
 def decode_value(
     data: bytes | str,
@@ -20,8 +33,10 @@ def decode_value(
     *,
     max_bytes: int = MAX_RECORD_BYTES,
     max_depth: int = MAX_DEPTH,
+    parse: Parse = parse_json,
 ) -> object:
-    """The JSON value that `data` holds; `place` names its file or answer in errors.
+    """The JSON value that `data` holds; `place` names its file or answer in errors. `parse` gives
+    and raises what `parse_json` does.
 
     Raises:
         LimitError: it is longer or deeper than allowed, or needs more memory than there is.
@@ -30,8 +45,7 @@ def decode_value(
     if len(data) > max_bytes:
         raise LimitError(place, "", f"is longer than {max_bytes} bytes")
     try:
-        text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
-        value = _decode(text.removeprefix("\ufeff"))
+        value = parse(data)
     except RecursionError:
         raise _too_deep(place, max_depth) from None
     except MemoryError:
@@ -39,7 +53,7 @@ def decode_value(
     except ValueError as error:
         raise DecodingError(place, "", f"is not JSON: {error}") from None
     # Brackets are counted first: hardly anything has as many as it takes to be too deep.
-    if text.count("{") + text.count("[") > max_depth and _is_deeper(value, max_depth):
+    if _brackets(data) > max_depth and _is_deeper(value, max_depth):
         raise _too_deep(place, max_depth)
     return value
 
@@ -50,13 +64,14 @@ def decode_fields(
     *,
     max_bytes: int = MAX_RECORD_BYTES,
     max_depth: int = MAX_DEPTH,
+    parse: Parse = parse_json,
 ) -> Fields:
     """The JSON object that `data` holds.
 
     Raises:
         DecodingError: as `decode_value`, or it is not an object.
     """
-    value = decode_value(data, place, max_bytes=max_bytes, max_depth=max_depth)
+    value = decode_value(data, place, max_bytes=max_bytes, max_depth=max_depth, parse=parse)
     if not isinstance(value, dict):
         raise DecodingError(place, "", "is not a JSON object")
     return Fields(value, place)
@@ -69,6 +84,12 @@ def _decode(text: str) -> object:
     except StopIteration:  # spaces, or nothing
         return _DECODER.decode(text)
     return value if end == len(text) else _DECODER.decode(text)
+
+
+def _brackets(data: bytes | str) -> int:
+    if isinstance(data, str):
+        return data.count("{") + data.count("[")
+    return data.count(b"{") + data.count(b"[")
 
 
 def _too_deep(place: str, max_depth: int) -> LimitError:

@@ -12,6 +12,8 @@ NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 
 def number(value: object) -> float | None:
     """The float that a field holds, by number or by name; None for anything else."""
+    if type(value) is float:  # nearly all
+        return value
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
