@@ -13,9 +13,9 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,11 +25,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.result import Goal, at_least, at_most
 from support.benchmarks.turns import Sample, best, processor_seconds, rate
+from support.store.points import Point, add_points
 
 from trainer_runtime.core.protocol.lineage import Lineage, Start
 from trainmaster.metrics.run_series import live_series
 from trainmaster.metrics.series_sql import bests
-from trainmaster.store.metrics_rows import Point
+from trainmaster.store.metrics_rows import Measured
 from trainmaster.store.metrics_store import MetricsStore
 
 _KEYS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_s", "mfu")
@@ -62,20 +63,33 @@ def compare_writing(bench: Benchmark, points: list[Point], folder: Path) -> None
 
         return rate(work, len(points), of_processor=True)
 
+    batches = batches_of(points)
     bench.compare(
         "points in durable batches of 100",
         "points/s",
-        ours=written(ours),
+        ours=written(lambda _, path: ours(batches, path)),
         peer=("a plain table", written(plain)),
         goal=at_least(300_000),
     )
 
 
-def ours(points: list[Point], path: Path) -> None:
+def batches_of(points: list[Point]) -> list[list[Measured]]:
+    """What a run's lines say, a step each; the last step of a batch is continued in the next."""
+    return [
+        [
+            (x, step[0].t, {point.key: point.value for point in step})
+            for x, alike in groupby(points[at : at + _BATCH], key=lambda point: point.x)
+            if (step := list(alike))
+        ]
+        for at in range(0, len(points), _BATCH)
+    ]
+
+
+def ours(batches: Iterable[list[Measured]], path: Path) -> None:
     store = MetricsStore(path)
-    for at in range(0, len(points), _BATCH):
+    for rows in batches:
         with store.writing():
-            store.add_points("run", 1, 1, 0, points[at : at + _BATCH])
+            store.add_measured("run", 1, 1, 0, rows)
     store.close()
 
 
@@ -107,11 +121,11 @@ def compare_others(bench: Benchmark, points: list[Point], folder: Path) -> None:
         except ImportError:
             bench.not_run(f"{len(points)} points beside {name}", "not installed")
             continue
-        own = folder / f"beside-{name}"
+        own, rows = folder / f"beside-{name}", batches_of(points)
         bench.compare(
             f"{len(points)} points",
             "points/s",
-            ours=rate(lambda own=own: ours(points, own), len(points), of_processor=True),
+            ours=rate(lambda own=own, rows=rows: ours(rows, own), len(points), of_processor=True),
             peer=(name, rate(go, len(points), of_processor=True)),
             turns=1,
         )
@@ -204,9 +218,9 @@ def _fill(store: MetricsStore) -> list[Point]:
         for number in range(_RUNS):
             steps = range(_RUN_STEPS)
             points = [Point("loss", step, 1e9 + step, made.random()) for step in steps]
-            store.add_points(f"run-{number}", 1, 1, 0, points)
+            add_points(store, f"run-{number}", 1, 1, 0, points)
         long = [Point("loss", step, 1e9 + step, made.random()) for step in range(_LONG)]
-        store.add_points("long", 1, 1, 0, long)
+        add_points(store, "long", 1, 1, 0, long)
     return long
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.store.points import Point, add_points
 
 from trainer_runtime.core.protocol.lineage import Lineage, Start
 from trainmaster.metrics.run_series import RunSeries, live_series
 from trainmaster.metrics.series_sql import bests
 from trainmaster.store.buckets import Bucket, Row, cut_rows, joined, of_rows
-from trainmaster.store.metrics_rows import Point
 from trainmaster.store.metrics_store import MetricsStore
 
 # Attempts: the step each started from, how many points it came to, how often a point, and how far
@@ -47,7 +47,7 @@ def stored(
             for segment, steps in enumerate((first, second)):
                 points = [point(number, segment, step) for step in steps if step > 0]
                 with store.writing():
-                    store.add_points("run", 1, number, segment, points)
+                    add_points(store, "run", 1, number, segment, points)
                 merged.update({p.x: (p.x, p.t, p.value) for p in points if p.x <= until})
         yield store, lineage, merged
         store.close()
@@ -124,8 +124,8 @@ def test_the_best_of_each_stored_series_is_that_of_its_points(
 def test_buckets_of_a_long_run_differ_little_in_size(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path / "metrics.db")
     with store.writing():
-        store.add_points("run", 1, 1, 0, [point(1, 0, step) for step in range(1, 60_001)])
-        store.add_points("run", 1, 2, 0, [point(2, 0, step) for step in range(50_001, 100_001)])
+        add_points(store, "run", 1, 1, 0, [point(1, 0, step) for step in range(1, 60_001)])
+        add_points(store, "run", 1, 2, 0, [point(2, 0, step) for step in range(50_001, 100_001)])
     series = of(store, Lineage([Start(1, 0), Start(2, 50_000)]))
     rows = series.rows()
     for most in (1, 6, 20, 200):
@@ -143,8 +143,8 @@ def test_what_came_since_a_moment_begins_with_the_first_point_measured_then(
 ) -> None:
     store = MetricsStore(tmp_path / "metrics.db")
     with store.writing():
-        store.add_points("run", 1, 1, 0, [Point("loss", x, 10.0 * x, 1.0) for x in range(1, 500)])
-        store.add_points("run", 1, 2, 0, [Point("loss", x, 1e4 + x, 1.0) for x in range(301, 400)])
+        add_points(store, "run", 1, 1, 0, [Point("loss", x, 10.0 * x, 1.0) for x in range(1, 500)])
+        add_points(store, "run", 1, 2, 0, [Point("loss", x, 1e4 + x, 1.0) for x in range(301, 400)])
     series = of(store, Lineage([Start(1, 0), Start(2, 300)]))
     for t, first in ((0.0, 1), (11.0, 2), (2990.0, 299), (3001.0, 301), (1e4 + 350, 350)):
         rows = series.since(t).rows()

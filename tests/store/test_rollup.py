@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.box.logical_clock import contents
+from support.store.points import Point, add_points
 
 from trainmaster.store import rollup
 from trainmaster.store.buckets import Bucket, Row, joined, of_rows
-from trainmaster.store.metrics_rows import Point
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.rollup import LEVELS, cover, stats
 
@@ -29,7 +29,6 @@ ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 _WRITING = """
 import sys
 from pathlib import Path
-from trainmaster.store.metrics_rows import Point
 from trainmaster.store.metrics_store import MetricsStore
 store, seed = MetricsStore(Path(sys.argv[1])), int(sys.argv[2])
 print("ready", flush=True)
@@ -37,9 +36,9 @@ step = 0
 while True:
     with store.writing():
         offset = store.offset("run", 1, "log")
-        points = [Point("loss", x, None, x * 7919 % 1000.0) for x in range(offset, offset + 37)]
-        again = [Point("loss", x, None, -float(x)) for x in range(max(0, offset - seed), offset, 9)]
-        store.add_points("run", 1, 1, 0, points + again)
+        rows = [(x, None, {"loss": x * 7919 % 1000.0}) for x in range(offset, offset + 37)]
+        again = [(x, None, {"loss": -float(x)}) for x in range(max(0, offset - seed), offset, 9)]
+        store.add_measured("run", 1, 1, 0, rows + again)
         store.move_offset("run", 1, "log", old=offset, new=offset + 37)
 """
 values = st.one_of(
@@ -123,7 +122,7 @@ def test_sums_are_exact_whatever_comes_twice_or_out_of_order(
             xs = [max(0, end + begin) + apart * i for i in range(count)]
             points = [Point("loss", x, float(x), value * (x % 7 - 3) + 0.0) for x in xs]
             with store.writing():
-                store.add_points("run", 1, 1, 0, points)
+                add_points(store, "run", 1, 1, 0, points)
             expected.update({point.x: point for point in points})
             end = max(end, xs[-1])
             if data.draw(st.booleans()):  # as another process would find it
@@ -141,7 +140,7 @@ def test_large_series_have_every_level(store: MetricsStore) -> None:
     made = random.Random(7)
     points = [Point("loss", x, float(x), made.random()) for x in range(9000)]
     with store.writing():
-        store.add_points("run", 1, 1, 0, points)
+        add_points(store, "run", 1, 1, 0, points)
     (series,) = store.series("run", "loss")
     assert_sums_are_those_of_the_points(store, series.sid)
     levels = store.connection.execute("SELECT level, count(*) FROM blocks GROUP BY level")
@@ -152,12 +151,12 @@ def test_sums_do_not_depend_on_how_points_were_portioned(tmp_path: Path) -> None
     points = [Point("loss", x, float(x), math.sin(x) / 3) for x in range(2000)]
     whole, pieces = MetricsStore(tmp_path / "whole.db"), MetricsStore(tmp_path / "pieces.db")
     with whole.writing():
-        whole.add_points("run", 1, 1, 0, points)
+        add_points(whole, "run", 1, 1, 0, points)
     at, made = 0, random.Random(3)
     while at < len(points):
         count = made.randrange(1, 150)
         with pieces.writing():
-            pieces.add_points("run", 1, 1, 0, points[at : at + count])
+            add_points(pieces, "run", 1, 1, 0, points[at : at + count])
         at += count
     assert contents(whole) == contents(pieces)
     whole.close()
@@ -172,7 +171,7 @@ def test_more_series_than_are_remembered_lose_nothing(
     for at in range(0, 300, 50):
         with store.writing():
             points = [Point(key, x, float(x), x / 3) for key in keys for x in range(at, at + 50)]
-            store.add_points("run", 1, 1, 0, points)
+            add_points(store, "run", 1, 1, 0, points)
     for key in keys:
         (series,) = store.series("run", key)
         assert store.points(series.sid) == [(x, float(x), x / 3) for x in range(300)]
@@ -182,7 +181,7 @@ def test_more_series_than_are_remembered_lose_nothing(
 def test_a_range_is_covered_by_blocks_and_by_points_at_its_edges(store: MetricsStore) -> None:
     points = [Point("loss", 3 * x, None, float(x * 37 % 101)) for x in range(5000)]
     with store.writing():
-        store.add_points("run", 1, 1, 0, points)
+        add_points(store, "run", 1, 1, 0, points)
     (series,) = store.series("run", "loss")
     for first, last in ((0, 14_997), (100, 100), (100, 101), (193, 9001), (14_000, 20_000)):
         rows = store.points(series.sid, last, first)
@@ -193,12 +192,12 @@ def test_a_range_is_covered_by_blocks_and_by_points_at_its_edges(store: MetricsS
 
 def test_sums_that_were_taken_back_with_their_points_are_forgotten(store: MetricsStore) -> None:
     with store.writing():
-        store.add_points("run", 1, 1, 0, [Point("loss", x, None, 1.0) for x in range(60)])
+        add_points(store, "run", 1, 1, 0, [Point("loss", x, None, 1.0) for x in range(60)])
     with pytest.raises(ZeroDivisionError), store.writing():
-        store.add_points("run", 1, 1, 0, [Point("loss", x, None, -9.0) for x in range(60, 20_000)])
+        add_points(store, "run", 1, 1, 0, [Point("loss", x, None, -9.0) for x in range(60, 20_000)])
         raise ZeroDivisionError
     with store.writing():
-        store.add_points("run", 1, 1, 0, [Point("loss", x, None, 1.0) for x in range(60, 130)])
+        add_points(store, "run", 1, 1, 0, [Point("loss", x, None, 1.0) for x in range(60, 130)])
     (series,) = store.series("run", "loss")
     assert_sums_are_those_of_the_points(store, series.sid)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from trainer_runtime.core.protocol.event import Event
@@ -10,18 +11,9 @@ from trainer_runtime.core.records import dataclass
 
 FARTHEST_X = 2**53
 _COLUMNS = frozenset({"v", "seq", "t", "kind"})
-# The fields of a Point: a plain tuple is created in a fifth of the time, for every number that a
-# run reports.
-PointFields = tuple[str, int, float | None, float]
-
-
-class Point(NamedTuple):
-    """One value of one key. `t`: Unix seconds, None if unknown."""
-
-    key: str
-    x: int
-    t: float | None
-    value: float
+# What was measured at once: x, Unix seconds (None if unknown), and numbers by key as a line has
+# them. A plain tuple: one is created for every step of every run.
+Measured = tuple[int, float | None, Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)

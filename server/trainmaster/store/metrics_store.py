@@ -11,13 +11,15 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction, version_of
-from trainmaster.store.metrics_rows import FARTHEST_X, PointFields, Series, StoredEvent
+from trainmaster.store.metrics_rows import FARTHEST_X, Measured, Series, StoredEvent
 from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
@@ -163,28 +165,33 @@ class MetricsStore:
             )
         return moved.rowcount == 1
 
-    def add_points(
+    def add_measured(
         self,
         run_id: str,
         placement: int,
         attempt: int,
         segment: int,
-        points: Iterable[PointFields],
+        rows: Iterable[Measured],
     ) -> None:
-        """Add points in any order; a point replaces an earlier one at the same `x`.
+        """Add what was measured, in any order; a point replaces an earlier one at the same `x`.
+        What is no number is left out.
 
         A run's first 2000 keys of at most 200 characters are stored; see `leaves_out`.
         """
         place = (run_id, placement, attempt, segment)
         known = self._touched[place] = self._known.setdefault(place, {})
-        added = 0
-        for key, x, t, value in points:
-            series = known[key] if key in known else self._register(place, key)
-            if series is None or not -FARTHEST_X <= x <= FARTHEST_X:
-                continue
-            series[1].append((x, t, value))
-            added += 1
-        self._waiting += added
+        within = [row for row in rows if -FARTHEST_X <= row[0] <= FARTHEST_X]
+        for keys, alike in groupby(within, _keys):
+            steps, times, measured = zip(*alike, strict=True)
+            columns = zip(*[values.values() for values in measured], strict=True)
+            for key, column in zip(keys, columns, strict=True):
+                points = _points(steps, times, column)
+                if not points:
+                    continue
+                series = known[key] if key in known else self._register(place, key)
+                if series is not None:
+                    series[1].extend(points)
+                    self._waiting += len(points)
         if self._waiting > _MOST_ROWS:
             self._insert_rows()
 
@@ -382,3 +389,15 @@ def _is_text(key: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _keys(row: Measured) -> tuple[str, ...]:
+    return tuple(row[2])
+
+
+def _points(
+    steps: Sequence[int], times: Sequence[float | None], column: Sequence[object]
+) -> list[Row]:
+    """The points of one key; without those whose value is no number."""
+    points = zip(steps, times, map(number, column), strict=True)
+    return [(x, t, value) for x, t, value in points if value is not None]

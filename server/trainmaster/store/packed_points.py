@@ -21,9 +21,11 @@ _KIND_BYTES, _NUMBER_BYTES = 1, 8
 def packed(steps: Sequence[int], times: Sequence[float | None], values: Sequence[float]) -> bytes:
     """One or more points by column, x rising."""
     count = len(steps)
-    if None in times:
-        times = [math.nan if t is None else t for t in times]
-    numbers = _numbers(2 * count).pack(*times, *values)
+    try:
+        numbers = _numbers(2 * count).pack(*times, *values)
+    except struct.error:
+        known = [math.nan if t is None else t for t in times]
+        numbers = _numbers(2 * count).pack(*known, *values)
     first = steps[0]
     apart = steps[1] - first if count > 1 else 1
     if steps[-1] - first == apart * (count - 1) and tuple(steps) == tuple(

@@ -18,15 +18,15 @@ from trainer_runtime.core.protocol.lines import (
     RefusedLineError,
     complete_lines,
     decode,
-    number,
 )
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import is_of_the_database
-from trainmaster.store.metrics_rows import PointFields, StoredEvent
+from trainmaster.store.metrics_rows import Measured, StoredEvent
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.refusals import HOST_DATA_REFUSED, Quarantine, UnusableDataError
+from trainmaster.words.fast_json import parse_json_fast
 
 _CHUNK_BYTES = 8 << 20
 # Of one file and transaction: the maximum that is read again after a kill and holds up others.
@@ -277,8 +277,8 @@ def _ingest_lines(
     events, refused = ([], [_LONGER_THAN_A_CHUNK]) if lines is None else _events(lines)
     _count_refused(store, grown, source, refused)
     assert source.fold is not None
-    for segment, points in source.fold.take(events):
-        store.add_points(grown.run_id, grown.placement, source.attempt, segment, points)
+    for segment, rows in source.fold.take(events):
+        store.add_measured(grown.run_id, grown.placement, source.attempt, segment, rows)
     if stored := _stored(events, source.attempt):
         store.add_events(grown.run_id, grown.placement, stored)
 
@@ -288,7 +288,7 @@ def _events(lines: list[bytes]) -> tuple[list[Event], list[str]]:
     events, refused = [], []
     for line in lines:
         try:
-            events.append(decode(line))
+            events.append(decode(line, parse_json_fast))
         except RefusedLineError as error:
             refused.append(str(error))
         except ProtocolError:
@@ -319,8 +319,8 @@ class _AttemptFold:
         self._segment = segment
         self._newest_step = newest_step
 
-    def take(self, events: list[Event]) -> Iterator[tuple[int, list[PointFields]]]:
-        points: list[PointFields] = []
+    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Measured]]]:
+        rows: list[Measured] = []
         for event in events:
             self._progress.apply(event)
             if event.kind not in _OF_STEPS:
@@ -330,11 +330,11 @@ class _AttemptFold:
             segment = self._segment + (step < self._newest_step)
             segment = given if type(given) is int else segment
             if segment != self._segment:
-                yield self._segment, points
-                self._segment, points = segment, []
+                yield self._segment, rows
+                self._segment, rows = segment, []
             self._newest_step = step
-            _add_points(points, event, step)
-        yield self._segment, points
+            rows.append((step, event.t, event.values))
+        yield self._segment, rows
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -350,16 +350,16 @@ class _JournalFold:
     def __init__(self, record: Record) -> None:
         self.record = record
 
-    def take(self, events: list[Event]) -> Iterator[tuple[int, list[PointFields]]]:
-        points: list[PointFields] = []
+    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Measured]]]:
+        rows: list[Measured] = []
         for event in events:
             try:
                 self.record.apply(event)
             except TransitionError:
                 continue  # a damaged journal
             if event.kind == "sample":
-                _add_points(points, event, round(event.t * 1000))
-        yield 0, points
+                rows.append((round(event.t * 1000), event.t, event.values))
+        yield 0, rows
 
     def to_dict(self) -> dict[str, Any]:
         return {"record": self.record.to_dict()}
@@ -381,12 +381,3 @@ def _described(progress: Progress) -> dict[str, Any]:
     body["warnings"] = [asdict(warning) for warning in progress.warnings]
     body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
     return body
-
-
-def _add_points(points: list[PointFields], event: Event, x: int) -> None:
-    """Add what an event has measured; most of an ingest's own time is in this loop."""
-    t = event.t
-    for key, raw in event.values.items():
-        value = raw if type(raw) is float else number(raw)
-        if value is not None:
-            points.append((key, x, t, value))
