@@ -12,6 +12,7 @@ from trainmaster.store.mirror import OpenFiles, PlacementMirror
 from trainmaster.store.mirror_writer import UNLIMITED, MirrorWriter
 from trainmaster.store.quota import TotalQuota
 from trainmaster.store.reserve import Room
+from trainmaster.store.secrets_folder import SecretsFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Followed:
     `mask` gives what masks the run's secrets as they are known at that moment, None where it has
     none. `over`: its host has nothing more to write, so everything is read to the end.
     `limit_bytes`: the most that the mirror may hold. `room`: that of its disk, and `total`: that of
-    all mirrors, both shared with others.
+    all mirrors; `secrets`: where `mask` looks. These three are shared with others.
     """
 
     mirror: PlacementMirror
@@ -30,6 +31,7 @@ class Followed:
     limit_bytes: int = UNLIMITED
     room: Room | None = None
     total: TotalQuota | None = None
+    secrets: SecretsFolder | None = None
 
     def writer(self, files: OpenFiles | None = None) -> MirrorWriter:
         limit, room, total = self.limit_bytes, self.room, self.total

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
-from functools import lru_cache, partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext, suppress
+from functools import lru_cache
 from typing import Any
 
 from trainer_runtime.core.decoding import DecodingError, Fields
@@ -18,6 +18,7 @@ from trainmaster.backends.polled import PolledFollower
 from trainmaster.backends.ssh.error_mapping import link_lost
 from trainmaster.store.mirror import OpenFiles
 from trainmaster.store.refusals import UnusableDataError
+from trainmaster.store.secrets_folder import SecretsFolder
 from trainmaster.words.errors import HostError
 
 _MOST_BYTES = 8 << 20
@@ -43,6 +44,7 @@ class MultiplexedFollower:
         self._polled: PolledFollower | None = None
         self._runs: dict[str, _Run] = {}
         self._files = OpenFiles()
+        self._secrets: SecretsFolder | None = None
         self._dropped: list[str] = []
         # The placements that the host was asked for, where it follows exactly these.
         self._asked: Mapping[str, Followed] | None = None
@@ -79,9 +81,7 @@ class MultiplexedFollower:
         while not isinstance(answer := await stream.packet(), Fields):
             if answer is None:
                 raise await self._ended(stream)
-            for frame in answer:
-                received += len(frame.data)
-                self._take(frame, news)
+            received += self._take(answer, news)
         took_s = time.monotonic() - began
         now = self._finish(answer, placements, news)
         if took_s < _SCAN_S or self._skew_s is None:  # the longer it took, the less precise
@@ -139,6 +139,7 @@ class MultiplexedFollower:
             for run_id in placements.keys() - self._runs.keys()
             if (row := await self._add(run_id, placements[run_id], news)) is not None
         }
+        self._secrets = next((followed.secrets for followed in placements.values()), None)
         over = [run_id for run_id in self._runs if placements[run_id].over]
         self._unfinished.update(set(over) - set(self._over))
         self._over = over
@@ -172,13 +173,23 @@ class MultiplexedFollower:
         self._drop(run_id)
         self._retry_t[run_id] = time.monotonic() + _RETRY_FAILED_S
 
-    def _take(self, frame: Frame, news: News) -> None:
-        run = self._runs.get(frame.run_id)
-        if run is None:
-            return  # its mirror has just failed to write
-        self._write(frame.run_id, partial(run.take, frame), news)
-        if run.is_unfinished and frame.run_id in self._runs:
-            self._unfinished.add(frame.run_id)
+    def _take(self, frames: Sequence[Frame], news: News) -> int:
+        """Put a packet into the mirrors; the bytes that it has brought."""
+        with self._secrets.asked_once() if self._secrets else nullcontext():
+            for frame in frames:
+                run = self._runs.get(frame.run_id)
+                if run is None:
+                    continue  # its mirror has just failed to write
+                try:
+                    changed = run.take(frame)
+                except (OSError, UnusableDataError) as error:
+                    self._leave_alone(frame.run_id, error, news)
+                    continue
+                for name in changed:
+                    news.note(frame.run_id, name)
+                if run.is_unfinished:
+                    self._unfinished.add(frame.run_id)
+        return sum(len(frame.data) for frame in frames)
 
     def _finish(self, answer: Fields, placements: Mapping[str, Followed], news: News) -> float:
         """The host's clock in Unix seconds."""
@@ -191,23 +202,24 @@ class MultiplexedFollower:
             raise unreadable(self._host.name)
         for run_id in [*self._unfinished]:
             run, over = self._runs[run_id], placements[run_id].over
-            finish = partial(run.finish, over=over, read_through=not news.more)
-            self._write(run_id, finish, news)
+            try:
+                for name in run.finish(over=over, read_through=not news.more):
+                    news.note(run_id, name)
+            except (OSError, UnusableDataError) as error:
+                self._leave_alone(run_id, error, news)
+                continue
             if not run.is_unfinished:
                 self._unfinished.discard(run_id)
         return now
 
-    def _write(self, run_id: str, write: Callable[[], Iterable[str]], news: News) -> None:
-        """Note what of a run's mirror this has changed. A run that fails, or whose data is refused,
-        is left alone; its frames until the host knows that are dropped."""
-        try:
-            for changed in write():
-                news.note(run_id, changed)
-        except OSError:
-            self._fail(run_id, news)
-        except UnusableDataError as error:
+    def _leave_alone(self, run_id: str, error: OSError | UnusableDataError, news: News) -> None:
+        """A run whose mirror fails, or whose data is refused: its frames until the host knows that
+        are dropped."""
+        if isinstance(error, UnusableDataError):
             news.refused[run_id] = (error.code, error.reason)
             self._drop(run_id)
+        else:
+            self._fail(run_id, news)
 
 
 class _Run:

@@ -48,6 +48,7 @@ class MirrorWriter:
         files: OpenFiles | None = None,
     ) -> None:
         self.mirror = mirror
+        self._root = str(mirror.root)
         self._files = files
         self._mask = mask
         self._room = room or Room(mirror.root)
@@ -88,7 +89,7 @@ class MirrorWriter:
                 cursors[name] = [0, self._inodes[name], ""]
         for name in self._names(REPLACED_IN_RUN, REPLACED_IN_ATTEMPT):
             try:
-                status = os.stat(f"{self.mirror.root}/{name}")
+                status = os.stat(f"{self._root}/{name}")
             except FileNotFoundError:
                 continue
             cursors[name] = [status.st_size, status.st_mtime_ns]
@@ -111,7 +112,7 @@ class MirrorWriter:
             if self._files is None:
                 self.mirror.append(name, masked)
             else:
-                self._files.append(f"{self.mirror.root}/{name}", masked)
+                self._files.append(f"{self._root}/{name}", masked)
             self._sizes[name] = before + len(masked)
         return len(masked)
 
@@ -153,7 +154,7 @@ class MirrorWriter:
     def close(self) -> None:
         """Close the files that were kept open."""
         if self._files is not None:
-            self._files.close(f"{self.mirror.root}/")
+            self._files.close(f"{self._root}/")
 
     def save(self) -> None:
         """Write the inodes. Not fsynced: without them there are fewer checks."""

@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 
 from trainmaster.store.masking import Mask, mask_of
+from trainmaster.store.secrets_folder import SecretsFolder
 from trainmaster.words.paths import Home
 
 
 class MaskOfRun:
-    """A run's mask from its current secrets; the last known mask once they were removed."""
+    """A run's mask from its current secrets; the last known mask once they were removed.
 
-    def __init__(self, home: Home, run_id: str) -> None:
+    Where `folder` was just asked, a file that was missed is not looked for again.
+    """
+
+    def __init__(self, home: Home, run_id: str, folder: SecretsFolder | None = None) -> None:
         self._home = home
         self._run_id = run_id
         self._path = str(home.secrets(run_id))
+        self._folder = folder or SecretsFolder(home)
+        self._missed_at: int | None = None
         self._seen: tuple[int, int, int] | None = None
         self._mask: Mask | None = None
 
@@ -22,10 +28,15 @@ class MaskOfRun:
         """Raises:
         OSError: the values can't be read, so nothing may be kept of the run.
         """
+        version = self._folder.version
+        if version is not None and version == self._missed_at:
+            return self._mask
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
+            self._missed_at = version
             return self._mask
+        self._missed_at = None
         seen = (status.st_ino, status.st_size, status.st_mtime_ns)
         if seen != self._seen:
             try:

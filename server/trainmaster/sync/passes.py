@@ -11,6 +11,7 @@ from trainmaster.store.database import is_of_the_database
 from trainmaster.store.quota import TotalQuota, run_limit_bytes
 from trainmaster.store.refusals import Quarantine
 from trainmaster.store.reserve import Room
+from trainmaster.store.secrets_folder import SecretsFolder
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.last_pass import asked_t, record_pass, record_unreachable
 from trainmaster.sync.mask_of_run import MaskOfRun
@@ -50,6 +51,7 @@ class Passes:
         # By placement, the newest request answered by a host that has nothing more to write.
         self._answered: dict[_Placement, int | None] = {}
         self._room = Room(workspace.home.mirror)
+        self._secrets = SecretsFolder(workspace.home)
         self._started: float | None = None
         self._skew_s: float | None = None
         self._passes = 0
@@ -152,12 +154,14 @@ class Passes:
                 self._copied[run_id, number] = None
 
     def _placement(self, run_id: str) -> Followed:
-        number, _ = self._open[run_id]
+        home, (number, _) = self._workspace.home, self._open[run_id]
         known, over = self._followed.get((run_id, number)), self._is_over(run_id, number)
         if known is None or known.over != over:
             mirror = known.mirror if known else self._workspace.mirror.of(run_id, number)
-            mask = known.mask if known else MaskOfRun(self._workspace.home, run_id)
-            known = Followed(mirror, mask, over, self._limit_bytes, self._room, self._total)
+            mask = known.mask if known else MaskOfRun(home, run_id, self._secrets)
+            known = Followed(
+                mirror, mask, over, self._limit_bytes, self._room, self._total, self._secrets
+            )
             self._followed[run_id, number] = known
         return known
 

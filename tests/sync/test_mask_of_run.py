@@ -1,0 +1,130 @@
+"""The mask of a run, where one question to the folder of secrets answers for many runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from trainmaster.store import secrets_folder
+from trainmaster.store.secret_values import forget, keep
+from trainmaster.store.secrets_folder import SecretsFolder
+from trainmaster.sync import mask_of_run
+from trainmaster.sync.mask_of_run import MaskOfRun
+from trainmaster.words.paths import Home
+
+RUN, OTHER = "one-abcdef", "other-abcdef"
+TOKEN = "t0k3n-of-this-run"
+
+
+class Masks:
+    """The masks of two runs whose secrets lie in one folder."""
+
+    def __init__(self, home: Home) -> None:
+        self._folder = SecretsFolder(home)
+        self._masks = {run: MaskOfRun(home, run, self._folder) for run in (RUN, OTHER)}
+
+    def masked(self) -> set[str]:
+        """The runs whose token is masked, by one question."""
+        with self._folder.asked_once():
+            return {run for run in self._masks if self._hides(run)}
+
+    def _hides(self, run: str) -> bool:
+        mask = self._masks[run]()
+        return mask is not None and mask.apply(TOKEN.encode(), final=True) != TOKEN.encode()
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever changed has changed long ago."""
+    monkeypatch.setattr(secrets_folder, "_SETTLED_S", -60.0)
+
+
+def let_the_clock_tick(home: Home) -> None:
+    """Until a file that is written now has another time than the folder of secrets."""
+    probe, deadline = home.root / "probe", time.monotonic() + 10
+    before = home.secrets(RUN).parent.stat().st_ctime_ns
+    while True:
+        probe.write_bytes(b"")
+        if probe.stat().st_ctime_ns > before:
+            return
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def coarse_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files have times as of a file system that counts in tenths of a second."""
+    tick_ns = 10**8
+
+    def coarse(path: str) -> SimpleNamespace:
+        found = os.stat(path)
+        ctime_ns = found.st_ctime_ns // tick_ns * tick_ns
+        return SimpleNamespace(st_ino=found.st_ino, st_ctime_ns=ctime_ns, st_ctime=ctime_ns / 1e9)
+
+    monkeypatch.setattr(secrets_folder, "os", SimpleNamespace(stat=coarse))
+
+
+@pytest.mark.usefixtures("coarse_times")
+def test_a_secret_that_comes_right_after_a_question_is_masked_after_the_next(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    masks = Masks(home)
+    assert masks.masked() == set()
+    keep(home, RUN, {"HF_TOKEN": TOKEN})
+    assert masks.masked() == {RUN}
+    keep(home, OTHER, {"HF_TOKEN": TOKEN})
+    assert masks.masked() == {RUN, OTHER}
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_secret_that_comes_long_after_the_folder_has_changed_is_masked(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    masks = Masks(home)
+    keep(home, RUN, {"HF_TOKEN": TOKEN})
+    assert masks.masked() == masks.masked() == {RUN}
+    let_the_clock_tick(home)
+    keep(home, OTHER, {"HF_TOKEN": TOKEN})
+    assert masks.masked() == {RUN, OTHER}
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_was_masked_once_stays_masked_when_the_secret_is_removed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    masks = Masks(home)
+    keep(home, RUN, {"HF_TOKEN": TOKEN})
+    assert masks.masked() == {RUN}
+    forget(home, RUN)
+    assert masks.masked() == masks.masked() == {RUN}
+    let_the_clock_tick(home)
+    keep(home, RUN, {"HF_TOKEN": "another one"})
+    assert masks.masked() == set()
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_file_that_was_missed_is_not_looked_for_again_in_a_folder_that_has_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    keep(home, RUN, {"HF_TOKEN": TOKEN})
+    masks = Masks(home)
+    masks.masked()
+    asked: list[str] = []
+
+    def ask(path: str) -> os.stat_result:
+        asked.append(path)
+        return os.stat(path)
+
+    monkeypatch.setattr(mask_of_run, "os", SimpleNamespace(stat=ask))
+    assert masks.masked() == {RUN}
+    assert asked == [str(home.secrets(RUN))]
+
+
+def test_nothing_is_written_where_the_folder_cannot_be_asked(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.secrets(RUN).parent.write_text("a file in its place")
+    with pytest.raises(OSError, match="Not a directory"):
+        Masks(home).masked()
