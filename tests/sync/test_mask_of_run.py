@@ -105,7 +105,7 @@ def test_what_was_masked_once_stays_masked_when_the_secret_is_removed(tmp_path: 
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_file_that_was_missed_is_not_looked_for_again_in_a_folder_that_has_not_changed(
+def test_a_file_that_was_missed_is_not_asked_for_again_in_a_folder_that_has_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path)

@@ -22,7 +22,7 @@ class Followed:
     `mask` gives what masks the run's secrets as they are known at that moment, None where it has
     none. `over`: its host has nothing more to write, so everything is read to the end.
     `limit_bytes`: the most that the mirror may hold. `room`: that of its disk, and `total`: that of
-    all mirrors; `secrets`: where `mask` looks. These three are shared with others.
+    all mirrors; `secrets`: the folder that `mask` reads. These three are shared with others.
     """
 
     mirror: PlacementMirror

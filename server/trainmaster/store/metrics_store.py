@@ -174,7 +174,7 @@ class MetricsStore:
         rows: Iterable[Measured],
     ) -> None:
         """Add what was measured, in any order; a point replaces an earlier one at the same `x`.
-        What is no number is left out.
+        Values that are not numbers are left out.
 
         A run's first 2000 keys of at most 200 characters are stored; see `leaves_out`.
         """
@@ -398,6 +398,6 @@ def _keys(row: Measured) -> tuple[str, ...]:
 def _points(
     steps: Sequence[int], times: Sequence[float | None], column: Sequence[object]
 ) -> list[Row]:
-    """The points of one key; without those whose value is no number."""
+    """The points of one key; without those whose value is not a number."""
     points = zip(steps, times, map(number, column), strict=True)
     return [(x, t, value) for x, t, value in points if value is not None]

@@ -12,7 +12,7 @@ from trainmaster.words.paths import Home
 class MaskOfRun:
     """A run's mask from its current secrets; the last known mask once they were removed.
 
-    Where `folder` was just asked, a file that was missed is not looked for again.
+    Where `folder` was just asked, a file that was missed is not asked for again.
     """
 
     def __init__(self, home: Home, run_id: str, folder: SecretsFolder | None = None) -> None:
