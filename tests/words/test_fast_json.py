@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.decoding import DecodingError, decode_value
-from trainmaster.words.fast_json import parse_json_fast
+from trainmaster.words.fast_json import dump_json_fast, parse_json_fast
 
 numbers = st.one_of(
     st.integers(),
@@ -71,3 +71,8 @@ def test_every_text_has_the_same_value_or_error(
 @pytest.mark.parametrize("text", ["", " ", "\ud800", '"\ud800"', "[1, 2]", "\ufeff1", "nul"])
 def test_strings_are_parsed_as_bytes_are(text: str) -> None:
     assert outcome(text, fast=True) == outcome(text, fast=False)
+
+
+@given(values)
+def test_what_is_written_reads_as_what_the_standard_library_writes(value: object) -> None:
+    assert repr(json.loads(dump_json_fast(value))) == repr(json.loads(json.dumps(value)))

@@ -73,7 +73,11 @@ class FollowStream:
             return None
         try:
             header = decode_fields(
-                line, "header", max_bytes=_LONGEST_LINE_BYTES, parse=parse_json_fast
+                line,
+                "header",
+                max_bytes=_LONGEST_LINE_BYTES,
+                max_depth=_LONGEST_LINE_BYTES,  # only known fields are read, and those are flat
+                parse=parse_json_fast,
             )
         except DecodingError:
             raise unreadable(self._host_name) from None

@@ -25,6 +25,7 @@ from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
 from trainmaster.store.rollup import SCHEMA, Rollup, rows_between
 from trainmaster.words.errors import StorageError
+from trainmaster.words.fast_json import dump_json_fast
 
 # A newer version drops the contents of an older one and rebuilds them from the mirror.
 _VERSION = 4
@@ -213,7 +214,7 @@ class MetricsStore:
         """Raises:
         UnusableDataError: the fold is larger than any real run's.
         """
-        text = json.dumps(body)
+        text = dump_json_fast(body)
         if len(text) > MAX_FOLD_CHARACTERS:
             raise UnusableDataError(f"its state is larger than {MAX_FOLD_CHARACTERS} characters")
         self.connection.execute(

@@ -27,7 +27,7 @@ from trainmaster.words.paths import Home
 POLL_S = 0.25
 # Passes over many runs are farther apart: a line is here within half a second all the same.
 _LONGEST_POLL_S = 0.4
-_MOST_OF_A_CORE = 0.01
+_MOST_OF_A_CORE = 0.0075
 # How soon writes of another process's follower are seen.
 _OTHERS_S = 0.1
 # How often another process's follower is asked for the news of all runs.

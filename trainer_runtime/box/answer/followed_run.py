@@ -20,9 +20,11 @@ from trainer_runtime.core.protocol.followed_files import (
     TRAIN_LOG,
 )
 
-# How often to read files that are rewritten all the time, and those that hardly change. To replace
-# their copies is the dearest that the client's file system does for a run.
+# How often to read what hardly changes.
 _SELDOM_S = 60.0
+# How often to send files that are rewritten all the time. To replace their copies is the dearest
+# that the client's file system does for a run, and the events and the journal say the same.
+_WHOLE_EVERY_S = 300.0
 # How often paths are checked of what is open. The journal announces a new attempt; its folder may
 # appear a moment later.
 _CHECK_PATHS_S = 1.0
@@ -55,7 +57,7 @@ class FollowedRun:
         self._events: list[AppendedFile] = []
         self._logs: list[AppendedFile] = []
         self._wholes: dict[str, ReplacedFile] = {}
-        self._seldom_due = self._check_paths_due = 0.0
+        self._seldom_due = self._check_paths_due = self._wholes_due = 0.0
         self._waits_since: float | None = None
         self.behind = False
 
@@ -72,7 +74,12 @@ class FollowedRun:
         for attempt in self._followed:
             attempt.refresh(self._events, self._logs, now=now, by_path=by_path, seldom=seldom)
         if found or seldom:
-            self._refresh_seldom(now, seldom=seldom)
+            self._leave_quiet_attempts(now)
+        if seldom:
+            self._seldom_due = now + random.uniform(0.8, 1.2) * _SELDOM_S
+        if thoroughly or now >= self._wholes_due:
+            self._wholes.update((file.name, file) for file in self._replaced)
+            self._wholes_due = now + random.uniform(0.8, 1.2) * _WHOLE_EVERY_S
         return found or bool(self._events or self._logs or self._wholes)
 
     def send(self, outbox: Frames, limit: int, now: float) -> None:
@@ -103,17 +110,14 @@ class FollowedRun:
         self._waits_since = now if self._waits_since is None else self._waits_since
         return not self._events and now - self._waits_since > _LONGEST_WAIT_S
 
-    def _refresh_seldom(self, now: float, *, seldom: bool) -> None:
-        """Note what is replaced as a whole, and leave attempts that are over and quiet alone."""
+    def _leave_quiet_attempts(self, now: float) -> None:
+        """Note what attempts replace as a whole, and leave those alone that are over and quiet."""
         for attempt in self._followed:
             self._wholes.update((file.name, file) for file in attempt.replaced)
         for attempt in [*self._followed]:
             if attempt.number != self._newest and now - attempt.changed_t >= _QUIET_S:
                 self._followed.remove(attempt)
                 attempt.close()
-        if seldom:
-            self._wholes.update((file.name, file) for file in self._replaced)
-            self._seldom_due = now + random.uniform(0.8, 1.2) * _SELDOM_S
 
     def _list_attempts(self, now: float, *, again: bool, thoroughly: bool) -> None:
         """Find new attempts; `thoroughly`: and read all of them."""

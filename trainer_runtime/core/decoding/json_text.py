@@ -53,7 +53,7 @@ def decode_value(
     except ValueError as error:
         raise DecodingError(place, "", f"is not JSON: {error}") from None
     # Brackets are counted first: hardly anything has as many as it takes to be too deep.
-    if _brackets(data) > max_depth and _is_deeper(value, max_depth):
+    if len(data) > max_depth < _brackets(data) and _is_deeper(value, max_depth):
         raise _too_deep(place, max_depth)
     return value
 
