@@ -150,8 +150,9 @@ def measure(bench: Benchmark) -> None:
             asyncio.run(
                 follow(bench, "following", copy, place, home, (seconds / bench.turns, bench.turns))
             )
-            # As long as from one ingest of all runs to the next, so that each turn has one.
-            turns = (INGEST_EVERY_S, max(1, round(seconds / INGEST_EVERY_S)))
+            # As long as from one ingest of all runs to the next, so that each turn has one; the
+            # first turn also has what comes once.
+            turns = (INGEST_EVERY_S, max(3, round(seconds / INGEST_EVERY_S)))
             asyncio.run(follow(bench, "following and ingest", serve, place, home, turns))
             asyncio.run(read_ends(bench, place, Path(folder)))
 
