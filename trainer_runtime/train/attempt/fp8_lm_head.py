@@ -57,16 +57,18 @@ def _loss_and_gradients(
     gradient_scale = hidden_scale.new_tensor(1.0 / (GRADIENT_SCALE * count))
     losses = hidden.new_empty(len(hidden8), dtype=torch.float32)
     hidden_gradient = torch.empty_like(hidden8, dtype=torch.bfloat16)
-    weight_gradient = weight.new_zeros(weight8.shape, dtype=torch.float32)
+    weight_gradient: Tensor | None = None
     for begin in range(0, len(hidden8), _CHUNK_TOKENS):
         chunk = slice(begin, begin + _CHUNK_TOKENS)
         inputs = hidden8[chunk]
         logits = _product(inputs, weight8.t(), hidden_scale, weight_scale, fast=True)
         losses[chunk], gradient, by_column = loss_and_gradient(logits, targets[chunk], vocabulary)
         hidden_gradient[chunk] = _product(gradient, weight8_by_column, gradient_scale, weight_scale)
-        weight_gradient += _product(
+        product = _product(
             by_column.t(), _by_column(inputs), gradient_scale, hidden_scale, dtype=torch.float32
         )
+        weight_gradient = product if weight_gradient is None else weight_gradient.add_(product)
+    assert weight_gradient is not None  # of one token or more
     return losses[:count].mean(), hidden_gradient[:count], weight_gradient[:vocabulary]
 
 
