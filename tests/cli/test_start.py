@@ -28,7 +28,9 @@ with redirect_stdout(io.StringIO()):
 print(*sys.modules)
 """
 # Of other packages, with all that they import.
-_LIBRARIES = frozenset({"asyncio", "pydantic", "sqlite3", "yaml", "httpx", "jinja2", "mcp", "rich"})
+_LIBRARIES = frozenset(
+    {"asyncio", "pydantic", "pydantic_core", "sqlite3", "yaml", "httpx", "jinja2", "mcp", "rich"}
+)
 _ANSWERS = "trainmaster.words.answers."
 # What concerns runs at Slurm or Kaggle alone, and subjects of `control.db` that an ended run needs
 # nothing of.

@@ -12,9 +12,10 @@ import pytest
 from support.backends.unreliable_transport import PartingHost
 from support.core.journal_records import FIRST_T, metric, started
 from support.runs.running_run import run_async
-from support.sync.follow_until import refresh
+from support.sync.follow_until import refresh, until
 from support.sync.followed_run import FakeRun, FollowedWorkspace, end_run, heartbeat
 
+from trainmaster.backends import polled
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.sync.replay import replay
 from trainmaster.words.paths import Home
@@ -131,8 +132,9 @@ def test_a_call_without_news_reads_no_copy_again(
 
 @only_polled
 def test_a_file_that_is_copied_whole_is_written_only_where_it_differs(
-    workspaces: list[FollowedWorkspace], run: FakeRun
+    workspaces: list[FollowedWorkspace], run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(polled, "WHOLE_EVERY_S", 0.0)
     ours, _ = workspaces
     inodes = []
     for step, text in enumerate((b"one", b"one", b"two"), start=1):
@@ -142,3 +144,18 @@ def test_a_file_that_is_copied_whole_is_written_only_where_it_differs(
         assert run.mirrored("state.json") == text
         inodes.append(run.mirror.path("state.json").stat().st_ino)
     assert inodes[0] == inodes[1]
+
+
+@only_polled
+def test_files_of_a_run_that_are_copied_whole_are_read_seldom_and_at_its_end(
+    workspaces: list[FollowedWorkspace], run: FakeRun
+) -> None:
+    ours, _ = workspaces
+    for step, text in enumerate((b"one", b"two"), start=1):
+        run.path("state.json").write_bytes(text)
+        run.emit(EVENTS, [metric(step)], first_t=FIRST_T + step)
+        refresh(ours)
+        assert run.steps() == list(range(1, step + 1))
+        assert run.mirrored("state.json") == b"one"
+    end_run(run)
+    until(ours, lambda: run.mirrored("state.json") == b"two")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainmaster.store import secrets_folder
+from trainmaster.store.masking import Mask, mask_of
 from trainmaster.store.secret_values import forget, keep
 from trainmaster.store.secrets_folder import SecretsFolder
 from trainmaster.sync import mask_of_run
@@ -54,15 +55,17 @@ def let_the_clock_tick(home: Home) -> None:
         assert time.monotonic() < deadline
 
 
-@pytest.fixture
-def coarse_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files have times as of a file system that counts in tenths of a second."""
-    tick_ns = 10**8
+@pytest.fixture(params=[0, 5], ids=["its clock", "a clock behind"])
+def coarse_times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files have times as of a file system that counts in tenths of a second, by another clock."""
+    tick_ns, behind_ns = 10**8, request.param * 10**9
 
     def coarse(path: str) -> SimpleNamespace:
         found = os.stat(path)
-        ctime_ns = found.st_ctime_ns // tick_ns * tick_ns
-        return SimpleNamespace(st_ino=found.st_ino, st_ctime_ns=ctime_ns, st_ctime=ctime_ns / 1e9)
+        t_ns = found.st_ctime_ns // tick_ns * tick_ns - behind_ns
+        return SimpleNamespace(
+            st_dev=found.st_dev, st_ino=found.st_ino, st_ctime_ns=t_ns, st_mtime_ns=t_ns
+        )
 
     monkeypatch.setattr(secrets_folder, "os", SimpleNamespace(stat=coarse))
 
@@ -121,6 +124,23 @@ def test_a_file_that_was_missed_is_not_asked_for_again_in_a_folder_that_has_not_
     monkeypatch.setattr(mask_of_run, "os", SimpleNamespace(stat=ask))
     assert masks.masked() == {RUN}
     assert asked == [str(home.secrets(RUN))]
+
+
+def test_a_file_that_is_removed_while_it_is_read_leaves_the_known_mask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    keep(home, RUN, {"HF_TOKEN": TOKEN})
+    masks = Masks(home)
+    assert masks.masked() == {RUN}
+    keep(home, RUN, {"HF_TOKEN": "another one"})
+
+    def removed_before(home: Home, run_id: str) -> Mask:
+        forget(home, run_id)
+        return mask_of(home, run_id)
+
+    monkeypatch.setattr(mask_of_run, "mask_of", removed_before)
+    assert masks.masked() == {RUN}
 
 
 def test_nothing_is_written_where_the_folder_cannot_be_asked(tmp_path: Path) -> None:

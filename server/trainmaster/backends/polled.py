@@ -23,6 +23,7 @@ from trainer_runtime.core.protocol.followed_files import (
     MOST_ATTEMPTS,
     REPLACED_IN_ATTEMPT,
     REPLACED_IN_RUN,
+    WHOLE_EVERY_S,
 )
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.follower import Followed, News
@@ -104,9 +105,11 @@ class PolledFollower:
                     await copy.whole(f"attempts/{number}/{name}")
         if journal_end is not None and events_whole and self._may_copy_journal(run_id, logs_whole):
             await copy.appended(JOURNAL, final=followed.over, end=journal_end)
-        if run_id in news.changed or followed.over:
+        now = time.monotonic()
+        if followed.over or (run_id in news.changed and now >= known.wholes_due):
             for name in REPLACED_IN_RUN:
                 await copy.whole(name)
+            known.wholes_due = now + WHOLE_EVERY_S
         news.more |= not logs_whole and not copy.ended_early
 
     def _may_copy_journal(self, run_id: str, logs_whole: bool) -> bool:
@@ -118,15 +121,16 @@ class PolledFollower:
         return time.monotonic() - since > _LONGEST_WAIT_S
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
     """A run that is followed; `writer` knows where its copies end, `replaced` holds a hash of each
-    file that was copied as a whole."""
+    file that was copied as a whole; `wholes_due`: when to copy the run's again, monotonic."""
 
     followed: Followed
     folder: str
     writer: MirrorWriter
     replaced: dict[str, int] = field(default_factory=dict)
+    wholes_due: float = 0.0
 
 
 class _Copy:

@@ -9,20 +9,22 @@ from contextlib import contextmanager
 
 from trainmaster.words.paths import Home
 
-# A folder that changed so shortly ago may change again without another time: file systems count in
-# ticks of some milliseconds.
-_SETTLED_S = 1.0
+# A folder whose change was first seen so shortly ago may change again without another time: file
+# systems count in ticks, of two seconds at most.
+_SETTLED_S = 3.0
 
 
 class SecretsFolder:
     """Whether files may have come into the folder since one of them was missed.
 
-    `version` is another one after a file has come, and None where nobody has just asked.
+    `version` is another one after a file has come, and None where nobody has just asked, or the
+    folder can't be asked.
     """
 
     def __init__(self, home: Home) -> None:
         self._path = str(home.secrets("any").parent)
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, ...] = ()
+        self._first_seen = 0.0  # by this process's clock; the file system may have another
         self._was_settled = False
         self._asked = 0
         self.version: int | None = None
@@ -39,17 +41,19 @@ class SecretsFolder:
             self.version = None
 
     def _ask(self) -> int | None:
-        now = time.time()
+        began = time.monotonic()
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
-            seen, is_settled = (0, 0), True
+            seen: tuple[int, ...] = (0,)
         except OSError:
             return None  # each run's own file says why
         else:
-            seen = status.st_ino, status.st_ctime_ns
-            is_settled = now - status.st_ctime > _SETTLED_S
-        if seen != self._seen or not self._was_settled:
+            seen = status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mtime_ns
+        if seen != self._seen:
+            self._seen, self._first_seen = seen, time.monotonic()
+            self._was_settled = False
+        if not self._was_settled:
             self._asked += 1
-        self._seen, self._was_settled = seen, is_settled
+        self._was_settled = began - self._first_seen > _SETTLED_S
         return self._asked

@@ -40,8 +40,10 @@ class MaskOfRun:
         seen = (status.st_ino, status.st_size, status.st_mtime_ns)
         if seen != self._seen:
             try:
-                self._mask = mask_of(self._home, self._run_id)
+                found = mask_of(self._home, self._run_id)
             except ValueError as error:
                 raise OSError(f"{self._path} can't be read: {error}") from error
+            if found.reach_bytes:  # else the file was removed meanwhile
+                self._mask = found
             self._seen = seen
         return self._mask

@@ -18,13 +18,11 @@ from trainer_runtime.core.protocol.followed_files import (
     REPLACED_IN_RUN,
     SETUP_LOG,
     TRAIN_LOG,
+    WHOLE_EVERY_S,
 )
 
 # How often to read what hardly changes.
 _SELDOM_S = 60.0
-# How often to send files that are rewritten all the time. To replace their copies is the dearest
-# that the client's file system does for a run, and the events and the journal say the same.
-_WHOLE_EVERY_S = 300.0
 # How often paths are checked of what is open. The journal announces a new attempt; its folder may
 # appear a moment later.
 _CHECK_PATHS_S = 1.0
@@ -74,12 +72,14 @@ class FollowedRun:
         for attempt in self._followed:
             attempt.refresh(self._events, self._logs, now=now, by_path=by_path, seldom=seldom)
         if found or seldom:
+            for attempt in self._followed:
+                self._wholes.update((file.name, file) for file in attempt.replaced)
             self._leave_quiet_attempts(now)
         if seldom:
             self._seldom_due = now + random.uniform(0.8, 1.2) * _SELDOM_S
         if thoroughly or now >= self._wholes_due:
             self._wholes.update((file.name, file) for file in self._replaced)
-            self._wholes_due = now + random.uniform(0.8, 1.2) * _WHOLE_EVERY_S
+            self._wholes_due = now + random.uniform(0.8, 1.2) * WHOLE_EVERY_S
         return found or bool(self._events or self._logs or self._wholes)
 
     def send(self, outbox: Frames, limit: int, now: float) -> None:
@@ -111,9 +111,7 @@ class FollowedRun:
         return not self._events and now - self._waits_since > _LONGEST_WAIT_S
 
     def _leave_quiet_attempts(self, now: float) -> None:
-        """Note what attempts replace as a whole, and leave those alone that are over and quiet."""
-        for attempt in self._followed:
-            self._wholes.update((file.name, file) for file in attempt.replaced)
+        """Read those no more that are over and have been quiet."""
         for attempt in [*self._followed]:
             if attempt.number != self._newest and now - attempt.changed_t >= _QUIET_S:
                 self._followed.remove(attempt)

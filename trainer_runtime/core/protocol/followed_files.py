@@ -14,6 +14,10 @@ APPENDED_IN_ATTEMPT = (EVENTS, TRAIN_LOG, SETUP_LOG)
 # Files that are always replaced and copied as a whole.
 REPLACED_IN_RUN = ("state.json", "training_status.md", "checkpoints_index.json")
 REPLACED_IN_ATTEMPT = ("config.json", "exit.json")
+# How often the run's are copied while it runs. They are rewritten all the time, the events and the
+# journal say the same, and to replace the copies is the dearest that the client's file system does
+# for a run.
+WHOLE_EVERY_S = 300.0
 # A file that is replaced as a whole is no longer than this, or is left out.
 LARGEST_WHOLE_BYTES = 16 << 20
 # A run has some tens; a policy that restarts for weeks, thousands.
