@@ -115,6 +115,12 @@ def test_status_imports_nothing_of_the_places_where_the_run_is_not(
     assert sorted(name for name in modules if name.startswith(_ELSEWHERE)) == []
 
 
+def test_a_tick_without_anything_due_imports_nothing_that_plans(tmp_path: Path) -> None:
+    modules = imported(tmp_path, "tick")
+    assert "trainmaster.keeper.parts" in modules  # what its parts import is imported by itself, too
+    assert sorted(name for name in modules if name.startswith("trainmaster.plan")) == []
+
+
 def test_help_does_not_search_for_the_default_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

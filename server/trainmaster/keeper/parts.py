@@ -11,7 +11,7 @@ from typing import Literal
 from trainer_runtime.core.files.durable import lock_within
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
-from trainmaster.runs.migrate import stop_old_placements
+from trainmaster.runs.old_placements import stop_old_placements
 from trainmaster.runs.secret_delivery import sweep_secrets
 from trainmaster.store.failures import Failures
 from trainmaster.sync.run_view import load_view

@@ -17,19 +17,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.config import ConfigDocument
-from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
-from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
 from trainmaster.plan.render import Bundle
 from trainmaster.runs.nodes import place_nodes
+from trainmaster.runs.old_placements import stop_placement
 from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.remaining_hosts import on_remaining_hosts
 from trainmaster.runs.replan import replanned
 from trainmaster.runs.rerender import bundle_of
 from trainmaster.store.control.runs import NewConfig, Placed
-from trainmaster.store.failures import Failures
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.sync.follow import follower_lock
 from trainmaster.sync.ingest import ingest_placement
@@ -43,7 +41,6 @@ from trainmaster.words.errors import HostError, StateError, UsageError
 RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
 
 _CHECKPOINTS = "checkpoints"
-_REACHED_WITHIN_S = 20.0
 # For an attempt whose processes were on another host: one that never lives here.
 _ELSEWHERE = {"pid": 1, "start_ticks": 0, "epoch": "elsewhere"}
 
@@ -126,40 +123,13 @@ async def _refreshed(
     return load_view(workspace, view.run.run_id)
 
 
-async def stop_old_placements(workspace: Workspace, failures: Failures) -> dict[str, list[str]]:
-    """Stop abandoned placements on hosts that were unreachable then, where they are reachable now;
-    by run, the actions. Their later output stays on those hosts. One that fails stops no other."""
-    did: dict[str, list[str]] = {}
-    for run_id, host in workspace.control.left_behind():
-        with failures.caught(run_id):
-            view = load_view(workspace, run_id)
-            if view.run.host == host:
-                continue
-            if host in NAMES or workspace.control.host(host) is not None:
-                try:
-                    await _stop_there(workspace, view, host)
-                except (HostError, TimeoutError):
-                    continue  # unreachable still
-                did.setdefault(run_id, []).append(f"stopped what was left of it on {host}")
-            workspace.control.forget_left_behind(run_id, host)
-    return did
-
-
-async def _stop_there(workspace: Workspace, view: RunView, host: str) -> None:
-    backend = workspace.backend(host)
-    stopped = Desired(DesiredState.STOPPED, view.desired.generation + 1, why="placed_elsewhere")
-    async with asyncio.timeout(_REACHED_WITHIN_S):
-        await backend.request(view.run.run_id, stopped)
-        await backend.start(view.run.run_id)  # only a live supervisor reads the request
-
-
 async def _drain(workspace: Workspace, view: RunView) -> bool:
     """Copy what only the old host has, and stop what may run there, if it can be reached; whether
     nothing runs there any more, or a stop was delivered."""
     over = view.ended
     with suppress(HostError, TimeoutError):
         if not over:
-            await _stop_there(workspace, view, view.run.host)
+            await stop_placement(workspace, view, view.run.host)
             over = True
         await bring_wanted(workspace, view.run.run_id)
     return over

@@ -9,11 +9,11 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import NodeProber
-from trainmaster.plan.render import Bundle
 from trainmaster.runs.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
@@ -21,6 +21,9 @@ from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
+
+if TYPE_CHECKING:
+    from trainmaster.plan.render import Bundle
 
 # Within the time that a round has for a run: else its own host would be taken for unreachable.
 _THOROUGH_S, _IN_PASSING_S = 8.0, 2.0
