@@ -26,7 +26,6 @@ from trainmaster.runs.logs import read_log
 from trainmaster.runs.status import status_of
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.store.secret_values import keep
-from trainmaster.sync import passes
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.run_view import load_view
@@ -63,11 +62,7 @@ only_multiplexed = pytest.mark.parametrize("workspace", ["multiplexed"], indirec
 
 
 def test_lines_of_other_runs_than_the_awaited_one_are_ingested_once_anybody_asks(
-    workspace: FollowedWorkspace,
-    run: FakeRun,
-    home: Path,
-    host: PartingHost,
-    monkeypatch: pytest.MonkeyPatch,
+    workspace: FollowedWorkspace, run: FakeRun, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
     for one in (run, other):
@@ -84,7 +79,7 @@ def test_lines_of_other_runs_than_the_awaited_one_are_ingested_once_anybody_asks
             await catch_up(workspace, HOST)
             assert other.steps() == [1, 2, 3]
             assert last_pass(workspace.home, HOST).t > read_t
-            monkeypatch.setattr(passes, "INGEST_EVERY_S", 1.0)
+            monkeypatch.setattr("trainmaster.sync.passes.INGEST_EVERY_S", 1.0)
             other.emit(EVENTS, [metric(4)], first_t=FIRST_T + 11)
             await seen(lambda: other.steps() == [1, 2, 3, 4])  # though nobody asks
 

@@ -11,15 +11,13 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction, version_of
-from trainmaster.store.metrics_rows import FARTHEST_X, Measured, Series, StoredEvent
+from trainmaster.store.metrics_rows import Measured, Series, StoredEvent, points_by_key
 from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
@@ -65,7 +63,6 @@ _LONGEST_KEY = 200
 _Place = tuple[str, int, int, int]  # run, placement, attempt, segment
 _Rows = list[Row]
 _MOST_ROWS = 10_000
-_PAYS_BY_COLUMN = 4  # rows
 # Of a transaction that clears.
 _CLEARED_SERIES, _CLEARED_POINTS = 1000, 2_000_000
 
@@ -182,15 +179,11 @@ class MetricsStore:
         """
         place = (run_id, placement, attempt, segment)
         known = self._touched[place] = self._known.setdefault(place, {})
-        within = [row for row in rows if -FARTHEST_X <= row[0] <= FARTHEST_X]
-        for keys, group in groupby(within, _keys):
-            alike = list(group)
-            points_of = _by_column if len(alike) >= _PAYS_BY_COLUMN else _by_row
-            for key, points in points_of(keys, alike):
-                series = known[key] if key in known else self._register(place, key)
-                if series is not None:
-                    series[1].extend(points)
-                    self._waiting += len(points)
+        for key, points in points_by_key(rows):
+            series = known[key] if key in known else self._register(place, key)
+            if series is not None:
+                series[1].extend(points)
+                self._waiting += len(points)
         if self._waiting > _MOST_ROWS:
             self._insert_rows()
 
@@ -388,29 +381,3 @@ def _is_text(key: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _keys(row: Measured) -> tuple[str, ...]:
-    return tuple(row[2])
-
-
-def _by_row(_: Sequence[str], rows: Sequence[Measured]) -> Iterator[tuple[str, Sequence[Row]]]:
-    """The points of rows, those of a key in order. What is not a number is left out."""
-    for x, t, measured in rows:
-        for key, raw in measured.items():
-            value = number(raw)
-            if value is not None:
-                yield key, ((x, t, value),)
-
-
-def _by_column(
-    keys: Sequence[str], rows: Sequence[Measured]
-) -> Iterator[tuple[str, Sequence[Row]]]:
-    """As `_by_row`, of many rows with the same keys in a third of the time."""
-    steps, times, measured = zip(*rows, strict=True)
-    columns = zip(*[values.values() for values in measured], strict=True)
-    for key, column in zip(keys, columns, strict=True):
-        numbered = zip(steps, times, map(number, column), strict=True)
-        points = [(x, t, value) for x, t, value in numbered if value is not None]
-        if points:
-            yield key, points
