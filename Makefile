@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help install setup demo test suite test-faults test-live check quick evals bench bench-gpu test-gpu gpu docs format release locks fuzz clean
+.PHONY: help install setup demo test suite test-attack test-faults test-live check quick evals bench bench-gpu test-gpu gpu docs format release locks fuzz clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,6 +18,7 @@ TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 4 : 8)))
 TEST_FOLDER := $(or $(TMPDIR),/tmp)/tm-tests-$(shell pwd | cksum | cut -d ' ' -f 1)
 FUZZ ?= 20000
+ATTACKS ?= 10
 # Against an older standard library; what is installed was checked with the newer one.
 OLDEST_PYTHON := --python-version 3.10 --cache-dir .mypy_cache/oldest --no-site-packages \
 	--ignore-missing-imports --allow-subclassing-any --allow-untyped-decorators \
@@ -51,6 +52,9 @@ suite: setup
 	@test ! -e $(TEST_FOLDER) || mv $(TEST_FOLDER) $(TEST_FOLDER).old.$$$$
 	@rm -rf $(TEST_FOLDER).old.* &
 	$(PYTEST) --basetemp=$(TEST_FOLDER) --durations=50 --durations-min=1
+
+test-attack: setup ## the attacks of tests/attack and those marked so, with many generated cases; minutes
+	TRAINMASTER_ATTACKS=$(ATTACKS) $(PYTEST) --durations=20 -m attack
 
 test-faults: setup ## the loops of faults at full length: hundreds of kills and cuts, which take hours
 	TRAINMASTER_FAULT_KILLS=20 TRAINMASTER_FAULT_CUTS=50 TRAINMASTER_FAULT_PARTITION_S=60 \
