@@ -22,6 +22,11 @@ from trainmaster.words.errors import SpecError
 
 FOLDER = "code"
 _MIB = 2**20
+_STATES = {
+    None: "changes unknown",
+    True: "with changes, which code.diff holds",
+    False: "unchanged",
+}
 _OVERDUE_AFTER = "30m"
 
 
@@ -116,7 +121,7 @@ def _decide_code(script: ScriptSpec, code: CodeFacts, ledger: Ledger) -> None:
     if code.commit is None:
         what = "no git there: all but caches"
     else:
-        state = "with changes, which code.diff holds" if code.dirty else "unchanged"
+        state = _STATES[code.dirty]
         what = f"commit {code.commit[:12]}, {state}; ignored files stay"
     left = f" Left behind: {'; '.join(code.left)}." if code.left else ""
     ledger.decide("script.path", script.path, f"{files}: {what}.{left}")

@@ -82,7 +82,8 @@ async def export_spec(
     plan = without_job(made) if job is not None else for_another_machine(without_job(made))
     name, used = planned.spec.name, image or own_image
     file = engine_file(plan, name, to, used, find_assets(), job=job)
-    bundle, found = write_bundle(replace(planned, plan=plan), folder, {file.name: file.text})
+    more = {file.name: file.text}
+    bundle, found = write_bundle(workspace.home, replace(planned, plan=plan), folder, more)
     left_out = [*other_python, *_left_out(planned.spec, engine, to, own_image)]
     if to == "slurm" and job is None and "slurm" in made.config:
         left_out.append(_OTHER_NODES.format(host=planned.spec.host))

@@ -19,6 +19,7 @@ from trainer_runtime.core.files.corpus import (
 )
 from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import tokenizer_files
+from trainer_runtime.core.files.unlinked import read_unlinked
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.plan.decisions.memory import GIB
@@ -26,6 +27,8 @@ from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.facts import CodeFacts, FolderFacts, ProgramData
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.program_data import travelling
+from trainmaster.transfers.file_set import file_set
+from trainmaster.words.paths import Home
 
 # What is copied without a question; a larger corpus or model stays where it is.
 MOST_BYTES = 4 << 30
@@ -35,16 +38,17 @@ _PROGRAM = "program"
 
 @dataclass(slots=True)
 class Portable:
-    """`config`: with paths relative to the folder. `copies`: files of this machine by their place
-    in the folder. `warnings`: what keeps it from training elsewhere."""
+    """`config`: with paths relative to the folder. `copies`: real paths of this machine by their
+    place in the folder. `warnings`: what keeps it from training elsewhere."""
 
     config: dict[str, Any]
     copies: dict[str, Path] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
-def portable(planned: Planned) -> Portable:
-    """The config of a folder that holds its inputs, as far as they lie on this machine.
+def portable(planned: Planned, home: Home | None = None) -> Portable:
+    """The config of a folder that holds its inputs, as far as they lie on this machine. `home`:
+    whose keys stay.
 
     What the hub has is downloaded into the folder's own cache when it prepares.
 
@@ -53,7 +57,7 @@ def portable(planned: Planned) -> Portable:
     """
     found = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
     if planned.code is not None:
-        _take_program(planned, planned.code, found)
+        _take_program(planned, planned.code, found, home)
         return found
     _take_sources(planned, found)
     for what, facts in (("model", planned.model), ("tokenizer", planned.tokenizer)):
@@ -67,7 +71,8 @@ def copy_inputs(found: Portable, folder: Path) -> None:
     for place, path in found.copies.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        with read_unlinked(path) as original, target.open("wb") as copy:
+            shutil.copyfileobj(original, copy)
 
 
 def _take_sources(planned: Planned, found: Portable) -> None:
@@ -98,7 +103,7 @@ def _take_sources(planned: Planned, found: Portable) -> None:
         inside = {file.name: path / file.name if path.is_dir() else path for file in files}
         digests |= content_digests(source, inside)
         for file in files:
-            found.copies[f"data/{entry['name']}/{file.name}"] = inside[file.name]
+            found.copies[f"data/{entry['name']}/{file.name}"] = inside[file.name].resolve()
         entry["path"] = place
         sources.append(source)
     tokenizer = data.get("tokenizer_digest") or data["tokenizer"]
@@ -108,30 +113,30 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     )
 
 
-def _take_program(planned: Planned, code: CodeFacts, found: Portable) -> None:
+def _take_program(planned: Planned, code: CodeFacts, found: Portable, home: Home | None) -> None:
     found.config.pop("inputs", None)  # no upload is awaited by hand
     for data in code.data:
-        _take_data(planned, data, found)
+        _take_data(planned, data, found, home)
     if code.in_place:
         found.warnings.append(_left("program", "is a folder of the host"))
         return
-    found.copies |= {f"{_PROGRAM}/{name}": Path(str(code.path), name) for name, _ in code.files}
+    there = file_set(Path(str(code.path)), home, [name for name, _ in code.files])
+    found.copies |= {f"{_PROGRAM}/{file.name}": Path(file.real) for file in there.files}
     found.config["script"]["source"] = _PROGRAM
 
 
-def _take_data(planned: Planned, data: ProgramData, found: Portable) -> None:
+def _take_data(planned: Planned, data: ProgramData, found: Portable, home: Home | None) -> None:
     if not _is_here(planned, str(data.path)):
         found.warnings.append(_left(f"data {data.name}", f"is on {planned.spec.host}"))
         return
     path = Path(str(data.path).removeprefix(ON_BOX), data.file or "")
-    folder, names = travelling(path)
-    size = sum((folder / name).stat().st_size for name in names)
+    files = travelling(path, home)
     place = f"data/{data.name}"
-    if size > MOST_BYTES:
-        found.warnings.append(_left(f"data {data.name}", f"has {size / GIB:.1f} GiB"))
-        place = str(folder)
+    if files.size_bytes > MOST_BYTES:
+        found.warnings.append(_left(f"data {data.name}", f"has {files.size_bytes / GIB:.1f} GiB"))
+        place = str(path.parent if path.is_file() else path)
     else:
-        found.copies |= {f"{place}/{name}": folder / name for name in names}
+        found.copies |= {f"{place}/{file.name}": Path(file.real) for file in files.files}
     found.config["script"]["data"][data.name] = f"{place}/{path.name}" if path.is_file() else place
 
 
@@ -153,7 +158,7 @@ def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portabl
         place = str(folder)
     else:
         place = f"inputs/{what}/{folder.name}"  # for LitGPT the folder's name is the model's
-        found.copies |= {f"{place}/{name}": folder / name for name in names}
+        found.copies |= {f"{place}/{name}": (folder / name).resolve() for name in names}
     config = found.config
     used = facts.folder(_CACHE)
     if is_model and "path" in config["model"]:

@@ -21,6 +21,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import StorageError, UsageError
+from trainmaster.words.paths import Home
 
 
 async def render_spec(
@@ -43,7 +44,7 @@ async def render_spec(
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
     plan_run.refuse_unlaunchable(planned)
     refuse_several_machines(planned.config)
-    bundle, found = write_bundle(planned, folder)
+    bundle, found = write_bundle(workspace.home, planned, folder)
     return RenderAnswer(
         name=planned.spec.name,
         folder=str(folder),
@@ -84,7 +85,7 @@ def refuse_full(folder: Path) -> None:
 
 
 def write_bundle(
-    planned: Planned, folder: Path, more: Mapping[str, str] | None = None
+    home: Home, planned: Planned, folder: Path, more: Mapping[str, str] | None = None
 ) -> tuple[Bundle, Portable]:
     """Write a planned run's bundle with its inputs; `more`: texts of further files by their name.
 
@@ -92,7 +93,7 @@ def write_bundle(
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
     """
     try:
-        found = portable(planned)
+        found = portable(planned, home)
         attached = {**planned.attached, **(more or {})}
         plan = planned.plan.model_copy(update={"config": found.config, "attached": attached})
         bundle = render(plan, planned.spec.name, find_assets())

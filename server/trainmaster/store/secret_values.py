@@ -71,6 +71,17 @@ def stored_names(home: Home) -> set[str]:
     return {name for name, value in _read_file(home).items() if value}
 
 
+def maskable_values(home: Home, names: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The values of these names, and all in the home's `secrets.env` that a mask may hide.
+
+    Raises:
+        StateError: as `find_values`.
+    """
+    stored = _read_file(home).values()
+    own = [one for one in stored if len(one) >= SHORTEST_VALUE and not _COMMON.fullmatch(one)]
+    return [*find_values(home, names, environment).values(), *own]
+
+
 def where_kept(home: Home, names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
     """The source of the value of each name that has one; never the value itself.
 

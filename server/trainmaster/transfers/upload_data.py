@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +21,7 @@ from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import UPLOAD
 from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.file_set import real_path_within
 from trainmaster.transfers.upload_folder import awaiting_attempt
 from trainmaster.words.errors import HostError, PlanError
 from trainmaster.words.paths import Home
@@ -126,12 +128,13 @@ def _listed(data: dict[str, Any]) -> list[TreeFile]:
 
 
 def _files_of(name: str, found: Listing) -> list[TreeFile]:
-    root = Path(found.path)
+    root = Path(os.path.realpath(found.path))
     files = []
     for document in found.files:
         path = root / document.name if found.is_folder else root
         try:
-            files.append(file_at(path, f"{name}/{document.name}", path.stat()))
+            real = real_path_within(root, path)
+            files.append(file_at(real, f"{name}/{document.name}", real.lstat()))
         except OSError as error:
             raise PlanError(
                 "DATA_CHANGED",

@@ -9,10 +9,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from trainer_runtime.core.files.protected import (
+    ProtectedError,
+    names_credentials,
+    refuse_protected,
+)
 from trainer_runtime.core.protocol.states import AttemptState, DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import InputReceiver
@@ -21,9 +27,13 @@ from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import finished_attempt
 from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.file_set import file_set
 from trainmaster.words.errors import PlanError
+from trainmaster.words.paths import Home
 
 Report = Callable[[int, int], None]
+# Inputs whose links are followed out of their folder.
+_FOLLOWED = ("model", "tokenizer")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -95,9 +105,8 @@ def due_inputs(workspace: Workspace, view: RunView) -> list[FolderUpload]:
         attempt = awaiting_attempt(workspace, view, item.what) if here else None
         if attempt is not None and here is not None:
             names = [name for name, _ in item.files]
-            folder = FolderToSend(
-                item.what, here, item.folder, item.listing or "", _lister(here, names)
-            )
+            listed = _lister(workspace.home, item.what, here, names)
+            folder = FolderToSend(item.what, here, item.folder, item.listing or "", listed)
             due.append(FolderUpload(workspace, view.run, attempt, folder))
     return due
 
@@ -121,13 +130,22 @@ def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | No
     return None if finished_attempt(workspace.home, run.run_id, what) >= attempt else attempt
 
 
-def files_at(folder: Path, names: Sequence[str]) -> list[TreeFile]:
-    """Files of a folder by their names in it; a link is followed, as the hub's cache uses them.
+def files_at(folder: Path, names: Sequence[str], home: Home | None = None) -> list[TreeFile]:
+    """Files of a model's folder by their names in it; a link is followed, as the hub's cache uses
+    them.
 
     Raises:
-        OSError: one can't be read.
+        OSError: one can't be read, or holds keys or settings.
     """
-    return [file_at(folder / name, name, (folder / name).stat()) for name in sorted(names)]
+    roots = () if home is None else home.private_roots
+    files = []
+    for name in sorted(names):
+        real = Path(os.path.realpath(folder / name))
+        refuse_protected(real, roots)
+        if names_credentials(real):
+            raise ProtectedError(real)
+        files.append(file_at(real, name, real.lstat()))
+    return files
 
 
 def digest_of(files: Sequence[TreeFile]) -> str:
@@ -141,5 +159,9 @@ def plain_name(name: str, otherwise: str) -> str:
     return _UNSAFE.sub("-", name).strip("-")[:60] or otherwise
 
 
-def _lister(here: str, names: Sequence[str]) -> Callable[[], Sequence[TreeFile]]:
-    return lambda: files_at(Path(here), names)
+def _lister(
+    home: Home, what: str, here: str, names: Sequence[str]
+) -> Callable[[], Sequence[TreeFile]]:
+    if what in _FOLLOWED:
+        return lambda: files_at(Path(here), names, home)
+    return lambda: file_set(Path(here), home, names).to_send()

@@ -97,7 +97,12 @@ class Home:
 
     def keeps_private(self, path: Path) -> bool:
         """Whether a file holds keys, secrets, settings or the URLs of alerts."""
-        return is_protected(path, [self.root, self.local_root, self.debug_root])
+        return is_protected(path, self.private_roots)
+
+    @property
+    def private_roots(self) -> tuple[Path, ...]:
+        """The folders that hold such files."""
+        return self.root, self.local_root, self.debug_root
 
     @property
     def downloads(self) -> Path:

@@ -264,15 +264,18 @@ def test_a_spec_that_is_swapped_for_a_link_or_a_pipe_is_not_read(
         load_allowed_spec(workspace, str(place), ())
     with pytest.raises(SpecError, match="not a regular file"):
         read_attached(_spec("environment: {setup: spec.yaml}\n"))
-    assert code_at("environment.setup", place) is None
+    assert code_at("environment.setup", place, workspace.home) is None
 
 
-def test_a_program_is_code_by_its_files_and_by_its_command(project: Path) -> None:
+def test_a_program_is_code_by_its_files_and_by_its_command(
+    workspace: Workspace, project: Path
+) -> None:
     (project / "train.py").write_text("print(1)\n")
     text = "name: program\nframework: script\nscript: {path: ., command: [python3, train.py]}\n"
 
     def keys(*sets: str) -> dict[str, str]:
-        return {code.field: code.key for code in code_of(load_spec(text, sets))}
+        spec = load_spec(text, sets)
+        return {code.field: code.key for code in code_of(spec, workspace.home)}
 
     before = keys()
     assert set(before) == {"script.path", "script.command"}

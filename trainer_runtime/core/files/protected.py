@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path, PurePath
 
 # In any folder: a run's, the host's or the mirror's.
@@ -22,6 +23,7 @@ _IN_HOME = frozenset({*_KEPT_IN_HOME, _SECRETS})
 _HOME_MARK = "control.db"
 _REASON = "it holds secrets, keys or settings of Trainmaster"
 _REPLACED = "it was replaced by a link while it was opened"
+_MOST_CREDENTIALS = 10_000  # of one folder
 
 # Names of files, and consecutive parts of a path wherever they stand in it. Lower case: some disks
 # ignore it.
@@ -93,6 +95,17 @@ def open_unprotected(
     return descriptor
 
 
+def protected_inodes(homes: Iterable[Path], user_home: Path) -> frozenset[tuple[int, int]]:
+    """Device and inode of each such file of these homes, and of the user's keys and credentials: by
+    them another name (a hard link) of one is known, wherever it lies."""
+    files = [file for home in homes for file in (*_protected_files(home), *_databases(home))]
+    files += [user_home / name for name in _CREDENTIAL_FILES]
+    for parts in _CREDENTIAL_FOLDERS:
+        place = user_home.joinpath(*parts)
+        files += islice(place.rglob("*"), _MOST_CREDENTIALS) if place.is_dir() else (place,)
+    return frozenset(inode for file in files for inode in _inode(file))
+
+
 def names_credentials(path: PurePath) -> bool:
     """Whether a path, on whatever machine, is by its name one of keys or credentials."""
     parts = tuple(part.casefold() for part in path.parts)
@@ -155,6 +168,20 @@ def _protected_files(home: Path) -> Iterator[Path]:
         yield home / name
         for runs in ("runs", "local/runs", "debug/runs"):
             yield from (home / runs).glob(f"*/{name}")
+
+
+def _databases(home: Path) -> Iterator[Path]:
+    yield from (home / f"{_HOME_MARK}{ending}" for ending in ("", "-wal", "-shm"))
+
+
+def _inode(file: Path) -> Iterator[tuple[int, int]]:
+    """Of a regular file; nothing where there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return
+    if stat.S_ISREG(status.st_mode):
+        yield status.st_dev, status.st_ino
 
 
 def _is_same(status: os.stat_result, file: Path) -> bool:

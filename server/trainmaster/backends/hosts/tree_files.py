@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainer_runtime.core.files.unlinked import open_unlinked
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.kept_runtime import PACKAGE, READ_ONLY
 from trainmaster.words.errors import PlanError
@@ -17,7 +18,8 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TreeFile:
-    """One file to send. `name` is its path below the destination; `source` its bytes or its path.
+    """One file to send. `name` is its path below the destination; `source` its bytes or its real
+    path, which is opened without following a link.
 
     `modified_ns` is given to the copy, and None for bytes, which are known by their `sha256`.
     """
@@ -62,6 +64,7 @@ def files_of_folder(folder: Path) -> list[TreeFile]:
         OSError: a file or folder can't be read.
     """
     found = []
+    folder = Path(os.path.realpath(folder))
     for parent, folders, names in os.walk(folder, onerror=_raise):
         folders.sort()
         for name in sorted(names):
@@ -74,8 +77,8 @@ def files_of_folder(folder: Path) -> list[TreeFile]:
 
 
 def file_at(path: Path, name: str, status: os.stat_result) -> TreeFile:
-    """A file on the disk as one to send, as it was when `status` was taken; the receiving user can
-    read it."""
+    """A file at a real path as one to send, as it was when `status` was taken; the receiving user
+    can read it."""
     mode = stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRUSR
     return TreeFile(name, status.st_size, status.st_mtime_ns, mode, None, path)
 
@@ -92,7 +95,7 @@ class Contents:
         self._hasher = hashlib.sha256()
         self._descriptor = None
         if isinstance(file.source, Path):
-            self._descriptor = os.open(file.source, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_unlinked(file.source)
             self._check()
 
     def skip(self, length: int) -> str | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.files.durable import write_synced
+from trainer_runtime.core.files.unlinked import read_unlinked
 from trainer_runtime.core.kaggle.session_order import CACHE_MARK
 from trainmaster.backends.hosts.tree_files import TreeFile, changed
 from trainmaster.backends.kaggle.client import Kaggle
@@ -127,7 +128,7 @@ def _slug(place: str, files: Sequence[TreeFile], marker: bytes | None) -> str:
 def _sha256(file: TreeFile) -> str:
     if isinstance(file.source, bytes):
         return hashlib.sha256(file.source).hexdigest()
-    with file.source.open("rb") as stream:
+    with read_unlinked(file.source) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -161,7 +162,7 @@ def _pack(folder: Path, place: str, files: Sequence[TreeFile], marker: bytes | N
 
 
 def _opened(file: TreeFile) -> BinaryIO:
-    return io.BytesIO(file.source) if isinstance(file.source, bytes) else file.source.open("rb")
+    return io.BytesIO(file.source) if isinstance(file.source, bytes) else read_unlinked(file.source)
 
 
 def _refuse_changed(files: Sequence[TreeFile]) -> None:

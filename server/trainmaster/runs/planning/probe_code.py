@@ -16,10 +16,12 @@ from trainmaster.plan.facts import CodeFacts
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.script import ScriptSpec
 from trainmaster.runs.planning.code_folder import read_code
+from trainmaster.runs.planning.masked_diff import masked_diff
 from trainmaster.runs.planning.program_data import read_data
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
+from trainmaster.transfers.upload_folder import digest_of, plain_name
 from trainmaster.words.errors import PlanError
+from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 
 _FILLED_IN = re.compile(r"\{\w+\}")
@@ -35,27 +37,26 @@ async def probe_code(
         PlanError: `CODE_MISSING`, `CODE_TOO_LARGE`, `CODE_INCOMPLETE`, `COMMAND_NOT_FOUND`,
             `DATA_MISSING`.
     """
-    data = await asyncio.to_thread(read_data, spec)
+    data = await asyncio.to_thread(read_data, spec, workspace.home)
     if script.path.startswith(ON_BOX):
         place = Path(script.path.removeprefix(ON_BOX))
         if spec.host in HERE:
             _refuse_no_command(script, place)
             _refuse_no_file(spec, script, place)
         return CodeFacts(path=script.path, in_place=True, data=data), {}
-    limit_bytes = read_settings(workspace.home).max_code_mib * 2**20
-    facts, texts = await asyncio.to_thread(_read, spec, script, Path(script.path), limit_bytes)
+    folder = Path(script.path)
+    facts, texts = await asyncio.to_thread(_read, workspace.home, spec, script, folder)
     return facts.model_copy(update={"data": data}), texts
 
 
 def _read(
-    spec: TrainingSpec, script: ScriptSpec, folder: Path, limit_bytes: float
+    home: Home, spec: TrainingSpec, script: ScriptSpec, folder: Path
 ) -> tuple[CodeFacts, Mapping[str, str]]:
-    found = read_code(folder, limit_bytes)
+    found = read_code(folder, read_settings(home).max_code_mib * 2**20, home)
     if spec.host in HERE or script.command[0].startswith("./"):
         _refuse_no_command(script, folder)
     if spec.host in HERE:
         _refuse_no_file(spec, script, folder)
-    names = [file.name for file in found.files]
     facts = CodeFacts(
         path=script.path,
         files=tuple((file.name, file.size_bytes) for file in found.files),
@@ -68,11 +69,12 @@ def _read(
     if spec.host not in HERE:
         placed = {
             "sent_as": f"code-{plain_name(folder.name, 'program')}-{found.digest[:12]}",
-            "listing": digest_of(files_at(folder, names)),
+            "listing": digest_of(found.there.to_send()),
         }
         facts = facts.model_copy(update=placed)
     texts = {"code.json": found.listing}
-    return facts, {**texts, "code.diff": found.diff} if found.diff else texts
+    diff = masked_diff(home, spec.secrets, os.environ, found.diff)
+    return facts, {**texts, "code.diff": diff} if diff else texts
 
 
 def _refuse_no_command(script: ScriptSpec, folder: Path) -> None:

@@ -9,46 +9,47 @@ from trainmaster.backends import HERE
 from trainmaster.plan.facts import ProgramData
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.spec.data import SourceSpec
-from trainmaster.runs.planning.code_folder import regular_files
-from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
+from trainmaster.transfers.file_set import FileSet, file_set
+from trainmaster.transfers.upload_folder import digest_of, plain_name
 from trainmaster.words.errors import PlanError
+from trainmaster.words.paths import Home
 
 _MOST_FILES = 20_000
 
 
-def read_data(spec: TrainingSpec) -> tuple[ProgramData, ...]:
-    """The sources with the files that travel: none where they are on the host already.
+def read_data(spec: TrainingSpec, home: Home | None = None) -> tuple[ProgramData, ...]:
+    """The sources with the files that travel: none where they are on the host already. `home`:
+    whose keys stay.
 
     Raises:
         PlanError: `DATA_MISSING`, one is not there, has no files or too many of them.
     """
     return tuple(
-        _read(source, f"data.sources[{index}].path", is_here=spec.host in HERE)
+        _read(source, f"data.sources[{index}].path", home, is_here=spec.host in HERE)
         for index, source in enumerate(spec.data.sources)
     )
 
 
-def travelling(path: Path) -> tuple[Path, list[str]]:
-    """A folder and its files that may travel: of all but caches and secrets, or `path` alone.
+def travelling(path: Path, home: Home | None = None) -> FileSet:
+    """The files of a folder that may travel: of all but caches and secrets, or `path` alone.
 
     Raises:
         OSError: it is not there or can't be read.
     """
     if path.is_file():
-        return path.parent, regular_files(path.parent, [path.name])[0]
+        return file_set(path.parent, home, [path.name])
     if not path.is_dir():
         raise FileNotFoundError(2, "it does not exist")
-    return path, regular_files(path)[0]
+    return file_set(path, home)
 
 
-def _read(source: SourceSpec, field: str, *, is_here: bool) -> ProgramData:
+def _read(source: SourceSpec, field: str, home: Home | None, *, is_here: bool) -> ProgramData:
     name = source.name or "main"
     if source.path.startswith(ON_BOX) and not is_here:
         return ProgramData(name=name, path=source.path)
     path = Path(source.path.removeprefix(ON_BOX))
     try:
-        folder, names = travelling(path)
-        files = files_at(folder, names)
+        files = travelling(path, home).to_send()
     except OSError as error:
         raise _missing(field, source.path, error.strerror or "it can't be read") from error
     if not 0 < len(files) <= _MOST_FILES:
@@ -58,6 +59,7 @@ def _read(source: SourceSpec, field: str, *, is_here: bool) -> ProgramData:
         raise _missing(field, source.path, what)
     if is_here:
         return ProgramData(name=name, path=source.path)
+    folder = path.parent if path.is_file() else path
     digest = digest_of(files)
     return ProgramData(
         name=name,

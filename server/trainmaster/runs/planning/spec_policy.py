@@ -27,7 +27,8 @@ from trainmaster.runs.planning.trusted_code import (
 )
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Confirm, Quote, digest_of_request
-from trainmaster.words.errors import PolicyError
+from trainmaster.words.errors import PlanError, PolicyError
+from trainmaster.words.paths import Home
 from trainmaster.words.spec_variables import is_free_text, names_server
 
 # Of these whole folders are sent, with what their links lead to.
@@ -41,7 +42,8 @@ class Beyond:
     """What of a spec is beyond its caller's policy, and the code that no person has trusted.
 
     `places`: the real paths of this machine that its fields led to when they were checked; `keys`:
-    its code as it was then, trusted or not. Both are empty for a caller without limits.
+    its code as it was then, trusted or not; `home`: whose keys are no code. All are empty for a
+    caller without limits.
     """
 
     errors: Sequence[PolicyError] = ()
@@ -49,6 +51,7 @@ class Beyond:
     spec: TrainingSpec | None = None
     places: Mapping[str, str] = dataclasses.field(default_factory=dict)
     keys: frozenset[str] = frozenset()
+    home: Home | None = None
 
     def without(self, other: Beyond, places: Mapping[str, str]) -> Beyond:
         """What is not in `other`: of a run that is changed, whose fields led to `places` at its
@@ -76,9 +79,9 @@ class Beyond:
         Raises:
             PolicyError: `POLICY_PROGRAM`.
         """
-        if self.spec is None:
+        if self.spec is None or self.home is None:
             return
-        for code in _all_code(self.spec, attached or {}):
+        for code in _all_code(self.spec, attached or {}, self.home):
             if code.key not in self.keys:
                 raise changed_error(code)
 
@@ -101,6 +104,9 @@ def load_allowed_spec(workspace: Workspace, spec: str, sets: Sequence[str]) -> T
 def beyond_policy(workspace: Workspace, spec: TrainingSpec, *, has_host: bool = True) -> Beyond:
     """What of a spec lies beyond its caller's policy; without `has_host` it is for a machine that
     is not chosen yet, of which nothing but paths and addresses can be checked.
+
+    Raises:
+        PlanError: the program's folder can't be known by digest.
     """
     if not workspace.policy.bound:
         return NOTHING_BEYOND
@@ -110,9 +116,15 @@ def beyond_policy(workspace: Workspace, spec: TrainingSpec, *, has_host: bool = 
             check()
         except PolicyError as error:
             errors.append(error)
-    code = untrusted_code(workspace, spec) if has_host else ()
-    keys = frozenset(one.key for one in _all_code(spec, {}))
-    return Beyond(errors, code, spec, places_of(spec), keys)
+    code: Sequence[Code] = ()
+    keys: frozenset[str] = frozenset()
+    try:
+        code = untrusted_code(workspace, spec) if has_host else ()
+        keys = frozenset(one.key for one in _all_code(spec, {}, workspace.home))
+    except PlanError:
+        if not errors:  # else it is not said what lies there: `refuse_changed` raises this again
+            raise
+    return Beyond(errors, code, spec, places_of(spec), keys, workspace.home)
 
 
 def places_of(spec: TrainingSpec) -> dict[str, str]:
@@ -183,13 +195,14 @@ def _checks(
         yield partial(policy.check_endpoint, url, field, loopback=not is_hub)
 
 
-def _all_code(spec: TrainingSpec, attached: Mapping[str, str]) -> Iterator[Code]:
+def _all_code(spec: TrainingSpec, attached: Mapping[str, str], home: Home) -> Iterator[Code]:
     """What runs on this machine, and the programs that are sent to another one."""
-    yield from code_of(spec) if spec.host in HERE else ()
+    yield from code_of(spec, home) if spec.host in HERE else ()
     for field, path in named_paths(spec):
         if field.startswith(_CODE_FIELDS):
             text = attached.get(field)
-            found = code_at(field, Path(path), None if text is None else text.encode())
+            content = None if text is None else text.encode()
+            found = code_at(field, Path(path), home, content)
             if found is not None:
                 yield found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import shlex
@@ -23,11 +22,12 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, LOCAL
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
-from trainmaster.runs.planning.code_folder import read_code
+from trainmaster.runs.planning.code_folder import code_digest
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.trust import TrustAnswer
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import PlanError, PolicyError, UsageError
+from trainmaster.words.paths import Home
 from trainmaster.words.policy import shown_path
 from trainmaster.words.spec_variables import is_harmless
 
@@ -38,6 +38,7 @@ _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*t?")
 _ENVIRONMENTS = ("bin/python", ".venv/bin/python", "venv/bin/python", ".env/bin/python")
 _ENVIRONMENTS_FILE = "pyvenv.cfg"
 _LONGEST_SHOWN = 100
+_MOST_BYTES = 8 << 30  # of a program's folder: all of it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +63,37 @@ def untrusted_code(workspace: Workspace, spec: TrainingSpec) -> list[Code]:
     if not workspace.policy.bound or spec.host not in HERE:
         return []
     known = workspace.control.facts
-    return [code for code in code_of(spec) if known.get(code.key) is None]
+    return [code for code in code_of(spec, workspace.home) if known.get(code.key) is None]
 
 
 def untrusted_python(workspace: Workspace, host: str, python: str) -> Code | None:
     """An interpreter of this machine that no person has trusted; None where the caller is one."""
     if not workspace.policy.bound or host not in HERE or _is_systems(python):
         return None
-    found = _found(PYTHON_FIELD, _located(python))
+    found = _found(PYTHON_FIELD, _located(python), workspace.home)
     known = workspace.control.facts
     return next((code for code in found if known.get(code.key) is None), None)
 
 
-def code_at(field: str, path: Path, content: bytes | None = None) -> Code | None:
-    """The code at a path; None where there is none. `content`: what was read there before."""
+def code_at(field: str, path: Path, home: Home, content: bytes | None = None) -> Code | None:
+    """The code at a path; None where there is none. `content`: what was read there before; `home`:
+    whose keys are no code.
+
+    Raises:
+        PlanError: `CODE_TOO_LARGE`, `CODE_INCOMPLETE`, a program's folder can't be known by digest.
+    """
     place = os.path.abspath(path)
     try:
         if field == PROGRAM_FIELD:
-            digest: str | None = read_code(path, math.inf).digest
+            digest: str | None = code_digest(path, _MOST_BYTES, home)
         else:
             digest = _listing_digest(path) if path.is_dir() else _program_digest(path, content)
-    except (OSError, ValueError, PlanError):
+    except (OSError, ValueError):
         return None
+    except PlanError as error:
+        if error.code == "CODE_MISSING" and not path.is_dir():
+            return None
+        raise
     if digest is None:
         return None
     named, real = os.path.dirname(place), os.path.realpath(os.path.dirname(path))
@@ -132,7 +142,7 @@ async def trust_path(workspace: Workspace, path: Path, confirm: Confirm) -> Trus
     if place.is_dir():
         inside = [place / name for name in _ENVIRONMENTS if (place / name).is_file()]
         place = inside[0] if inside else place
-    code = code_at("", place)
+    code = code_at("", place, workspace.home)
     if code is None:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -145,32 +155,38 @@ async def trust_path(workspace: Workspace, path: Path, confirm: Confirm) -> Trus
     return TrustAnswer(path=code.shown, sha256=code.digest)
 
 
-def code_of(spec: TrainingSpec) -> Iterator[Code]:
-    """The code that a spec brings to this machine."""
+def code_of(spec: TrainingSpec, home: Home) -> Iterator[Code]:
+    """The code that a spec brings to this machine.
+
+    Raises:
+        PlanError: as `code_at`.
+    """
     given = spec.environment
     if isinstance(given, EnvironmentSpec):
         if given.python is not None and not _is_systems(given.python):
-            yield from _found(PYTHON_FIELD, _located(given.python))
+            yield from _found(PYTHON_FIELD, _located(given.python), home)
         if spec.host == LOCAL:
             for field in ("setup", "requirements", "wheels"):
                 path = (getattr(given, field) or "").removeprefix(ON_BOX)
-                yield from _found(f"environment.{field}", path.removeprefix(f"{LOCAL}:") or None)
+                path = path.removeprefix(f"{LOCAL}:")
+                yield from _found(f"environment.{field}", path or None, home)
     if spec.script is not None:
-        yield from _found(PROGRAM_FIELD, spec.script.path.removeprefix(ON_BOX))
+        yield from _found(PROGRAM_FIELD, spec.script.path.removeprefix(ON_BOX), home)
         words = [*spec.script.command, *(spec.script.resume or ())]
         digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()
         yield Code("script.command", f"the command {_shown(shlex.join(words))}", "", digest)
     if spec.host == LOCAL:
         reward = spec.method_args.get("reward_file")
-        yield from _found("method_args.reward_file", reward if isinstance(reward, str) else None)
+        path = reward if isinstance(reward, str) else None
+        yield from _found("method_args.reward_file", path, home)
         for name, value in spec.env.items():
             if not is_harmless(name, value):
                 digest = hashlib.sha256(f"{name}={value}".encode()).hexdigest()
                 yield Code(f"env.{name}", f"what {name}={_shown(value)} leads to", "", digest)
 
 
-def _found(field: str, path: str | None) -> Iterator[Code]:
-    code = None if path is None else code_at(field, Path(path))
+def _found(field: str, path: str | None, home: Home) -> Iterator[Code]:
+    code = None if path is None else code_at(field, Path(path), home)
     if code is not None:
         yield code
 

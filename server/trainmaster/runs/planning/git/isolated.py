@@ -1,0 +1,185 @@
+"""Runs git in an environment of ours, bounded in time, memory and output."""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trainer_runtime.core.records import dataclass
+
+_WITHIN_S = 60.0  # of all calls about one folder
+_MOST_MEMORY_BYTES = 4 << 30  # of address space: packs are mapped
+_MOST_WRITTEN_BYTES = 1 << 30
+_MOST_OUTPUT_BYTES = 64 << 20
+_MOST_ERRORS_BYTES = 4096
+_PIECE_BYTES = 1 << 16
+
+
+class GitError(Exception):
+    """git failed, hung, or said too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """A program, a folder of ours for what it writes, and when its time is over (monotonic)."""
+
+    program: str
+    scratch: Path
+    deadline_s: float
+
+    def run(
+        self,
+        git_dir: Path,
+        *words: str,
+        worktree: Path | None = None,
+        folder: Path | None = None,
+        stdin: Path | None = None,
+        most_bytes: int | None = None,
+    ) -> bytes:
+        """What git prints in `folder`; without `worktree` it sees none. `most_bytes`: what is
+        longer is cut.
+
+        Raises:
+            GitError: it failed; without `most_bytes`, also where it printed 64 MiB.
+        """
+        seen = worktree or self.scratch
+        environment = {**_ENVIRONMENT, "GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(seen)}
+        environment |= {"HOME": str(self.scratch), "PATH": os.path.dirname(self.program)}
+        limit = _MOST_OUTPUT_BYTES if most_bytes is None else most_bytes
+        output = self._bounded(words, environment, folder or self.scratch, stdin, limit)
+        if len(output) > limit and most_bytes is None:
+            raise GitError("it prints too much")
+        return output[:limit]
+
+    def users_excludes(self, git_dir: Path) -> str | None:
+        """The file of what the person ignores everywhere, as their own settings of git name it."""
+        own = {name: os.environ[name] for name in _USERS if name in os.environ}
+        environment = {"LC_ALL": "C", "GIT_DIR": str(git_dir), **own}
+        words = ("config", "-z", "--type=path", "--get", "core.excludesFile")
+        with suppress(GitError):
+            value = self._bounded(words, environment, self.scratch, None, _MOST_ERRORS_BYTES)
+            return os.fsdecode(value).rstrip("\0")
+        config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+        return os.path.join(config, "git", "ignore")
+
+    def _bounded(
+        self,
+        words: tuple[str, ...],
+        environment: Mapping[str, str],
+        folder: Path,
+        stdin: Path | None,
+        limit: int,
+    ) -> bytes:
+        try:
+            with open(stdin or os.devnull, "rb") as given:
+                process = subprocess.Popen(
+                    [self.program, *words],
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=dict(environment),
+                    cwd=folder,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise GitError(f"it can't be started: {error.strerror}") from error
+        with process:
+            try:
+                _limit(process.pid)
+                output, errors = _read(process, limit, self.deadline_s)
+                if len(output) > limit:
+                    return output
+                code = process.wait(max(0.0, self.deadline_s - time.monotonic()))
+            except (TimeoutError, subprocess.TimeoutExpired):
+                raise GitError(f"it did not end within {_WITHIN_S:.0f} s") from None
+            finally:
+                if process.returncode is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+        if code != 0:
+            said = errors.decode(errors="replace").strip().splitlines()[:1]
+            raise GitError(" ".join(said) or f"it ended with {code}")
+        return output
+
+
+_USERS = ("HOME", "XDG_CONFIG_HOME", "PATH")
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_ALLOW_PROTOCOL": "",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_CEILING_DIRECTORIES": "/",
+}
+
+
+@contextmanager
+def isolated_git(repository: str) -> Iterator[Git]:
+    """git from the search path, never one of the repository itself.
+
+    Raises:
+        GitError: there is none.
+    """
+    program = _program(repository)
+    if program is None:
+        raise GitError("git is not installed")
+    with tempfile.TemporaryDirectory(prefix="trainmaster-git-") as scratch:
+        yield Git(program, Path(os.path.realpath(scratch)), time.monotonic() + _WITHIN_S)
+
+
+def _program(repository: str) -> str | None:
+    for place in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        if os.path.isabs(place):
+            found = shutil.which("git", path=place)
+            real = os.path.realpath(found) if found else ""
+            if found and not f"{real}/".startswith(f"{repository.rstrip('/')}/"):
+                return found
+    return None
+
+
+def _limit(pid: int) -> None:
+    """Bound a process; one that has ended already needs no bound."""
+    with suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (_MOST_WRITTEN_BYTES, _MOST_WRITTEN_BYTES))
+
+
+def _read(process: subprocess.Popen[bytes], limit: int, deadline_s: float) -> tuple[bytes, bytes]:
+    """What a process prints, until its end or beyond `limit`, and the first of its errors.
+
+    Raises:
+        TimeoutError: the time is over.
+    """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    with selectors.DefaultSelector() as selector:
+        for pipe in said:
+            selector.register(pipe, selectors.EVENT_READ, pipe)
+        while selector.get_map() and len(said[process.stdout]) <= limit:
+            left_s = deadline_s - time.monotonic()
+            ready = selector.select(left_s) if left_s > 0 else []
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                data = os.read(key.fd, _PIECE_BYTES)
+                if not data:
+                    selector.unregister(key.fileobj)
+                said[key.data].extend(data)
+                del said[process.stderr][_MOST_ERRORS_BYTES:]
+    return bytes(said[process.stdout]), bytes(said[process.stderr])

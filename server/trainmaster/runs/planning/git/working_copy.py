@@ -1,0 +1,114 @@
+"""A program's folder in its repository, submodules included."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from trainer_runtime.core.records import dataclass
+from trainmaster.runs.planning.git.changes import diff_of
+from trainmaster.runs.planning.git.checkout import Checkout
+from trainmaster.runs.planning.git.git_dir import isolated_dir, read_config
+from trainmaster.runs.planning.git.isolated import GitError, isolated_git
+from trainmaster.runs.planning.git.repository import repository_at, repository_place
+from trainmaster.transfers.file_set import FileSet
+
+_MOST_CHECKOUTS = 200
+
+
+class MissingSubmoduleError(Exception):
+    """A submodule that is not checked out, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingCopy:
+    """`names` of the files that are tracked or not ignored, below the folder; `has_untracked`:
+    some are not tracked."""
+
+    checkouts: tuple[Checkout, ...]
+    names: tuple[str, ...]
+    has_untracked: bool
+
+    @property
+    def commit(self) -> str | None:
+        return self.checkouts[0].commit
+
+    def changes(self, files: FileSet) -> tuple[bool, str]:
+        """Whether anything differs from the commit, and the diff of what travels.
+
+        Raises:
+            GitError: objects are not there, as in a partial or shared clone.
+            OSError: a file was replaced while it was read.
+        """
+        is_dirty, texts = self.has_untracked, []
+        for checkout in self.checkouts:
+            commit = checkout.commit
+            changes = [] if commit is None else list(checkout.changes(commit))
+            is_dirty |= bool(changes) or checkout.expected not in (None, commit)
+            if commit is not None and changes:
+                texts.append(diff_of(checkout, commit, changes, files))
+        return is_dirty, "".join(texts)
+
+
+@contextmanager
+def working_copy(folder: str) -> Iterator[WorkingCopy | None]:
+    """What git has of a folder, a real path; None where it is in no repository. It can be asked
+    inside the context.
+
+    Raises:
+        GitError: the repository can't be read, or git is not there.
+        MissingSubmoduleError
+    """
+    place = repository_place(folder)
+    if place is None:
+        yield None
+        return
+    with isolated_git(place) as git:
+        repository = repository_at(place, partial(read_config, git))
+        git_dir = isolated_dir(git, repository, "repository-0")
+        reading = _Reading([Checkout(git, git_dir, repository, folder, "", None)])
+        reading.read(reading.checkouts[0])
+        yield WorkingCopy(tuple(reading.checkouts), tuple(reading.names), reading.has_untracked)
+
+
+class _Reading:
+    def __init__(self, checkouts: list[Checkout]) -> None:
+        self.checkouts = checkouts
+        self.names: list[str] = []
+        self.has_untracked = False
+
+    def read(self, checkout: Checkout) -> None:
+        for tracked in checkout.tracked():
+            if tracked.submodule is None:
+                self.names.append(checkout.prefix + tracked.name)
+            else:
+                self._read_submodule(checkout, tracked.name, tracked.submodule)
+        others = checkout.untracked()
+        self.has_untracked |= bool(others)
+        self.names += [checkout.prefix + name for name in others]
+
+    def _read_submodule(self, outer: Checkout, name: str, expected: str) -> None:
+        place, prefix = f"{outer.folder}/{name}", f"{outer.prefix}{name}/"
+        if not _is_checked_out(place):
+            raise MissingSubmoduleError(f"{outer.prefix}{name}")
+        if len(self.checkouts) == _MOST_CHECKOUTS:
+            raise GitError(f"it has more than {_MOST_CHECKOUTS} submodules")
+        git = outer.git
+        repository = repository_at(place, partial(read_config, git), outer.repository)
+        git_dir = isolated_dir(git, repository, f"repository-{len(self.checkouts)}")
+        inner = Checkout(git, git_dir, repository, place, prefix, expected)
+        self.checkouts.append(inner)
+        self.read(inner)
+
+
+def _is_checked_out(place: str) -> bool:
+    """Whether a folder, and no link to one, has more than its `.git`."""
+    try:
+        if not stat.S_ISDIR(os.lstat(place).st_mode) or os.path.realpath(place) != place:
+            return False
+        return any(not name.startswith(".") for name in os.listdir(place))
+    except OSError:
+        return False
