@@ -130,6 +130,17 @@ def test_everything_may_be_fetched_but_locks_and_secrets(place: Place) -> None:
     assert [item.reason for item in place.fetch(".secrets.json").skipped] == ["is never fetched"]
 
 
+@pytest.mark.attack
+def test_a_repository_on_the_box_comes_without_its_git_folder(place: Place) -> None:
+    for name in ("repo/.git/config", "repo/.GIT/hooks/post-checkout", "repo/sub/.git", "repo/a.py"):
+        (place.box / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.box / name).write_text("x")
+    answer = place.fetch("repo/**")
+    assert place.names() == ["repo/a.py"]
+    assert {item.path for item in answer.skipped} == {"repo/.git", "repo/.GIT", "repo/sub/.git"}
+    assert all("git's own files" in item.reason for item in answer.skipped)
+
+
 def test_what_a_pattern_does_not_mean_is_reported(place: Place) -> None:
     for pattern in ("nothing/*", "../*", "/etc/passwd", "", "final/../../*"):
         error = place.refused(pattern) if pattern else UsageError("BAD_ARGUMENT", "", "")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
-from trainer_runtime.core.files.names import TakenNames, why_unsafe
+from trainer_runtime.core.files.names import TakenNames, git_folder, why_unsafe
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
@@ -222,7 +222,7 @@ async def _find(
     for item in [*here.values(), *there]:
         problem = _problem(item, here, bool(run.config.secrets))
         if problem is not None:
-            skipped.append(problem)
+            skipped += [] if problem in skipped[-1:] else [problem]
         elif isinstance(item, ListedFile) and not _is_nearer(chosen.get(item.path), item):
             source = mirror if here.get(item.path) is item else remote
             chosen[item.path] = _Wanted(item, source)
@@ -245,7 +245,8 @@ def _problem(
         return LeftOut(shown(item.path.encode(errors="replace")), shown(item.reason.encode()))
     unsafe = why_unsafe(item.path)
     if unsafe is not None:
-        return LeftOut(ascii(item.path)[1:-1][:_LONGEST_SHOWN], unsafe)
+        named = git_folder(item.path) or item.path
+        return LeftOut(ascii(named)[1:-1][:_LONGEST_SHOWN], unsafe)
     if is_never_fetched(item.path):
         return LeftOut(item.path, "is never fetched")
     if has_secrets and is_mirrored(item.path) and item.path not in here:

@@ -12,6 +12,7 @@ from trainer_runtime.core.files.names import TakenNames, safe_names, why_unsafe
         *("", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "../out", "a\\b", "C:\\a"),
         *("a\0b", "a\nb", "a\x1b[31mb", "a\x85b", "a\u202eb", "a\u200bb", "a\ud800b", "\ufeffa"),
         *("nul", "NUL.txt", "a/con", "com1.log/a", "Aux.tar.gz"),
+        *(".git/config", "a/.GIT", ".git. /x", "git~1/config", "a/.git::$INDEX_ALLOCATION/x"),
         *("a" * 241, "ä" * 121, "/".join("a" * 33), "/".join(["a" * 200] * 11)),
     ],
 )
@@ -22,7 +23,16 @@ def test_a_name_that_could_lead_elsewhere_or_be_misread_is_refused(name: str) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["train.log", "checkpoints/step-00000010/rank-0.safetensors", "a b", "Größe", "nullable"],
+    [
+        "train.log",
+        ".gitignore",
+        "git/a",
+        ".github/x",
+        "checkpoints/step-00000010/rank-0.safetensors",
+        "a b",
+        "Größe",
+        "nullable",
+    ],
 )
 def test_ordinary_names_are_accepted(name: str) -> None:
     assert why_unsafe(name) is None

@@ -17,6 +17,8 @@ DEEPEST = 32
 _UNSAFE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\\\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
+# A repository's own files, by the names that some disk takes for `.git`.
+_GIT = re.compile(r"(?:\.git|git~[0-9]+)[ .]*(?::.*)?", re.IGNORECASE | re.DOTALL)
 # Devices where the disk is shared with Windows, whatever follows a dot.
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
 
@@ -25,17 +27,29 @@ def why_unsafe(path: str) -> str | None:
     """Why a relative path can't be used; None where it can.
 
     Refused are absolute paths, `.` and `..`, empty parts, unprintable characters, names of devices,
-    and what is too long or too deep for a file system.
+    `.git`, and what is too long or too deep for a file system.
     """
     parts = path.split("/")
     if any(part in ("", ".", "..") or _UNSAFE.search(part) for part in parts):
         return "its name is not safe"
     if any(_DEVICE.fullmatch(part) for part in parts):
         return "its name is that of a device"
+    if git_folder(path) is not None:
+        return "git's own files are not taken from other machines"
     if any(len(part.encode()) > LONGEST_NAME_BYTES for part in parts):
         return "its name is too long"
     if len(parts) > DEEPEST or len(path.encode()) > LONGEST_PATH_BYTES:
         return "its path is too long"
+    return None
+
+
+def git_folder(path: str) -> str | None:
+    """The part of a path up to a repository's own folder, or the file in its place; None where it
+    leads through none."""
+    parts = path.split("/")
+    for end, part in enumerate(parts, start=1):
+        if _GIT.fullmatch(part):
+            return "/".join(parts[:end])
     return None
 
 
