@@ -40,7 +40,7 @@ class Trap:
         self.command = f"touch {self.mark}"
 
     def touch_files(self) -> None:
-        """Have git look into every file: its times differ from the index."""
+        """Have git read every file: its times differ from the index."""
         for name in ("train.py", "vendor/train.py"):
             path = self.program / name
             path.write_text(path.read_text() + "print(2)\n")

@@ -167,7 +167,7 @@ def test_the_diff_holds_nothing_of_a_file_that_stays(
     assert "first" not in read_code(program, _LIMIT, workspace.home).diff
 
 
-def test_what_looks_like_a_secret_in_a_diff_is_masked(
+def test_what_has_the_form_of_a_secret_is_masked_in_a_diff(
     workspace: Workspace, around: Surroundings
 ) -> None:
     around.secret_files[0].write_text("OWN=value-of-the-home-9\n")

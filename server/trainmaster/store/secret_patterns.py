@@ -1,4 +1,4 @@
-"""Texts that look like secrets, whoever they belong to: keys of known forms, and values that are
+"""Recognizes secrets by their form: keys of known services, private keys, and values that are
 assigned to a name such as `API_KEY`."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FORMS = re.compile(
     r"|(?<=://)[^\s/:@]*:[^\s/@]{4,}(?=@)"
 )
 _PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(.*?)(?=-----END|\Z)", re.DOTALL)
-# A literal; what a program computes (`os.environ[…]`) is no secret.
+# A literal; what a program computes (`os.environ[…]`) is not a secret.
 _ASSIGNED = re.compile(
     r"""(?i)((?:secret|passw(?:or)?d|credential|(?:key|token)\b)[\w.-]*["']?\s*[:=]\s*)"""
     r"""(?:(["'])(?=[^\s"']{6,}["'])[^\s"']+|(?<==)[^\s"'()\[\]{}]{8,}(?=[ \t]*(?:\#|$)))""",
@@ -23,7 +23,7 @@ _ASSIGNED = re.compile(
 
 
 def mask_patterns(text: str) -> str:
-    """The text with `*` in place of what looks like a secret; line ends stay."""
+    """The text with `*` in place of what has the form of a secret; line ends stay."""
     text = _PRIVATE_KEY.sub(lambda found: found[1] + re.sub(r"[^\n]", "*", found[2]), text)
     text = _ASSIGNED.sub(_masked_value, text)
     return _FORMS.sub(lambda found: "*" * len(found[0]), text)

@@ -87,7 +87,7 @@ class FileSet:
 
 def file_set(folder: Path, home: Home | None, names: Iterable[str] | None = None) -> FileSet:
     """The regular files of a folder that may travel: of those that are `names`, else of all but
-    caches. Links that lead out of it, `.git` and whatever is no file stay silently.
+    caches. Links that lead out of it, `.git` and whatever is not a file stay silently.
 
     `home`: whose keys and settings are known by their inodes, as the user's own are.
 

@@ -1,5 +1,5 @@
-"""Masks a program's diff before it is stored: by the values that are known, and by what looks like
-a secret."""
+"""Masks a program's diff before it is stored: by the values that are known, and by the form of
+others."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _MOST_IGNORED_BYTES = 4 << 20
 _OBJECTS = re.compile(r"pack|[0-9a-f]{2}")
 _SHARED_INDEX = re.compile(r"sharedindex\.[0-9a-f]{40,64}")
 _YES_NO = ("true", "false")
-# All that counts of a repository's configuration: how its files look on this disk.
+# All that counts of a repository's configuration: how its files lie on this disk.
 _TAKEN = {
     "core.filemode": _YES_NO,
     "core.symlinks": _YES_NO,
@@ -82,8 +82,8 @@ def isolated_dir(git: Git, repository: Repository, name: str) -> Path:
     """A repository of ours with the index, ignore rules and objects of `repository`.
 
     Raises:
-        GitError: its index or configuration is no file, damaged or too large.
-        OSError: there is no room.
+        GitError: its index or configuration is damaged, too large, or not a file.
+        OSError: the disk is full.
     """
     folder = git.scratch / name
     _make(folder, read_config(git, f"{repository.common}/config"))
@@ -131,7 +131,7 @@ def _copy(path: str, copy: Path, most_bytes: int) -> bool:
     """Copy a regular file; False where nothing is there.
 
     Raises:
-        GitError: it is no regular file, or too large.
+        GitError: it is not a regular file, or too large.
     """
     try:
         descriptor = open_unlinked(Path(path))
