@@ -17,7 +17,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class UnlinkedPaths:
-    """Finds what lies at absolute real paths. Holds the last file's folder open, for the next one in it."""
+    """Opens absolute real paths. Holds the last file's folder open, for the next one in it."""
 
     def __init__(self) -> None:
         self._folder, self._descriptor = "", -1
