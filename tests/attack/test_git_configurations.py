@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mcp import Client
 from support.attack.cases import attack_count, attack_random
 from support.attack.git_configurations import (
     KEYS,
@@ -21,6 +22,8 @@ from support.attack.git_configurations import (
     new_repository,
     some_keys,
 )
+from support.mcp.agent import Agent
+from support.mcp.mcp_client import answer_of
 
 from trainmaster.runs.planning.code_folder import CodeFolder, read_code
 from trainmaster.words.errors import PlanError
@@ -242,6 +245,28 @@ def test_formats_of_repositories_are_read(
     assert (found.dirty, [file.name for file in found.files]) == (True, ["er/b.py"])
     assert found.diff == git(program, "diff", "HEAD", "--", "deep") + "\n"
     assert read_code(program, _LIMIT).diff == git(program, "diff", "HEAD") + "\n"
+
+
+def test_a_read_only_server_runs_nothing_of_what_it_plans(
+    trap: Trap, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trap.program)
+    agent = Agent({"TRAINMASTER_HOME": str(home), "HOME": os.environ["HOME"]})
+    for git_dir in (trap.program / ".git", trap.module):
+        arm(git_dir, trap.command, [(key, "a=b") for key in KEYS])
+    (trap.program / ".gitattributes").write_text(attributes("a=b"))
+    trap.touch_files()
+    spec = (
+        "name: program\nframework: script\nhost: local\n"
+        f"script: {{path: {trap.program}, command: [python3, train.py]}}\n"
+    )
+
+    async def planning(client: Client) -> None:
+        decisions = (await answer_of(client, "plan_run", spec=spec))["decisions"]
+        assert any("with changes" in str(decision) for decision in decisions)
+
+    agent.session(planning, read_only=True)
+    assert not trap.mark.exists()
 
 
 _TRACED = """
