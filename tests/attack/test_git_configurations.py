@@ -161,7 +161,7 @@ def test_a_git_folder_assembled_of_another_repositorys_parts_shows_none_of_it(
     tmp_path: Path,
 ) -> None:
     private = new_repository(tmp_path / "private", "KEY = 'of somebody else'\n")
-    parts = private / ".git"
+    parts, commit = private / ".git", git(private, "rev-parse", "HEAD")
     for index, names in enumerate((("HEAD",), ("objects",), ("refs",), ("objects", "refs"))):
         lure = new_repository(tmp_path / f"lure-{index}")
         (lure / "train.py").write_text("print(2)\n")
@@ -170,13 +170,14 @@ def test_a_git_folder_assembled_of_another_repositorys_parts_shows_none_of_it(
             shutil.rmtree(place) if place.is_dir() else place.unlink()
             place.symlink_to(parts / name)
         try:
-            assert "somebody" not in read_code(lure, _LIMIT).diff
+            found = read_code(lure, _LIMIT)
+            assert "somebody" not in found.diff
+            assert found.commit != commit
         except PlanError as error:
             assert "somebody" not in error.message
     lure = new_repository(tmp_path / "borrower")
     (lure / "train.py").write_text("print(2)\n")
     (lure / ".git" / "objects" / "info" / "alternates").write_text(f"{parts}/objects\n")
-    commit = git(private, "rev-parse", "HEAD")
     (lure / ".git" / "HEAD").write_text(f"{commit}\n")
     found = read_code(lure, _LIMIT)
     assert (found.commit, found.diff) == (commit, "")
