@@ -162,6 +162,7 @@ def test_fetching_again_brings_only_what_is_new(place: Place) -> None:
     place.assert_same()
 
 
+@pytest.mark.attack
 def test_links_on_the_box_lead_nowhere(place: Place, tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "key").write_text("private")
@@ -172,6 +173,7 @@ def test_links_on_the_box_lead_nowhere(place: Place, tmp_path: Path) -> None:
     assert [name for name in place.names() if "key" in name] == []
 
 
+@pytest.mark.attack
 def test_links_in_the_folder_here_are_not_written_through(place: Place, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -182,6 +184,7 @@ def test_links_in_the_folder_here_are_not_written_through(place: Place, tmp_path
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.attack
 def test_a_link_that_takes_the_place_of_a_folder_meanwhile_is_not_written_through(
     place: Place, tmp_path: Path
 ) -> None:
@@ -199,6 +202,7 @@ def test_a_link_that_takes_the_place_of_a_folder_meanwhile_is_not_written_throug
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.attack
 def test_names_that_some_disks_confuse_are_left_out_and_named(place: Place) -> None:
     for name in ("Notes.txt", "notes.txt", "nul"):
         (place.box / "final" / name).write_text(name)

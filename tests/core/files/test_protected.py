@@ -20,6 +20,8 @@ from trainmaster.plan.spec import load_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import SpecError, UsageError
 
+pytestmark = pytest.mark.attack
+
 SECRET = "value-of-a-secret"
 PROTECTED = (
     "settings.yaml",

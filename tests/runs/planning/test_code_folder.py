@@ -77,6 +77,7 @@ def test_without_git_all_but_caches_travel(tmp_path: Path) -> None:
     assert found.commit is None
 
 
+@pytest.mark.attack
 def test_a_filter_that_the_repository_names_is_not_run(program: Path, tmp_path: Path) -> None:
     git(program, "config", "filter.own.clean", f"touch {tmp_path}/ran; cat")
     git(program, "config", "core.fsmonitor", f"touch {tmp_path}/ran")

@@ -26,7 +26,7 @@ from trainmaster.runs.resume_policy import Asked, allow_resume
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Quote
-from trainmaster.words.errors import PolicyError, SpecError
+from trainmaster.words.errors import PlanError, PolicyError, SpecError
 from trainmaster.words.policy import agent_policies
 
 _SPEC = """\
@@ -247,6 +247,7 @@ def test_code_that_changes_between_the_approval_and_the_start_is_refused(
         script.write_text("echo one\n")
 
 
+@pytest.mark.attack
 def test_a_spec_that_is_swapped_for_a_link_or_a_pipe_is_not_read(
     workspace: Workspace, project: Path
 ) -> None:
@@ -284,6 +285,23 @@ def test_a_program_is_code_by_its_files_and_by_its_command(
     (project / "train.py").write_text("print(2)\n")
     assert keys()["script.path"] != before["script.path"]
     assert keys()["script.command"] == before["script.command"]
+
+
+@pytest.mark.attack
+def test_a_program_that_can_not_be_known_by_its_digest_is_refused_and_not_said_outside(
+    workspace: Workspace, project: Path, tmp_path: Path
+) -> None:
+    text = "name: program\nframework: script\nscript: {path: host:%s, command: [python3, a.py]}\n"
+    outside = tmp_path / "outside"
+    for folder in (project, outside):
+        folder.mkdir(exist_ok=True)
+        (folder / "weights.bin").write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
+    with pytest.raises(PlanError, match=r"weights.bin is a pointer"):
+        beyond_policy(workspace, load_spec(text % project))
+    beyond = beyond_policy(workspace, load_spec(text % outside))
+    assert [error.code for error in beyond.errors] == ["POLICY_FILE"]
+    with pytest.raises(PlanError):
+        beyond.refuse_changed()
 
 
 def test_a_program_runs_here_for_an_agent_once_a_person_has_trusted_it(

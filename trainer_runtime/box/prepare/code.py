@@ -13,6 +13,7 @@ from pathlib import Path
 from trainer_runtime.box.processes.commands import Report
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, Fields, decode_fields
+from trainer_runtime.core.files.regular import open_regular
 
 LISTING = "code.json"
 _DONE = ".code.complete"
@@ -54,7 +55,7 @@ def _copy(source: Path, target: Path, row: Fields) -> None:
     part = place.with_name(f".{place.name}.part")
     digest = hashlib.sha256()
     try:
-        with (source / name).open("rb") as original, part.open("wb") as copy:
+        with open_regular(source / name) as original, part.open("wb") as copy:
             while data := original.read(_PIECE_BYTES):
                 digest.update(data)
                 copy.write(data)
