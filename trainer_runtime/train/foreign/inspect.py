@@ -15,6 +15,7 @@ from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe
 from trainer_runtime.train.foreign.huggingface import HUGGING_FACE
 from trainer_runtime.train.foreign.litgpt import LITGPT
 from trainer_runtime.train.foreign.nanogpt import NANOGPT
+from trainer_runtime.train.foreign.process_limits import limit_process
 from trainer_runtime.train.foreign.records import (
     Examined,
     Kind,
@@ -37,15 +38,22 @@ class RefusedError(Exception):
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def inspect_output(target: str, torch_version: str | None = None) -> dict[str, Any]:
+def inspect_output(
+    target: str, torch_version: str | None = None, *, limited: bool = False
+) -> dict[str, Any]:
     """`{"output": …}` (a `FoundOutput`), or `{"refused": …}` with an error.
 
     `torch_version`: of the PyTorch that opens the checkpoints; None for this interpreter's.
+    `limited`: this process is for it alone, and is ended where the folder takes too much.
     """
     try:
+        if limited:
+            limit_process([])
         folder = _folder(target)
         _refuse_unsafe(torch_version)
         kind, places = _recognised(folder)
+        if limited:
+            limit_process(path for place in places for path in files_of(place))
     except RefusedError as error:
         return {"refused": error.refusal}
     read = [_read(kind, place, folder) for place in places]
@@ -66,10 +74,10 @@ def _folder(target: str) -> Path:
     try:
         folder = folder.resolve(strict=True)
         is_folder = folder.is_dir()
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links; a zero byte
         raise RefusedError(
             "OUTPUT_UNKNOWN",
-            f"{_plain(folder)} can't be read: {error.strerror}.",
+            f"{_plain(folder)} can't be read: {getattr(error, 'strerror', None) or error}.",
             "Give the folder that the training writes its checkpoints into.",
         ) from None
     if not is_folder:
