@@ -140,7 +140,7 @@ def _is_finite(tensor: Tensor) -> bool:
     """A float64 sum of narrower floats can't overflow, and shows any NaN or infinity."""
     return all(
         math.isfinite(piece.sum(dtype=torch.float64).item())
-        for piece in tensor.flatten().split(_ELEMENTS_AT_ONCE)
+        for piece in torch.split(tensor.flatten(), _ELEMENTS_AT_ONCE)
     )
 
 
