@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -69,7 +70,7 @@ def kind_of(framework: str) -> Kind:
 
 
 def _folder(target: str) -> Path:
-    path = Path(target).expanduser()
+    path = Path(os.path.expanduser(target))
     folder = path if path.is_absolute() else Path.home() / path
     try:
         folder = folder.resolve(strict=True)
