@@ -22,6 +22,7 @@ from support.attack.cases import attack_count, attack_random
 from support.attack.zip_files import PLAIN_PICKLE, Entry, overlapping, zip_bytes
 
 from trainer_runtime.box.script.whole import TornError, judge
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, LimitError, decode_value
 from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 from trainer_runtime.core.files.torch_archive import ArchiveError, check_archive
@@ -158,7 +159,7 @@ def test_what_pytorch_writes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "ckpt.pt"
     for content in (
         {},
-        {f"w{number}": torch.full((3,), number) for number in range(70_000)},
+        {f"w{number}": torch.full((3,), number) for number in range(65_536)},
         {"w": torch.arange(7.0), "tied": [torch.zeros(2, 2).t()]},
     ):
         torch.save(content, path)
@@ -335,6 +336,13 @@ def test_a_header_of_safetensors_is_whole_or_refused(kind: str, tmp_path: Path) 
 
 
 # What else is read of models and data.
+
+
+@pytest.mark.parametrize("piece", [b"[],", b"{},", b"1,"])
+def test_a_document_of_many_million_values_is_refused(piece: bytes) -> None:
+    data = b"[" + piece * (64 << 20 >> 1) + b"1]"
+    with bounded(), pytest.raises(LimitError):
+        decode_value(data, "tokenizer.json", max_bytes=MAX_DOCUMENT_BYTES)
 
 
 @pytest.mark.parametrize(

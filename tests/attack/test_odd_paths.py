@@ -16,15 +16,13 @@ import pytest
 import typer
 from support.attack.cases import attack_count, attack_random
 from support.attack.odd_paths import make_odd_paths
-from support.core.journal_records import attempt_starting, lines, metric, started, state
+from support.attack.planted_home import RUN, SPECS, plant_home, plant_specs
 from support.mcp.mcp_client import connected
-from support.sync.followed_run import FakeRun
 
 from trainer_runtime.train.foreign.inspect import inspect_output
 from trainmaster.cli import run
 from trainmaster.cli.command_table import commands_for
 from trainmaster.plan.spec.fields import all_fields
-from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
@@ -38,35 +36,13 @@ _NOT_CALLED = {
 }
 _NO_TOOLS = {"wait_for_event", "provision", "add_host", "adopt", "launch"}
 _WITHIN_S = 60.0
-RUN = "small-aaaaaa"
-SPEC = """\
-name: small
-framework: nanogpt
-model: {n_layer: 1, n_head: 2, d_model: 32}
-data: {sources: [{path: corpus}], seq_len: 32}
-batch: {tokens: 256}
-steps: 20
-host: debug
-"""
-
-
-PROGRAM = """\
-name: program
-framework: script
-script: {path: ., command: [python, train.py], checkpoints: out}
-host: debug
-"""
 
 
 @pytest.fixture
 def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     work, folder = tmp_path / "work", tmp_path / "work/odd"
     folder.mkdir(parents=True)
-    (work / "corpus").mkdir(parents=True)
-    (work / "corpus/a.txt").write_text("text\n" * 100)
-    (work / "small.yaml").write_text(SPEC)
-    (work / "program.yaml").write_text(PROGRAM)
-    (work / "train.py").write_text("print()\n")
+    plant_specs(work)
     monkeypatch.chdir(work)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     (tmp_path / "user").mkdir()
@@ -76,17 +52,8 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    home = Home(tmp_path / "home")
-    home.root.mkdir(mode=0o700)
-    monkeypatch.setenv("TRAINMASTER_HOME", str(home.root))
-    workspace = Workspace(home)
-    try:
-        planted = FakeRun(workspace, tmp_path / "box" / RUN, "debug")
-        planted.write("supervisor.jsonl", b"".join(lines([attempt_starting(1), state("running")])))
-        planted.write("attempts/1/events.jsonl", b"".join(lines([started(), metric(1, 2.5)])))
-    finally:
-        workspace.close()
-    return home
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    return plant_home(tmp_path / "home", tmp_path / "box")
 
 
 @contextmanager
@@ -193,9 +160,7 @@ def test_every_field_of_a_spec_answers_for_every_odd_path(
 ) -> None:
     numbers = attack_random("odd paths of specs")
     fields = [one.path.replace("[]", "[0]") for one in all_fields() if "a text" in one.accepts]
-    cases = [
-        (spec, field, kind) for spec in ("small", "program") for field in fields for kind in odd
-    ]
+    cases = [(spec, field, kind) for spec in SPECS for field in fields for kind in odd]
     defects = []
     for spec, field, kind in numbers.sample(cases, min(len(cases), attack_count(30))):
         error = called(["plan", f"{spec}.yaml", "--set", f"{field}={odd[kind]}"], capsys)

@@ -30,6 +30,8 @@ KINDS: tuple[Kind, ...] = (NANOGPT, LITGPT, HUGGING_FACE)
 # Files that only a run of Trainmaster has in its folder.
 _OURS = ("supervisor.jsonl", "desired.json")
 
+_GIVE_FOLDER = "Give the folder that the training writes its checkpoints into."
+
 
 class RefusedError(Exception):
     """The folder can't be adopted; `code` as in the client's table of errors."""
@@ -48,20 +50,27 @@ def inspect_output(
     `limited`: this process is for it alone, and is ended where the folder takes too much.
     """
     try:
-        if limited:
-            limit_process([])
-        folder = _folder(target)
-        _refuse_unsafe(torch_version)
-        kind, places = _recognised(folder)
-        if limited:
-            limit_process(path for place in places for path in files_of(place))
+        return {"output": _inspected(target, torch_version, limited=limited).to_dict()}
     except RefusedError as error:
         return {"refused": error.refusal}
+    except OSError as error:  # it changes meanwhile, or is closed to this account
+        named = _plain(error.filename or target)
+        message = f"{named} can't be read: {error.strerror}."
+        return {"refused": RefusedError("OUTPUT_UNKNOWN", message, _GIVE_FOLDER).refusal}
+
+
+def _inspected(target: str, torch_version: str | None, *, limited: bool) -> FoundOutput:
+    if limited:
+        limit_process([])
+    folder = _folder(target)
+    _refuse_unsafe(torch_version)
+    kind, places = _recognised(folder)
+    if limited:
+        limit_process(path for place in places for path in files_of(place))
     read = [_read(kind, place, folder) for place in places]
     usable = [(found.step, index) for index, (_, found) in enumerate(read) if found]
     newest = read[max(usable)[1]][1] if usable else None
-    checkpoints = tuple(checkpoint for checkpoint, _ in read)
-    return {"output": _output(kind, folder, checkpoints, newest).to_dict()}
+    return _output(kind, folder, tuple(checkpoint for checkpoint, _ in read), newest)
 
 
 def kind_of(framework: str) -> Kind:
@@ -79,13 +88,13 @@ def _folder(target: str) -> Path:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
             f"{_plain(folder)} can't be read: {getattr(error, 'strerror', None) or error}.",
-            "Give the folder that the training writes its checkpoints into.",
+            _GIVE_FOLDER,
         ) from None
     if not is_folder:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
             f"{_plain(folder)} is not a folder.",
-            "Give the folder that the training writes its checkpoints into.",
+            _GIVE_FOLDER,
         )
     for place in (folder, *folder.parents):
         if all((place / name).exists() for name in _OURS):
@@ -118,7 +127,7 @@ def _recognised(folder: Path) -> tuple[Kind, list[Path]]:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
             f"{_plain(folder)} holds no known training output. Known are: {description}.",
-            "Give the folder that the training writes its checkpoints into.",
+            _GIVE_FOLDER,
         )
     raise RefusedError(
         "OUTPUT_UNKNOWN",
