@@ -178,6 +178,19 @@ def test_more_than_a_million_records_are_answered_soon(tmp_path: Path) -> None:
         check_archive(path)
 
 
+def test_a_list_of_a_tebibyte_is_not_read(tmp_path: Path) -> None:
+    path, length = tmp_path / "ckpt.pt", 1 << 40
+    wide = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 1, 1, length, 0)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, length, 1)
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 2**32 - 1, 2**32 - 1, 0)
+    with path.open("wb") as file:
+        file.write(b"PK")
+        file.seek(length)
+        file.write(wide + locator + end)
+    with bounded(), pytest.raises(ArchiveError, match="longer list"):
+        check_archive(path)
+
+
 def test_mutated_archives_end_with_an_answer(tmp_path: Path) -> None:
     numbers, path = attack_random("archive shapes"), tmp_path / "ckpt.pt"
     torch.save({"w": torch.ones(64)}, path)
@@ -212,7 +225,7 @@ def _mutated(data: bytes, numbers: random.Random) -> bytes:
 # Of pickles within whole archives.
 
 
-def test_a_container_that_is_named_at_sixty_levels_is_looked_into_once(tmp_path: Path) -> None:
+def test_a_container_that_is_named_at_sixty_levels_is_read_once(tmp_path: Path) -> None:
     content: Any = [torch.ones(2)]
     for _ in range(60):
         content = [content, content]

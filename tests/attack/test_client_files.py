@@ -274,7 +274,7 @@ def test_comments_below_our_table_stay(user_home: Path, capsys: Printed) -> None
     assert "old" not in config.read_text()
 
 
-def test_a_text_that_looks_like_our_table_is_refused(user_home: Path, capsys: Printed) -> None:
+def test_a_text_that_resembles_our_table_is_refused(user_home: Path, capsys: Printed) -> None:
     config = user_home / ".codex/config.toml"
     config.parent.mkdir()
     text = 'text = """\n[mcp_servers.trainmaster]\nkept\n"""\n'

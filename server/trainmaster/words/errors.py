@@ -34,7 +34,7 @@ _LONGEST_FIX = 1000
 _LONGEST_FIELD = 200
 _MOST_PROBLEMS = 20
 _LONGEST_PATH = 300
-# What the kernel says of a path, whoever named it: too long, in a loop, of another kind, closed.
+# What the kernel says of a path: too long, in a loop, of another kind, or closed.
 _OF_PATHS = frozenset(
     {
         errno.EACCES,

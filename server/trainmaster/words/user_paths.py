@@ -44,7 +44,7 @@ def _problem(path: str) -> str | None:
     if "\0" in path:
         return "it holds a zero byte"
     if path.startswith("~"):
-        return f"there is no user {path.partition('/')[0][1:]!r}"
+        return f"no user is called {path.partition('/')[0][1:]!r}"
     try:
         data = os.fsencode(path)
     except UnicodeEncodeError:

@@ -47,7 +47,7 @@ class PlacedFile:
         """The whole file; None where there is none.
 
         Raises:
-            OSError: it can't be read, is no regular file, too large, or behind a link.
+            OSError: it can't be read, is not a regular file, too large, or behind a link.
         """
         try:
             with self._folder(makes=False) as folder, _no_link(folder, self.path):
