@@ -5,6 +5,8 @@ import pytest
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, parse_listed
 from trainer_runtime.core.files.names import TakenNames, safe_names, why_unsafe
 
+pytestmark = pytest.mark.attack
+
 
 @pytest.mark.parametrize(
     "name",
