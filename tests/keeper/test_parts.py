@@ -11,16 +11,48 @@ from support.runs.running_run import CommandLine, run_async
 
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.alerts.tick_failures import fire_tick_failures
+from trainmaster.cli import run
 from trainmaster.keeper.part_process import run_part
 from trainmaster.keeper.parts import tick_runs
-from trainmaster.keeper.tick import tick
+from trainmaster.keeper.tick import has_failed, tick
 from trainmaster.sync.keeper_state import read_last_tick
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.keeper import TickAnswer
 
 
 def test_a_part_that_does_not_end_is_killed_and_named(workspace: Workspace) -> None:
     answer = run_async(lambda: run_part(workspace.home, "runs", 0.05))
     assert answer.failed == {"runs": "TIMEOUT: it did not end within 0 s and was killed"}
+
+
+def test_a_tick_with_a_failure_ends_with_1_and_names_it(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace.home.metrics_db.unlink(missing_ok=True)
+    workspace.home.metrics_db.mkdir()
+    assert run(["tick", "--json"]) == 1
+    failed = json.loads(capsys.readouterr().out)["failed"]
+    assert failed["runs"].startswith("ROOT_NOT_WRITABLE")
+    workspace.home.metrics_db.rmdir()
+    assert run(["tick"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("failed", "counts"),
+    [
+        (None, False),
+        ({"gpt-abc234": "HOST_UNREACHABLE: box does not answer"}, False),
+        ({"runpod": "CLOUD_UNREACHABLE: no answer", "gpt": "LINK_LOST: …"}, False),
+        ({"gpt": "HOST_UNREACHABLE: …", "other": "AUTH_FAILED: the key"}, True),
+        ({"runs": "TIMEOUT: it did not end within 1000 s and was killed"}, True),
+        ({"runs": "INTERNAL: its process was ended by SIGSEGV"}, True),
+        ({"alerts": "nothing that is known"}, True),
+    ],
+)
+def test_a_host_that_gives_no_answer_is_no_failure_of_the_tick(
+    failed: dict[str, str] | None, counts: bool
+) -> None:
+    assert has_failed(TickAnswer(runs=[], failed=failed)) is counts
 
 
 def test_two_processes_never_do_the_same_part(workspace: Workspace) -> None:

@@ -43,7 +43,7 @@ def _output(options: Options) -> int:
         return ExitCode.UNUSABLE
     from trainer_runtime.train.foreign.inspect import inspect_output
 
-    return print_answer(inspect_output(options.folder))
+    return print_answer(inspect_output(options.folder, limited=True))
 
 
 def _corpus(options: Options) -> int:

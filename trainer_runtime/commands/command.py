@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ CACHE = Argument.of("cache")
 
 def run_folder(options: Options) -> Path:
     """Of the run that the command names."""
-    return Path(options.run).resolve()
+    return Path(os.path.realpath(options.run))
 
 
 def print_answer(answer: object, code: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def _mirror(options: Options) -> int:
 def _lease(options: Options) -> int:
     from trainer_runtime.box.lease import timer
 
-    root = Path(options.root).resolve()
+    root = Path(os.path.realpath(options.root))
     if options.start:
         return print_answer(timer.ensure_timer(root).to_dict())
     return print_answer(timer.timer_status(root).to_dict()) if options.report else timer.keep(root)

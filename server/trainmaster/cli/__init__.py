@@ -100,10 +100,10 @@ def _run(commands: typer.Typer, arguments: list[str]) -> int:
 
 def _refuse_undecodable(arguments: Sequence[str]) -> None:
     for argument in arguments:
-        if any("\ud800" <= letter <= "\udfff" for letter in argument):
+        if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in argument):
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"The argument {argument[:80]!r} is not UTF-8.",
+                f"The argument {argument[:80]!r} is not UTF-8, or holds a zero byte.",
                 "Write it in UTF-8; rename a file whose name is not.",
             )
 

@@ -34,7 +34,7 @@ to stderr.
 | exit code | meaning |
 |---|---|
 | 0 | done; for `wait`: the wanted event came |
-| 1 | an error; for `doctor` and `hosts check`: a check failed |
+| 1 | an error; for `doctor` and `hosts check`: a check failed; for `tick`: something of it |
 | 2 | bad usage |
 | 3 | `wait`: the run ended otherwise |
 | 4 | `wait`: time-out |

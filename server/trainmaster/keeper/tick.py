@@ -20,9 +20,11 @@ from trainmaster.store.reserve import give_up_reserve, keep_reserve
 from trainmaster.sync.keeper_state import record_failed, ticking
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer
+from trainmaster.words.error_codes import CODES, Reach
 
 # A tick sends in its own process: the timer may end its child processes.
 _SENDS_S = 20.0
+_PASSING = {name for name, code in CODES.items() if code.reach is Reach.NO_ANSWER} - {"TIMEOUT"}
 # The bounds of the parts, together below systemd's for the whole (`systemd.LONGEST_S`).
 _INSTANCES_S = 400.0
 _RUNS_S = 1000.0
@@ -58,6 +60,13 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
         failed |= {**(answer.failed or {}), **failures.texts}
         keep_reserve(workspace.home)
     return answer.model_copy(update={"failed": failed or None})
+
+
+def has_failed(answer: TickAnswer) -> bool:
+    """Whether a tick left undone what it could have done: not where a host or provider gave no
+    answer, which the next tick asks again."""
+    codes = {text.partition(":")[0] for text in (answer.failed or {}).values()}
+    return any(code not in _PASSING for code in codes)
 
 
 async def _instances(workspace: Workspace) -> TickAnswer:

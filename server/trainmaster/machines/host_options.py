@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.protocol.duration import parse_duration
@@ -20,6 +19,7 @@ from trainmaster.store.host_record import (
     TransportName,
 )
 from trainmaster.words.errors import UsageError
+from trainmaster.words.user_paths import user_path
 
 _LEAST_JOB_S = 600.0
 # Names with another meaning wherever a host's name is accepted.
@@ -180,7 +180,7 @@ def _is_folder(text: str) -> bool:
 
 
 def _key(text: str) -> str:
-    path = Path(text).expanduser().absolute()
+    path = user_path(text, "--key")
     if not path.is_file():
         raise UsageError(
             "BAD_ARGUMENT",

@@ -35,6 +35,7 @@ from trainmaster.words.errors import HostError, StateError, StorageError, UsageE
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 from trainmaster.words.stages import enter_stage
+from trainmaster.words.user_paths import real_path
 
 _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
@@ -129,14 +130,14 @@ def folder_below_downloads(workspace: Workspace, folder: str) -> Path:
     """
     root = read_settings(workspace.home).download_root(workspace.home)
     target = Path(os.path.normpath(root / folder))
-    if not target.is_relative_to(root) or not target.resolve().is_relative_to(root.resolve()):
+    if not target.is_relative_to(root) or not real_path(target).is_relative_to(real_path(root)):
         raise UsageError(
             "BAD_ARGUMENT",
             f"{folder!r} does not lie below {root}, where files may be brought.",
             f"Name a folder below it, or change `downloads` in {workspace.home.settings}.",
             field="folder",
         )
-    if _is_among_our_own(target.resolve(), workspace.home):
+    if _is_among_our_own(real_path(target), workspace.home):
         raise UsageError(
             "BAD_ARGUMENT",
             f"{target} is where Trainmaster keeps its own files, settings and records.",
@@ -152,7 +153,7 @@ def _enter_stage(done: int, total: int) -> None:
 
 def _is_among_our_own(target: Path, home: Home) -> bool:
     """A host chooses the names of its files: none may become the settings that bind tools."""
-    root, downloads = home.root.resolve(), home.downloads.resolve()
+    root, downloads = real_path(home.root), real_path(home.downloads)
     within = target.is_relative_to(root) and not target.is_relative_to(downloads)
     return within or root.is_relative_to(target)
 

@@ -46,7 +46,7 @@ def open_home(environment: Mapping[str, str]) -> Home:
 
 def _check_above(root: Path) -> None:
     """Refuse a home that another user could replace, by its path or by where links lead."""
-    for folder in {*root.parents, *root.resolve().parents}:
+    for folder in {*root.parents, *Path(os.path.realpath(root)).parents}:
         try:
             status = folder.stat()
         except FileNotFoundError:
@@ -87,7 +87,7 @@ def _entries(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
         try:
             yield Path(entry.path), entry.stat(follow_symlinks=False)
             if entry.is_symlink() and entry.name != _DOWNLOADS:
-                yield Path(entry.path).resolve(), entry.stat()
+                yield Path(os.path.realpath(entry.path)), entry.stat()
         except FileNotFoundError:
             continue  # a temporary file, or a link that leads nowhere
 

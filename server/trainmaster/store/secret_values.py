@@ -7,6 +7,7 @@ answer or a database; `masking` keeps them out of the mirror.
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -234,11 +235,11 @@ def _hugging_face_token(environment: Mapping[str, str]) -> str | None:
 def _token_files(environment: Mapping[str, str]) -> list[Path]:
     """By the rules of huggingface_hub's `constants.py`."""
     if environment.get("HF_TOKEN_PATH"):
-        return [Path(environment["HF_TOKEN_PATH"]).expanduser()]
+        return [Path(os.path.expanduser(environment["HF_TOKEN_PATH"]))]
     if environment.get("HF_HOME"):
-        return [Path(environment["HF_HOME"]).expanduser() / "token"]
+        return [Path(os.path.expanduser(environment["HF_HOME"])) / "token"]
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return [Path(cache).expanduser() / "huggingface" / "token"]
+    return [Path(os.path.expanduser(cache)) / "huggingface" / "token"]
 
 
 def _refuse_unmaskable(name: str, value: str) -> None:

@@ -20,6 +20,7 @@ reached at all follows from the code (`unanswered`, `unreachable`, `outcome_unkn
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,19 @@ _LONGEST_MESSAGE = 2000
 _LONGEST_FIX = 1000
 _LONGEST_FIELD = 200
 _MOST_PROBLEMS = 20
+_LONGEST_PATH = 300
+# What the kernel says of a path: too long, in a loop, of another kind, or closed.
+_OF_PATHS = frozenset(
+    {
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENODEV,
+        errno.ENOTDIR,
+        errno.ENXIO,
+    }
+)
 
 
 class TrainmasterError(Exception):
@@ -186,13 +200,15 @@ class SpecError(TrainmasterError):
 
 
 def unusable_path(error: BaseException | None) -> UsageError | None:
-    """The error for a path that the file system can't hold; None for any other failure."""
-    if not isinstance(error, OSError) or error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+    """The error for a path that leads to nothing that can be used so; None for other failures."""
+    if not isinstance(error, OSError) or error.errno not in _OF_PATHS:
         return None
+    named = "" if error.filename is None else f": {os.fsdecode(error.filename)[:_LONGEST_PATH]}"
     return UsageError(
         "BAD_ARGUMENT",
-        f"A path can't be used: {error.strerror}.",
-        "Give a path whose parts have at most 255 bytes each, 4,096 in all.",
+        f"A path can't be used: {error.strerror}{named}.",
+        "Give the path of a file or folder that this account may use; its parts have at most 255 "
+        "bytes each, 4,095 in all.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -203,7 +204,7 @@ def find_home(environment: Mapping[str, str]) -> Home:
     """The home of `TRAINMASTER_HOME`; the platform's data folder if it is unset or empty."""
     named = environment.get(HOME_VARIABLE)
     if named:
-        return Home(Path(named).expanduser().absolute())
+        return Home(Path(os.path.abspath(os.path.expanduser(named))))
     import platformdirs  # `--help` needs no home
 
     return Home(Path(platformdirs.user_data_dir("trainmaster")).absolute())

@@ -348,7 +348,7 @@ def _is_loopback(server: str) -> bool:
 
 
 def _real(path: str | Path) -> Path:
-    return Path(os.path.realpath(Path(path).expanduser()))
+    return Path(os.path.realpath(os.path.expanduser(path)))
 
 
 def shown_path(path: object) -> str:

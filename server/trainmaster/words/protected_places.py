@@ -45,9 +45,11 @@ def protected_on_host(path: str) -> bool:
 def protected_folders(user_home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
     """The real paths of what is protected by its place: of the system, of other users, and where
     this environment's variables put credentials."""
-    places = [Path(value).expanduser() for name in _VARIABLES if (value := environment.get(name))]
+    places = [
+        Path(os.path.expanduser(value)) for name in _VARIABLES if (value := environment.get(name))
+    ]
     if environment.get("HF_HOME"):
-        places.append(Path(environment["HF_HOME"]).expanduser() / "token")
+        places.append(Path(os.path.expanduser(environment["HF_HOME"])) / "token")
     if not user_home.is_relative_to("/root"):
         places.append(Path("/root"))
     return tuple(Path(os.path.realpath(place)) for place in places if place.is_absolute())

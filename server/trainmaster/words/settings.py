@@ -5,6 +5,7 @@ No tool writes this file, so an agent can't widen its permissions.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -228,7 +229,7 @@ class Settings(Group):
 
     def download_root(self, home: Home) -> Path:
         """The folder below which tools may write."""
-        return Path(self.downloads).expanduser() if self.downloads else home.downloads
+        return Path(os.path.expanduser(self.downloads)) if self.downloads else home.downloads
 
 
 def read_settings(home: Home) -> Settings:

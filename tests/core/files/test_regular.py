@@ -11,6 +11,8 @@ from trainer_runtime.box.files.files import read_json
 from trainer_runtime.core.files.manifest import ManifestError, read
 from trainer_runtime.core.files.regular import read_regular
 
+pytestmark = pytest.mark.attack
+
 
 def test_a_pipe_or_a_folder_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

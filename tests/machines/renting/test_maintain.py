@@ -128,7 +128,7 @@ def test_a_lease_ends_though_nothing_of_any_run_can_be_read(
     provider_id = run_async(lambda: create(site, workspace, instance.tag))
     workspace.control.instances.change(instance.tag, provider_id=provider_id)
     workspace.home.metrics_db.mkdir()  # so that its process fails as soon as it opens it
-    answer = command("tick")
+    answer = command("tick", code=1)
     assert {"instance": instance.tag, "did": ["is released: lease_over"]} in answer["instances"]
     assert answer["failed"]["runs"].startswith("ROOT_NOT_WRITABLE")
     wait_until(

@@ -11,6 +11,8 @@ from trainer_runtime.core.environment.pickle_safety import opens_pickles_safely
 from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe_torch
 from trainer_runtime.train.foreign.inspect import inspect_output
 
+pytestmark = pytest.mark.attack
+
 
 @pytest.mark.parametrize("version", ["1.13.1", "2.5.1", "2.5.1+cu124", "2.6.0a0+git", "2.6.0.dev1"])
 def test_a_pytorch_before_2_6_opens_no_checkpoint(tmp_path: Path, version: str) -> None:

@@ -7,17 +7,16 @@ Opening archives with `weights_only` takes PyTorch: `train/foreign/whole.py`.
 
 from __future__ import annotations
 
-import json
 import pickletools
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.decoding import decode_value
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_value
+from trainer_runtime.core.files.regular import open_regular, read_regular
+from trainer_runtime.core.files.tensor_header import HeaderError, read_header
+from trainer_runtime.core.files.torch_archive import ArchiveError, check_archive
 from trainer_runtime.core.records import dataclass
 
 _ARCHIVES = frozenset({".pt", ".pth"})
@@ -34,10 +33,9 @@ _WEIGHTS = (
 )
 _DISTRIBUTED = ".metadata"
 _SHARD = re.compile(r"__\d+_\d+\.distcp")
-_LARGEST_DOCUMENT_BYTES = 256 << 20
-_LARGEST_HEADER_BYTES = 100 << 20
+# Of torch.distributed.checkpoint; its operations are listed one by one.
+_LARGEST_METADATA_BYTES = 32 << 20
 _ODD = (ArithmeticError, EOFError, LookupError, RuntimeError, TypeError, ValueError)
-_TORN = (*_ODD, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError)
 
 
 class TornError(Exception):
@@ -99,43 +97,27 @@ def _is_archive(path: Path) -> bool:
 
 
 def _check_archive(path: Path, name: str) -> None:
-    with path.open("rb") as file:
-        if file.read(2) != b"PK":
-            raise TornError(f"{name} is not an archive of torch.save: torn, or of an old PyTorch")
     try:
-        with zipfile.ZipFile(path) as archive:
-            if any(one.compress_type != zipfile.ZIP_STORED for one in archive.infolist()):
-                raise TornError(f"{name} holds packed records, which PyTorch writes none of")
-            damaged = archive.testzip()
-    except _TORN:
-        raise TornError(f"{name} is torn: its list of records is not whole") from None
-    if damaged is not None:
-        raise TornError(f"{name}: {damaged} differs from its CRC-32")
+        check_archive(path)
+    except ArchiveError as error:
+        raise TornError(f"{name} {error}") from None
 
 
 def _check_safetensors(path: Path, name: str) -> None:
     """Raises: TornError: header and size don't agree."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(8)
-        length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
-        if not 0 < length <= min(size - 8, _LARGEST_HEADER_BYTES):
-            raise TornError(f"{name} has no whole header: torn")
-        text = file.read(length)
-    try:
-        header = json.loads(text)
-        end = max((one["data_offsets"][1] for key, one in header.items() if key[:2] != "__"))
-    except (*_ODD, AttributeError):
-        raise TornError(f"{name} has no readable header: torn") from None
-    if 8 + length + end != size:
-        raise TornError(f"{name} has {size} bytes instead of {8 + length + end}: torn")
+    with open_regular(path) as file:
+        try:
+            read_header(file.fileno())
+        except HeaderError as error:
+            raise TornError(f"{name} {error}") from None
 
 
 def _document(path: Path, name: str) -> Any:
-    if path.stat().st_size > _LARGEST_DOCUMENT_BYTES:
+    data = read_regular(path, MAX_DOCUMENT_BYTES)
+    if len(data) > MAX_DOCUMENT_BYTES:
         raise TornError(f"{name} is larger than any that a framework writes")
     try:
-        return decode_value(path.read_bytes(), name, max_bytes=_LARGEST_DOCUMENT_BYTES)
+        return decode_value(data, name, max_bytes=MAX_DOCUMENT_BYTES)
     except ValueError:
         raise TornError(f"{name} is not valid JSON: torn") from None
 
@@ -180,8 +162,11 @@ def _refuse_incomplete_distributed(folder: Path) -> None:
 
 def _named_shards(metadata: Path) -> Iterator[str]:
     """The shards in a pickle, whose operations are listed and not carried out."""
+    pickled = read_regular(metadata, _LARGEST_METADATA_BYTES)
+    if len(pickled) > _LARGEST_METADATA_BYTES:
+        raise TornError(f"{_DISTRIBUTED} is larger than any that PyTorch writes")
     try:
-        for _, argument, _ in pickletools.genops(metadata.read_bytes()):
+        for _, argument, _ in pickletools.genops(pickled):
             if isinstance(argument, str) and _SHARD.fullmatch(argument):
                 yield argument
     except _ODD:

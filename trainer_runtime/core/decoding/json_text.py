@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from trainer_runtime.core.decoding.error import DecodingError, LimitError
 from trainer_runtime.core.decoding.fields import Fields
-from trainer_runtime.core.decoding.limits import MAX_DEPTH, MAX_RECORD_BYTES
+from trainer_runtime.core.decoding.limits import MAX_DEPTH, MAX_RECORD_BYTES, MAX_VALUES
 
 # Python's `NaN` and `Infinity` become the strings that we write for them.
 _DECODER = json.JSONDecoder(parse_constant=str)
@@ -44,6 +44,8 @@ def decode_value(
     """
     if len(data) > max_bytes:
         raise LimitError(place, "", f"is longer than {max_bytes} bytes")
+    if len(data) > MAX_RECORD_BYTES and _brackets(data) + _commas(data) > MAX_VALUES:
+        raise LimitError(place, "", f"holds more than {MAX_VALUES:,} values")
     try:
         value = parse(data)
     except RecursionError:
@@ -90,6 +92,10 @@ def _brackets(data: bytes | str) -> int:
     if isinstance(data, str):
         return data.count("{") + data.count("[")
     return data.count(b"{") + data.count(b"[")
+
+
+def _commas(data: bytes | str) -> int:
+    return data.count(",") if isinstance(data, str) else data.count(b",")
 
 
 def _too_deep(place: str, max_depth: int) -> LimitError:

@@ -10,6 +10,8 @@ MAX_ROW_DEPTH = 100
 MAX_RECORD_BYTES = 1 << 20
 # Of what grows with its subject: lists of files, tokenizers, the header of a file of weights.
 MAX_DOCUMENT_BYTES = 256 << 20
+# Of objects, lists and their members in a document: an empty list takes 3 bytes of it and 64 here.
+MAX_VALUES = 8_000_000
 # Integers have 64 bits, as in SQLite.
 LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 # What every reader of JSON holds exactly.

@@ -158,7 +158,7 @@ def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
     refuse_protected(path)
     if not path.is_dir():
         return (_corpus_file(path, path.name),)
-    root = path.resolve()
+    root = Path(os.path.realpath(path))
     found: list[CorpusFile] = []
     for folder, folder_names, file_names in os.walk(root):
         shown = [name for name in folder_names if not name.startswith(".")]
@@ -257,7 +257,7 @@ def _corpus_file(path: Path, name: str) -> CorpusFile:
 
 
 def _inside(path: Path, root: Path) -> bool:
-    return not path.is_symlink() or path.resolve().is_relative_to(root)
+    return not path.is_symlink() or Path(os.path.realpath(path)).is_relative_to(root)
 
 
 def _is_of(path: Path, data_format: str) -> bool:

@@ -6,12 +6,9 @@ Nothing is ever unpickled. Client and host run this same code.
 
 from __future__ import annotations
 
-import math
 import os
 import pickletools
 import re
-import struct
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
@@ -23,7 +20,10 @@ from trainer_runtime.core.decoding import (
     decode_fields,
     decode_value,
 )
-from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.decoding.limits import COUNTS_END
+from trainer_runtime.core.files.regular import open_regular, read_regular
+from trainer_runtime.core.files.tensor_header import HeaderError, TensorEntry, read_header
+from trainer_runtime.core.files.torch_archive import read_record
 from trainer_runtime.core.records import dataclass
 
 HF, LITGPT = "hf", "litgpt"
@@ -42,7 +42,9 @@ _WEIGHTS = (
 _WANTED = (".safetensors", ".json", ".model", ".txt", ".jinja", ".yaml", _LITGPT_WEIGHTS)
 _OTHERS_LAYOUT = "consolidated"
 _PICKLED = ("pytorch_model", ".bin")
-_LARGEST_HEADER_BYTES = 100 << 20
+# Of a file of torch.save; pickletools takes a microsecond for a byte.
+_LARGEST_PICKLE_BYTES = 8 << 20
+_MOST_ELEMENTS_PER_BYTE = 8
 _MATRIX = re.compile(r"(?:.*\.)?([^.]+)\.weight")
 _MOST_MATRICES = 64
 # What stands for the parts of a training's checkpoint.
@@ -202,47 +204,36 @@ def _matrices(folder: Path, weights: Sequence[str]) -> tuple[str, ...]:
     found = {
         match[1]: None
         for name in weights
-        for tensor, shape in _shapes(folder / name).items()
-        if len(shape) == 2 and (match := _MATRIX.fullmatch(tensor)) is not None
+        for tensor in _tensors(folder / name)
+        if len(tensor.shape) == 2 and (match := _MATRIX.fullmatch(tensor.name)) is not None
     }
     return tuple(found) if len(found) <= _MOST_MATRICES else ()
 
 
 def _safetensors_elements(file: Path) -> int:
-    return sum(math.prod(shape) for shape in _shapes(file).values())
+    return sum(entry.elements for entry in _tensors(file))
 
 
-def _shapes(file: Path) -> dict[str, list[int]]:
-    """The tensors' shapes, by the header: eight bytes of its length, then JSON."""
-    size_bytes = file.stat().st_size
-    with file.open("rb") as stream:
-        start = stream.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size_bytes
-        if length > min(size_bytes - 8, _LARGEST_HEADER_BYTES):
-            raise _cut_off(file)
+def _tensors(file: Path) -> list[TensorEntry]:
+    with open_regular(file) as opened:
         try:
-            header = decode_fields(stream.read(length), file.name, max_bytes=_LARGEST_HEADER_BYTES)
-            names = [name for name in header.values if name != "__metadata__"]
-            tensors = {name: header.section(name) for name in names}
-            end = max((one.integers("data_offsets")[1] for one in tensors.values()), default=0)
-            shapes = {name: list(one.integers("shape")) for name, one in tensors.items()}
-        except (ValueError, IndexError):
-            raise _Problem(_DAMAGED, f"{file.name} has no header of safetensors") from None
-    if size_bytes != 8 + length + end:
-        raise _cut_off(file)
-    return shapes
+            return read_header(opened.fileno())[1]
+        except HeaderError as error:
+            raise _Problem(_DAMAGED, f"{file.name} {error}") from None
 
 
 def _pickled_elements(file: Path) -> int | None:
     """The elements of the model in a file of `torch.save`, which may hold its optimizer's beside
     them; never unpickled."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            pickled = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-            sizes = _sizes_of_storages(archive.read(pickled))
-    except (zipfile.BadZipFile, StopIteration, ValueError):
+        pickled = read_record(file, "/data.pkl", _LARGEST_PICKLE_BYTES)
+        sizes = {} if pickled is None else _sizes_of_storages(pickled)
+    except ValueError:
         raise _cut_off(file) from None
-    return sum(sizes.values()) or None
+    elements = sum(sizes.values())
+    if elements > file.stat().st_size * _MOST_ELEMENTS_PER_BYTE:
+        raise _cut_off(file)
+    return elements or None
 
 
 def _sizes_of_storages(pickled: bytes) -> dict[str, int]:
@@ -262,7 +253,7 @@ def _sizes_of_storages(pickled: bytes) -> dict[str, int]:
         elif name in ("BINPUT", "LONG_BINPUT"):
             memo[argument] = latest[-1]
         elif name == "BINPERSID":
-            if counts and isinstance(latest[-1], int):
+            if counts and type(latest[-1]) is int and 0 <= latest[-1] < COUNTS_END:
                 sizes[str(latest[-3])] = latest[-1]
         elif argument is not None:
             latest = [*latest[-2:], argument]

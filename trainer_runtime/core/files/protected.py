@@ -61,8 +61,8 @@ def is_protected(path: Path, homes: Iterable[Path] = ()) -> bool:
     `homes`: homes and roots of hosts that are known; others are known by their databases. Files
     with several names are compared with those in `homes`.
     """
-    known = [home.resolve() for home in homes]
-    return _lies_protected(path.resolve(), known) or _is_linked(path, known)
+    known = [_real(home) for home in homes]
+    return _lies_protected(_real(path), known) or _is_linked(path, known)
 
 
 def refuse_protected(path: Path, homes: Iterable[Path] = ()) -> None:
@@ -136,6 +136,11 @@ def _opened_path(descriptor: int) -> str | None:
         return os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         return None
+
+
+def _real(path: Path) -> Path:
+    """Where it leads; links in a loop lead to themselves."""
+    return Path(os.path.realpath(path))
 
 
 def _lies_protected(place: Path, known: Iterable[Path]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.records import dataclass
 
@@ -30,6 +30,10 @@ _NAMED_IN = ((SETTINGS_NAME, "eos_token"), ("special_tokens_map.json", "eos_toke
 _NUMBERED_IN = (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id"))
 # Field numbers of sentencepiece_model.proto: ModelProto.pieces, SentencePiece.piece.
 _PIECES, _PIECE = 1, 1
+# The largest vocabularies have some 300,000 tokens, whose JSON takes 35 MB.
+LARGEST_TOKENIZER_BYTES = 128 << 20
+_MOST_PIECES = 2_000_000
+_LONGEST_VARINT_BYTES = 10
 _FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template)")
 
 
@@ -99,7 +103,9 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
     for name, read in ((JSON_NAME, _of_json), (SENTENCEPIECE_NAME, _of_sentencepiece)):
         file = folder / name
         if file.is_file():
-            content = file.read_bytes()
+            content = read_regular(file, LARGEST_TOKENIZER_BYTES)
+            if len(content) > LARGEST_TOKENIZER_BYTES:
+                raise ValueError(f"{name} is larger than any tokenizer's")
             try:
                 tokens = read(content)
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -115,7 +121,7 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
 
 
 def _of_json(content: bytes) -> dict[str, int]:
-    document = decode_fields(content, JSON_NAME, max_bytes=MAX_DOCUMENT_BYTES)
+    document = decode_fields(content, JSON_NAME, max_bytes=LARGEST_TOKENIZER_BYTES)
     listed = document.section("model").values["vocab"]
     if isinstance(listed, list):  # Unigram: pairs of a token and its score
         tokens = {str(pair[0]): number for number, pair in enumerate(listed)}
@@ -138,10 +144,13 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """The length-delimited fields of a protocol buffer; others are read over.
 
     Raises:
-        ValueError, IndexError: it is none.
+        ValueError, IndexError: it is none, or has more fields than a vocabulary.
     """
-    at = 0
+    at = count = 0
     while at < len(message):
+        count += 1
+        if count > _MOST_PIECES:
+            raise ValueError("it has more pieces than any tokenizer")
         key, at = _varint(message, at)
         number, kind = key >> 3, key & 7
         if kind == 2:
@@ -164,6 +173,8 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         byte = message[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
+        if shift > 7 * _LONGEST_VARINT_BYTES:
+            raise ValueError("it holds a number beyond 64 bits")
         if byte < 0x80:
             return value, at
 
@@ -184,8 +195,8 @@ def _end_of_text(folder: Path, tokens: Mapping[str, int]) -> int | None:
 
 def _settings(file: Path) -> Mapping[str, object]:
     try:
-        data = read_regular(file, MAX_DOCUMENT_BYTES)
-        return decode_fields(data, file.name, max_bytes=MAX_DOCUMENT_BYTES).values
+        data = read_regular(file, LARGEST_TOKENIZER_BYTES)
+        return decode_fields(data, file.name, max_bytes=LARGEST_TOKENIZER_BYTES).values
     except FileNotFoundError:
         return {}
 

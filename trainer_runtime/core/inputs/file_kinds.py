@@ -6,10 +6,14 @@ import json
 import struct
 from pathlib import Path
 
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.records import dataclass
 
 _HEAD_BYTES = 8192
 _PARQUET = b"PAR1"
+_PARQUET_END = struct.Struct("<L4s")
+# Footers describe row groups: a terabyte has some 10 MB of them.
+_LARGEST_FOOTER_BYTES = 64 << 20
 # Between 0x00 and 0x1f a text has tabs, line ends and form feeds, and logs escapes.
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b")
 _MOST_CONTROLS = 0.01
@@ -92,22 +96,26 @@ def is_json_lines(path: Path) -> bool:
 
 
 def problem_of_parquet(path: Path) -> str | None:
-    """Why a file is not a whole Parquet file.
+    """Why a file is not a whole Parquet file, or not one to be read here.
 
     Raises:
         OSError: it can't be read.
     """
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         begin = stream.read(len(_PARQUET))
-        stream.seek(max(0, path.stat().st_size - len(_PARQUET)))
-        end = stream.read()
-    if begin == end == _PARQUET:
-        return None
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - _PARQUET_END.size))
+        end = stream.read(_PARQUET_END.size)
+    if len(end) == _PARQUET_END.size:
+        footer_bytes, magic = _PARQUET_END.unpack(end)
+        if begin == magic == _PARQUET and footer_bytes + _PARQUET_END.size < size:
+            too_large = footer_bytes > _LARGEST_FOOTER_BYTES
+            return f"{path.name} has a footer of {footer_bytes:,} bytes" if too_large else None
     return f"{path.name} is not a Parquet file, or is cut off"
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         return stream.read(_HEAD_BYTES)
 
 

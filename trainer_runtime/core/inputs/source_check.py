@@ -19,6 +19,7 @@ from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 
 _ROWS, _FILES, _TEXTS = 100, 20, 1000
 _LONGEST_LINE_BYTES = 16 << 20
+_MOST_SOURCE_BYTES = 64 << 20
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
@@ -26,9 +27,9 @@ def check_source(asked: AskedSource) -> Listing:
     """A source's files, and what is wrong with their content; never raises.
 
     Of texts the first bytes of up to a thousand files are read, of files of tokens all headers
-    and indices, of JSON Lines the first hundred rows of up to twenty files. Of Parquet files it
-    reads the column names if pyarrow is installed; otherwise the host checks them in the run's
-    environment.
+    and indices, of JSON Lines the first hundred rows of up to twenty files, 64 MiB in all. Of
+    Parquet files it reads the column names if pyarrow is installed; otherwise the host checks them
+    in the run's environment.
     """
     found = list_source(asked.path, asked.format)
     check = _CHECKS.get(asked.format)
@@ -85,6 +86,8 @@ def _beside(found: Listing, paths: list[Path]) -> str | None:
 def _check_rows(asked: AskedSource, found: Listing) -> Listing:
     malformed, rows, read_bytes = None, 0, 0
     for file in _paths(found)[:_FILES]:
+        if read_bytes > _MOST_SOURCE_BYTES:
+            break
         if file.suffix == ".parquet":
             malformed = malformed or _problem_of_parquet(file, asked.kind)
         elif asked.format == "jsonl" or file.suffix in _JSON_LINES:
@@ -105,6 +108,8 @@ def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int]:
     count = size = 0
     for number, line in islice(_lines(file), _ROWS):
         size += len(line)
+        if size > _MOST_SOURCE_BYTES:
+            break
         if not line.strip():
             continue
         count += 1

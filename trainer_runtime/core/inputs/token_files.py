@@ -147,8 +147,8 @@ def _by_index(path: Path, index: Path) -> TokenFile:
                 f"{index.name} is Megatron's index of version {version} with numbers of type "
                 f"{dtype}; whole numbers of version 1 are read"
             )
-        length = _sum_of(stream, sequences)
-    size, item = path.stat().st_size, array(code).itemsize
+        size, item = path.stat().st_size, array(code).itemsize
+        length = _sum_of(stream, sequences) if sequences <= size else None
     if length is None or size != length * item:
         raise TokenFileError(
             f"{path.name} and {index.name} don't belong together, or one is cut off: the index "

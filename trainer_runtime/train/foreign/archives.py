@@ -7,8 +7,6 @@ import math
 import pickle
 import re
 import struct
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_runtime.core.decoding import MAX_ROW_DEPTH, decode_value
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, MAX_ROW_DEPTH, decode_value
+from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.files.torch_archive import ArchiveError, check_archive
 from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors
 from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe_torch
 from trainer_runtime.train.foreign.records import NamesCodeError, UnusableError
@@ -36,12 +36,12 @@ _ODD = (
     ValueError,
     pickle.UnpicklingError,
     struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
 _LONGEST_REASON = 200
-_LARGEST_DOCUMENT_BYTES = 256 << 20
+_ELEMENTS_AT_ONCE = 16 << 20
+# Bytes of all tensors, to those of their file: tied ones count once, views of them do not.
+_MOST_VIEWS = 4
 
 
 def read_archive(path: Path) -> Any:
@@ -61,11 +61,13 @@ def read_archive(path: Path) -> Any:
         raise UnusableError(f"{path.name} is not opened: {refused}") from None
     try:
         with _numpy_arrays():
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        _refuse_shared(content, path)
     except _ODD as error:
         if isinstance(error, pickle.UnpicklingError) and _GLOBAL.search(str(error)):
             raise NamesCodeError(f"{path.name} {_why(error)}") from None
         raise UnusableError(f"{path.name} {_why(error)}") from None
+    return content
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -89,10 +91,11 @@ def read_document(path: Path) -> dict[str, Any]:
         UnusableError: it is missing, torn or no object.
     """
     try:
-        if path.stat().st_size > _LARGEST_DOCUMENT_BYTES:
+        data = read_regular(path, MAX_DOCUMENT_BYTES)
+        if len(data) > MAX_DOCUMENT_BYTES:
             raise UnusableError(f"{path.name} is larger than any that a framework writes")
         document = decode_value(
-            path.read_bytes(), path.name, max_bytes=_LARGEST_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH
+            data, path.name, max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH
         )
     except OSError as error:
         raise UnusableError(f"{path.name} can't be read: {error.strerror}") from None
@@ -108,52 +111,62 @@ def refuse_non_finite(named: Mapping[str, Any], file: str) -> None:
     UnusableError: a tensor among the values holds NaN or infinity.
     """
     for name, tensor in named.items():
-        # A float64 sum of narrower floats can't overflow, and shows any NaN or infinity.
-        if not (isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel()):
-            continue
-        if not math.isfinite(tensor.sum(dtype=torch.float64).item()):
+        if isinstance(tensor, Tensor) and tensor.is_floating_point() and not _is_finite(tensor):
             raise UnusableError(f"{file}: {name} holds NaN or infinity")
 
 
-def tensors_within(value: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor at any depth of plain containers, by its path."""
-    if isinstance(value, Tensor):
-        yield prefix, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from tensors_within(item, f"{prefix}/{key}" if prefix else str(key))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from tensors_within(item, f"{prefix}/{index}")
+def tensors_within(value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor at any depth of plain containers, by its path.
+
+    What stands in several places is given at one of them: a pickle can name a container twice at
+    each of sixty levels.
+    """
+    seen: set[int] = set()
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:
+        path, holder = left.pop()
+        if id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        if isinstance(holder, Tensor):
+            yield path, holder
+        elif isinstance(holder, (Mapping, list, tuple)):
+            items = holder.items() if isinstance(holder, Mapping) else enumerate(holder)
+            inner = [(f"{path}/{key}" if path else str(key), item) for key, item in items]
+            left.extend(reversed(inner))
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """A float64 sum of narrower floats can't overflow, and shows any NaN or infinity."""
+    return all(
+        math.isfinite(piece.sum(dtype=torch.float64).item())
+        for piece in torch.split(tensor.flatten(), _ELEMENTS_AT_ONCE)
+    )
+
+
+def _refuse_shared(content: Any, path: Path) -> None:
+    """Raises:
+    UnusableError: its tensors are many times the file, as views of the same bytes.
+    """
+    most, total = _MOST_VIEWS * path.stat().st_size, 0
+    views: set[tuple[object, ...]] = set()
+    for name, tensor in tensors_within(content):
+        if tensor.layout is not torch.strided:
+            continue
+        view = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        total += 0 if view in views else tensor.numel() * tensor.element_size()
+        views.add(view)
+        if total > most:
+            raise UnusableError(f"{path.name}: {name} repeats bytes of the file, as no weights do")
 
 
 def _check_archive(path: Path) -> None:
     try:
-        with path.open("rb") as file:
-            begins = file.read(2)
-        if not begins:
-            raise UnusableError(f"{path.name} is empty")
-        if begins != b"PK":
-            raise UnusableError(
-                f"{path.name} is not an archive of torch.save: torn, or written by a "
-                "PyTorch before 1.6"
-            )
-        with zipfile.ZipFile(path) as archive:
-            _refuse_compressed(archive, path.name)
-            damaged = archive.testzip()
+        check_archive(path)
+    except ArchiveError as error:
+        raise UnusableError(f"{path.name} {error}") from None
     except OSError as error:
         raise UnusableError(f"{path.name} can't be read: {error.strerror or error}") from None
-    except _ODD:
-        message = f"{path.name} is torn or damaged: its list of records is not whole"
-        raise UnusableError(message) from None
-    if damaged is not None:
-        raise UnusableError(f"{path.name}: {damaged} differs from its CRC-32: it is damaged")
-
-
-def _refuse_compressed(archive: zipfile.ZipFile, name: str) -> None:
-    """PyTorch stores; what is packed may unpack to any size."""
-    if any(record.compress_type != zipfile.ZIP_STORED for record in archive.infolist()):
-        raise UnusableError(f"{name} holds packed records, which PyTorch writes none of")
 
 
 @contextlib.contextmanager

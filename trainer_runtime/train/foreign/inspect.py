@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe
 from trainer_runtime.train.foreign.huggingface import HUGGING_FACE
 from trainer_runtime.train.foreign.litgpt import LITGPT
 from trainer_runtime.train.foreign.nanogpt import NANOGPT
+from trainer_runtime.train.foreign.process_limits import limit_process
 from trainer_runtime.train.foreign.records import (
     Examined,
     Kind,
@@ -28,6 +30,8 @@ KINDS: tuple[Kind, ...] = (NANOGPT, LITGPT, HUGGING_FACE)
 # Files that only a run of Trainmaster has in its folder.
 _OURS = ("supervisor.jsonl", "desired.json")
 
+_GIVE_FOLDER = "Give the folder that the training writes its checkpoints into."
+
 
 class RefusedError(Exception):
     """The folder can't be adopted; `code` as in the client's table of errors."""
@@ -37,22 +41,36 @@ class RefusedError(Exception):
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def inspect_output(target: str, torch_version: str | None = None) -> dict[str, Any]:
+def inspect_output(
+    target: str, torch_version: str | None = None, *, limited: bool = False
+) -> dict[str, Any]:
     """`{"output": …}` (a `FoundOutput`), or `{"refused": …}` with an error.
 
     `torch_version`: of the PyTorch that opens the checkpoints; None for this interpreter's.
+    `limited`: this process is for it alone, and is ended where the folder takes too much.
     """
     try:
-        folder = _folder(target)
-        _refuse_unsafe(torch_version)
-        kind, places = _recognised(folder)
+        return {"output": _inspected(target, torch_version, limited=limited).to_dict()}
     except RefusedError as error:
         return {"refused": error.refusal}
+    except OSError as error:  # it changes meanwhile, or is closed to this account
+        named = _plain(error.filename or target)
+        message = f"{named} can't be read: {error.strerror}."
+        return {"refused": RefusedError("OUTPUT_UNKNOWN", message, _GIVE_FOLDER).refusal}
+
+
+def _inspected(target: str, torch_version: str | None, *, limited: bool) -> FoundOutput:
+    if limited:
+        limit_process([])
+    folder = _folder(target)
+    _refuse_unsafe(torch_version)
+    kind, places = _recognised(folder)
+    if limited:
+        limit_process(path for place in places for path in files_of(place))
     read = [_read(kind, place, folder) for place in places]
     usable = [(found.step, index) for index, (_, found) in enumerate(read) if found]
     newest = read[max(usable)[1]][1] if usable else None
-    checkpoints = tuple(checkpoint for checkpoint, _ in read)
-    return {"output": _output(kind, folder, checkpoints, newest).to_dict()}
+    return _output(kind, folder, tuple(checkpoint for checkpoint, _ in read), newest)
 
 
 def kind_of(framework: str) -> Kind:
@@ -61,22 +79,22 @@ def kind_of(framework: str) -> Kind:
 
 
 def _folder(target: str) -> Path:
-    path = Path(target).expanduser()
+    path = Path(os.path.expanduser(target))
     folder = path if path.is_absolute() else Path.home() / path
     try:
         folder = folder.resolve(strict=True)
         is_folder = folder.is_dir()
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links; a zero byte
         raise RefusedError(
             "OUTPUT_UNKNOWN",
-            f"{_plain(folder)} can't be read: {error.strerror}.",
-            "Give the folder that the training writes its checkpoints into.",
+            f"{_plain(folder)} can't be read: {getattr(error, 'strerror', None) or error}.",
+            _GIVE_FOLDER,
         ) from None
     if not is_folder:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
             f"{_plain(folder)} is not a folder.",
-            "Give the folder that the training writes its checkpoints into.",
+            _GIVE_FOLDER,
         )
     for place in (folder, *folder.parents):
         if all((place / name).exists() for name in _OURS):
@@ -109,7 +127,7 @@ def _recognised(folder: Path) -> tuple[Kind, list[Path]]:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
             f"{_plain(folder)} holds no known training output. Known are: {description}.",
-            "Give the folder that the training writes its checkpoints into.",
+            _GIVE_FOLDER,
         )
     raise RefusedError(
         "OUTPUT_UNKNOWN",

@@ -114,6 +114,8 @@ def _sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
 
 def _weights(given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """The parameters by our names, in the order in which nanoGPT's optimizer counts them."""
+    if sizes["n_layer"] > len(given):
+        raise UnusableError("model_args.n_layer is more than its model has")
     expected = _expected(sizes)
     tensors = {str(name).removeprefix(_COMPILED): value for name, value in given.items()}
     there = {name for name in tensors if not name.endswith(_MASK) and name != _TIED}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -10,7 +11,17 @@ from typing import Any
 
 from trainer_runtime.core.records import dataclass
 
-_MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_MISSHAPEN = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    csv.Error,
+)
 # A step, and what was measured at it.
 Point = tuple[int, dict[str, float]]
 

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.train.foreign.process_limits import limit_process
+
 NO_TORCH = 3
 _NAMES = ("iter_num", "global_step", "step", "iteration", "iter", "steps", "step_count")
 
@@ -76,4 +78,5 @@ def _step_in(content: Any) -> int | None:
 
 
 if __name__ == "__main__":
+    limit_process(map(Path, sys.argv[1:]))
     sys.exit(main(sys.argv[1:]))

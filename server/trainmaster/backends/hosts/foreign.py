@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _SOURCE_TIMEOUT_S = 30.0
 _OUTPUT_TIMEOUT_S = 3600.0
+# A process that the kernel ended for its processor time, as its parent or a shell says it.
+_OVER_ITS_LIMITS = (-signal.SIGXCPU, 128 + signal.SIGXCPU)
 
 
 async def examine_source(
@@ -44,7 +47,10 @@ async def read_output(host: Host, python: str | None, folder: str) -> FoundOutpu
         [*cache, "--", folder],
         _unread(host, folder),
         _OUTPUT_TIMEOUT_S,
-        failures={ExitCode.UNUSABLE: _without_torch(host, python)},
+        failures={
+            ExitCode.UNUSABLE: _without_torch(host, python),
+            **dict.fromkeys(_OVER_ITS_LIMITS, _endless(host, folder)),
+        },
         python=python,
         acts=True,  # a step of adopting
     )
@@ -67,6 +73,16 @@ def _section(answer: Fields, name: str) -> Fields:
 def _unread(host: Host, target: str) -> Failure:
     return Failure(
         f"{target} could not be read on {host.name}", "`trainmaster doctor` checks the host."
+    )
+
+
+def _endless(host: Host, folder: str) -> Failure:
+    return Failure(
+        f"Reading {folder} on {host.name} took more time than files of its size can take",
+        "Give a folder that only your training has written; a training's own checkpoints are read "
+        "in seconds a gigabyte.",
+        code="OUTPUT_UNKNOWN",
+        retryable=False,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import ipaddress
+import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -231,7 +232,7 @@ class _Finder:
         return str(self._path(named))
 
     def _path(self, text: str) -> Path:
-        path = self.home / text[2:] if text.startswith("~/") else Path(text).expanduser()
+        path = self.home / text[2:] if text.startswith("~/") else Path(os.path.expanduser(text))
         return path.absolute()
 
 

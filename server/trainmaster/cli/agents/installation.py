@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.records import dataclass
 from trainmaster.cli.agents.client_files import with_server
 from trainmaster.cli.agents.clients import CLIENTS, Client, Server
+from trainmaster.cli.agents.placed_file import PlacedFile, ThroughLinkError
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import UsageError
 from trainmaster.words.own_program import own_program
@@ -17,20 +17,23 @@ from trainmaster.words.paths import HOME_VARIABLE
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A file that is to be written. `before`: its bytes today, None where there is none."""
+
+    file: PlacedFile
+    before: bytes | None
+    after: bytes
+    is_private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Installation:
-    """What is to be written. `before` is the file's text today, None where there is none."""
+    """What connects a client; `changes` may be none."""
 
     client: Client
     config: Path
-    before: str | None
-    after: str
-    skills: Mapping[Path, bytes]
-
-    @property
-    def changes(self) -> bool:
-        return self.before != self.after or any(
-            not path.is_file() or path.read_bytes() != data for path, data in self.skills.items()
-        )
+    skills: Sequence[Path]
+    changes: Sequence[Change]
 
 
 def plan_installation(
@@ -39,7 +42,7 @@ def plan_installation(
     """What connects the client of that name, for the user or in a project's folder.
 
     Raises:
-        UsageError: `BAD_ARGUMENT` for an unknown client, or a project whose links lead out of it;
+        UsageError: `BAD_ARGUMENT` for an unknown client, or a link in a project;
             `AGENT_CONFIG_UNREADABLE`.
     """
     if (client := CLIENTS.get(name)) is None:
@@ -48,51 +51,75 @@ def plan_installation(
             f"{name!r} is not a known client.",
             f"Take one of: {', '.join(CLIENTS)}.",
         )
-    folder, file = (
-        (user_home, client.user_file) if project is None else (project, client.project_file)
-    )
-    config = (folder / file).resolve()  # a link stays a link
-    if project is not None:
-        _refuse_outside(project, [config, *([folder / client.skills] if client.skills else [])])
-    before = _text(config)
-    after = with_server(client, config, before or "", client.entry(server))
-    skills = {} if client.skills is None else _skills(folder / client.skills)
-    return Installation(client, config, before, after, skills)
+    root = user_home if project is None else project
+    config = _placed(root, client.user_file if project is None else client.project_file, project)
+    before = _read(config, project)
+    changes = [Change(config, before, _configured(client, config, before, server), is_private=True)]
+    skills = [] if client.skills is None else list(_skills(root, client.skills, project))
+    changes = [change for change in [*changes, *skills] if change.before != change.after]
+    folders = sorted({change.file.path.parent for change in skills})
+    return Installation(client, config.path, folders, changes)
 
 
 def carry_out(installation: Installation) -> None:
-    """Write it; the configuration is replaced as a whole, with the permissions that it had.
+    """Write it; each file is replaced as a whole, and keeps its permissions and owner.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, a file can't be written.
     """
-    config = installation.config
-    try:
-        for path, data in installation.skills.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, data, 0o644)
-        if installation.before != installation.after:
-            config.parent.mkdir(parents=True, exist_ok=True)
-            mode = config.stat().st_mode & 0o777 if config.exists() else 0o600
-            write_atomic(config, installation.after.encode(), mode)
-    except OSError as error:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{error.filename or config} can't be written: {error.strerror}.",
-            "Make it writable, or name a project's folder by --project.",
-        ) from error
-
-
-def _refuse_outside(project: Path, places: Sequence[Path]) -> None:
-    """A project may come from somebody else: its links would lead to the user's own files."""
-    for place in places:
-        if not place.resolve().is_relative_to(project.resolve()):
+    for change in reversed(installation.changes):  # the skills are there once they are named
+        try:
+            change.file.replace(change.before, change.after, is_private=change.is_private)
+        except OSError as error:
+            path = change.file.path
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"{place} is outside of {project}: a link in the project leads there.",
-                "Remove the link, or leave out --project to install for yourself.",
-                field="project",
-            )
+                f"{error.filename or path} can't be written: {error.strerror or error}.",
+                "Make it writable, or name a project's folder by --project.",
+            ) from error
+
+
+def _placed(root: Path, relative: str, project: Path | None) -> PlacedFile:
+    """The file that is read and written. In the user's own home links lead to it, as managers of
+    dotfiles have them; a project may come from somebody else, and its links lead nowhere."""
+    try:
+        if project is not None:
+            return PlacedFile.below(project.resolve(strict=True), relative)
+        resolved = (root / relative).resolve()
+    except (OSError, RuntimeError) as error:
+        raise _unreadable(root / relative, error) from error
+    return PlacedFile(Path(resolved.anchor), resolved.parts[1:])
+
+
+def _read(file: PlacedFile, project: Path | None) -> bytes | None:
+    try:
+        return file.read()
+    except ThroughLinkError as error:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{error.filename} is a link, and nothing is written through a link of a project.",
+            "Replace the link by a file or folder of its own, or leave out --project to install "
+            "for yourself.",
+            field="project" if project else None,
+        ) from error
+    except OSError as error:
+        raise _unreadable(file.path, error) from error
+
+
+def _configured(client: Client, config: PlacedFile, before: bytes | None, server: Server) -> bytes:
+    try:
+        text = (before or b"").decode()
+    except UnicodeDecodeError as error:
+        raise _unreadable(config.path, error) from error
+    return with_server(client, config.path, text, client.entry(server)).encode()
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    return UsageError(
+        "AGENT_CONFIG_UNREADABLE",
+        f"{path} can't be read: {getattr(error, 'strerror', None) or error}.",
+        "Make it a readable text file, or name a project's folder by --project.",
+    )
 
 
 def own_server(arguments: Sequence[str], environment: Mapping[str, str]) -> Server:
@@ -103,22 +130,8 @@ def own_server(arguments: Sequence[str], environment: Mapping[str, str]) -> Serv
     return Server(program, [*rest, "mcp", *arguments], variables)
 
 
-def _text(config: Path) -> str | None:
-    try:
-        return config.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "AGENT_CONFIG_UNREADABLE",
-            f"{config} can't be read: {error}.",
-            "Make it a readable text file, or name a project's folder by --project.",
-        ) from error
-
-
-def _skills(folder: Path) -> dict[Path, bytes]:
+def _skills(root: Path, folder: str, project: Path | None) -> Iterator[Change]:
     source = find_assets().skills
-    return {
-        folder / path.relative_to(source): path.read_bytes()
-        for path in sorted(source.rglob("*.md"))
-    }
+    for path in sorted(source.rglob("*.md")):
+        file = _placed(root, f"{folder}/{path.relative_to(source)}", project)
+        yield Change(file, _read(file, project), path.read_bytes())

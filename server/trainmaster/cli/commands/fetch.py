@@ -11,6 +11,7 @@ import typer
 from trainmaster.cli.output import emit, is_for_a_person
 from trainmaster.cli.parameters import AsJson, Run
 from trainmaster.cli.run_service import ask
+from trainmaster.words.user_paths import user_path
 
 
 def fetch(
@@ -31,13 +32,12 @@ def fetch(
     one."""
     from trainmaster.runs import fetch as service
 
+    target = user_path(folder, "folder")
     show = _show if is_for_a_person(sys.stderr) and not as_json else None
     if show is not None:
         print("Listing the files ...", file=sys.stderr, flush=True)
     answer = ask(
-        lambda workspace: service.fetch(
-            workspace, run, pattern, folder.expanduser().absolute(), on_progress=show
-        ),
+        lambda workspace: service.fetch(workspace, run, pattern, target, on_progress=show),
         shows_progress=show is not None,
     )
     emit(answer, as_json)

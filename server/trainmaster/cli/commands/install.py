@@ -47,7 +47,7 @@ def install(
     options = [*(["--toolsets", toolsets] if toolsets else []), *(["--read-only"] * read_only)]
     server = own_server(options, os.environ)
     plan = plan_installation(client, server, project=project, user_home=Path.home())
-    changed = plan.changes
+    changed = bool(plan.changes)
     if changed and not dry_run:
         carry_out(plan)
     emit(
@@ -55,7 +55,7 @@ def install(
             client=plan.client.title,
             config=str(plan.config),
             entry=json.dumps(plan.client.entry(server)),
-            skills=sorted({str(path.parent) for path in plan.skills}) or None,
+            skills=[str(folder) for folder in plan.skills] or None,
             changed=changed,
             written=changed and not dry_run,
         ),

@@ -32,7 +32,8 @@ def tick(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do what is due for every run and rented instance, once. Meant for a timer: see `keeper`."""
+    """Do what is due for every run and rented instance, once. Meant for a timer: see `keeper`.
+    Exit code 1 if any of it failed, other than by a host or provider that gave no answer."""
     from trainmaster.keeper import tick as service
     from trainmaster.store.action_log import discard_action
 
@@ -40,6 +41,7 @@ def tick(
     if not any(row.did for row in (*answer.runs, *(answer.instances or ()))):
         discard_action()
     show(answer, as_json)
+    raise typer.Exit(1 if service.has_failed(answer) else 0)
 
 
 def tick_part(

@@ -11,6 +11,7 @@ from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson, Host, IdempotencyKey, Sets, Spec
 from trainmaster.cli.run_service import ask
 from trainmaster.words.errors import UsageError
+from trainmaster.words.user_paths import user_path
 
 
 def plan(spec: Spec, host: Host = None, sets: Sets = None, as_json: AsJson = False) -> None:
@@ -105,7 +106,7 @@ def render(
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
     from trainmaster.runs.render import render_spec
 
-    target = folder.expanduser().absolute()
+    target = user_path(folder, "folder")
     emit(
         ask(lambda workspace: render_spec(workspace, spec, target, host=host, sets=sets or ())),
         as_json,
@@ -136,7 +137,7 @@ def export(
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
     from trainmaster.runs.export import export_spec
 
-    target = folder.expanduser().absolute()
+    target = user_path(folder, "folder")
     emit(
         ask(
             lambda workspace: export_spec(

@@ -13,6 +13,7 @@ import typer
 from trainmaster.cli.output import emit, is_for_a_person, printable
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
+from trainmaster.words.user_paths import user_path
 
 if TYPE_CHECKING:
     from trainmaster.metrics.plots.sketch import Line
@@ -44,7 +45,7 @@ def plot(
 
     along = as_axis(axis)
     if output is not None:
-        path = output.expanduser().absolute()
+        path = user_path(output, "--output")
         emit(
             ask(lambda workspace: plot_runs(workspace, compared, path, keys=key or (), axis=along)),
             as_json,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges
@@ -11,6 +10,7 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainmaster.backends import LOCAL
 from trainmaster.runs.adopt.output_folder import Output
+from trainmaster.words.user_paths import user_path
 from trainmaster.words.yaml12 import dump_yaml
 
 DATA = "data.sources[].path"
@@ -69,7 +69,7 @@ def _source(data: str | None, framework: str) -> dict[str, str]:
     if data is None:
         return {"path": "FILL_IN"}
     if framework == "nanogpt" and not data.startswith(ON_BOX):
-        path = Path(data).expanduser()
+        path = user_path(data, "data")
         if path.suffix == ".bin" or (path / "train.bin").is_file():
             return {"path": data, "format": "tokens"}
     return {"path": data}

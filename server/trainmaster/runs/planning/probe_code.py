@@ -103,5 +103,5 @@ def _refuse_no_file(spec: TrainingSpec, script: ScriptSpec, folder: Path) -> Non
         return
     if not leads_out(named) and not script.path.startswith(ON_BOX):
         return  # the plan knows what travels
-    if not (folder / Path(named).expanduser()).exists():
+    if not os.path.exists(folder / os.path.expanduser(named)):
         raise no_such_file(named, f"there, seen from {folder}", ())

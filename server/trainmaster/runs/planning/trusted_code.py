@@ -30,6 +30,7 @@ from trainmaster.words.errors import PlanError, PolicyError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.policy import shown_path
 from trainmaster.words.spec_variables import is_harmless
+from trainmaster.words.user_paths import user_path
 
 PYTHON_FIELD = "environment.python"
 PROGRAM_FIELD = "script.path"
@@ -138,7 +139,7 @@ async def trust_path(workspace: Workspace, path: Path, confirm: Confirm) -> Trus
         UsageError: `BAD_ARGUMENT`, there is nothing to trust.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
-    place = Path(os.path.abspath(path.expanduser()))
+    place = user_path(path)
     if place.is_dir():
         inside = [place / name for name in _ENVIRONMENTS if (place / name).is_file()]
         place = inside[0] if inside else place
