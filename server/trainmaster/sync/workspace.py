@@ -15,6 +15,7 @@ from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.private_home import open_home
 from trainmaster.sync.kept_passes import KeptPasses
+from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import Home
 from trainmaster.words.policy import UNBOUND, Policy
 
@@ -31,8 +32,19 @@ class Workspace:
         self.control = Control(home.control_db)
         self.mirror = Mirror(home.mirror)
         self.kept_passes = KeptPasses()
+        self._unwritable: StorageError | None = None
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
+
+    @property
+    def unwritable(self) -> StorageError | None:
+        """Why the home can only be read: its disk is full, for example. What is on record is
+        answered then, and nothing new is read from hosts."""
+        return self._unwritable or self.control.unwritable
+
+    def found_unwritable(self, error: StorageError) -> None:
+        """Record that the home took no more, while it was open."""
+        self._unwritable = error
 
     @property
     def policy(self) -> Policy:
@@ -50,8 +62,12 @@ class Workspace:
         Raises:
             StorageError: it can't be used.
         """
-        store = MetricsStore(self.home.metrics_db)
-        if store.replay_due and next(self.mirror.placements(), None) is None:
+        store = MetricsStore(self.home.metrics_db, writable=self.unwritable is None)
+        if (
+            self.unwritable is None
+            and store.replay_due
+            and next(self.mirror.placements(), None) is None
+        ):
             with store.writing():
                 store.replayed()  # there is nothing to rebuild it from
         return store
