@@ -11,7 +11,6 @@ DISK_FULL, NO_INODES, NOT_WRITABLE = "DISK_FULL", "NO_INODES", "ROOT_NOT_WRITABL
 LACKS = frozenset({DISK_FULL, NO_INODES, NOT_WRITABLE})
 _LEAST_FREE_BYTES = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_UNWRITABLE = _FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str | None]:
@@ -20,7 +19,7 @@ def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str
     SQLite reports an input/output error where its log's index finds no room, so the file system is
     asked, too.
     """
-    reason = _reason(folder)
+    reason = why_full(folder)
     if reason is not None:
         return reason
     full = isinstance(error, OSError) and error.errno in _FULL
@@ -28,9 +27,14 @@ def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str
     return (DISK_FULL, None) if full else (NOT_WRITABLE, None)
 
 
-def is_lack_of_room(error: BaseException) -> bool:
-    """Whether an error of the system says that nothing can be written there."""
-    return isinstance(error, OSError) and error.errno in _UNWRITABLE
+def is_lack_of_room(error: OSError) -> bool:
+    """Whether the file system takes no more, whoever asks."""
+    return error.errno in _FULL or error.errno == errno.EROFS
+
+
+def takes_more(folder: Path) -> bool:
+    """Whether new files can be written in a folder."""
+    return os.access(folder, os.W_OK) and why_full(folder) is None
 
 
 def inodes_left(folder: Path) -> int | None:
@@ -39,7 +43,8 @@ def inodes_left(folder: Path) -> int | None:
     return found.f_favail if found.f_files else None
 
 
-def _reason(folder: Path) -> tuple[str, str] | None:
+def why_full(folder: Path) -> tuple[str, str] | None:
+    """Why a file system takes no more: the error's code, and the reason; None where it does."""
     try:
         found = os.statvfs(folder)
     except OSError:

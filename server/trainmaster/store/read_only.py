@@ -1,8 +1,8 @@
 """Databases of a home that can't be written, read as they are: nothing is created beside them.
 
-SQLite's log needs a writable index file, even for reading. Here the index is kept in memory, without
-locks. That is safe, since where the index file can't be made, no other process has the database open
-to write; should one begin to, an answer may mix two states of the database.
+SQLite's log needs a writable index file, even for reading. Here the index is kept in memory,
+without locks. Where the index file can't be made, no other process has the database open to write;
+should one begin to, an answer may mix two states of the database.
 """
 
 from __future__ import annotations

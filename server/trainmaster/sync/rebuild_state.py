@@ -1,4 +1,4 @@
-"""Whether answers lack something: the derived database is being rebuilt, or the home takes no more."""
+"""What answers lack while the derived database is rebuilt, or the home takes no more."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 from trainmaster.words.paths import Home
 
+NOT_CURRENT = "Not brought up to date"
+
 
 def incomplete(workspace: Workspace) -> str | None:
     """What an answer lacks that is made now, in words; None where records are complete."""
     if workspace.unwritable is not None:
-        return f"Not brought up to date: {workspace.unwritable.message}"
+        return f"{NOT_CURRENT}: {workspace.unwritable.message}"
     if not workspace.metrics.replay_due:
         return None
     return f"{being_rebuilt(workspace.home)}: states and metrics may be out of date."

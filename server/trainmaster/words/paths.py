@@ -36,6 +36,11 @@ class Home:
         return self.root / "reserve"
 
     @property
+    def reserved_files(self) -> Path:
+        """Empty files whose inodes are given up in the same way."""
+        return self.root / "reserve.files"
+
+    @property
     def mirror_usage(self) -> Path:
         """What all mirrors hold, as it was measured last."""
         return self.root / "mirror.usage"
