@@ -32,12 +32,13 @@ class Schema:
 
     `released`: the digest of each version's tables, from 1 on; without any, nothing is recognized
     and numbers count. `variants`: digests of other tables that bore a version's number, with that
-    number and what makes them that version's.
+    number and what makes them that version's. `fills`: SQL for what every such database holds.
     """
 
     steps: tuple[Step, ...]
     released: tuple[str, ...] = ()
     variants: Mapping[str, tuple[int, Step]] = field(default_factory=dict)
+    fills: str = ""
 
     @property
     def version(self) -> int:
@@ -69,6 +70,7 @@ def upgrade(connection: sqlite3.Connection, path: Path, schema: Schema, *, keeps
         if schema.released:
             assert schema_digest(connection) == schema.released[-1], "the steps lead elsewhere"
             connection.execute("REPLACE INTO facts VALUES (?, ?)", (WRITTEN_BY, __version__))
+            take(connection, schema.fills)
         connection.execute(f"PRAGMA user_version = {schema.version}")
     except BaseException:
         if backup is not None:

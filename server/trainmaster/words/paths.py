@@ -133,6 +133,10 @@ class Home:
         """The result of the last check of a host."""
         return self.root / "hosts" / host / "checked.json"
 
+    def searched(self, host: str) -> Path:
+        """When a host was last searched for runs that are not on record."""
+        return self.root / "hosts" / host / "searched.json"
+
     def reading(self, name: str, what: str) -> Path:
         """A file of the reading of a long log; see `metrics.read_file`."""
         return self.root / "readings" / f"{name}.{what}"

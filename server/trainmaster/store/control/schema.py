@@ -10,6 +10,8 @@ from __future__ import annotations
 from trainmaster.store.control.boxes import boxes_to_instances
 from trainmaster.store.migration import Schema
 
+# The name of the key that seals the copies of runs' records on hosts.
+RECORD_KEY = "record_key"
 _RUNS = """
     CREATE TABLE runs (
         run_id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_t REAL NOT NULL,
@@ -136,4 +138,6 @@ SCHEMA = Schema(
         "f94053345945b7f9": (4, boxes_to_instances),
         "f646732e9f298209": (5, boxes_to_instances),
     },
+    # From the beginning: a backup from before the first launch knows later runs by it.
+    fills=f"INSERT OR IGNORE INTO facts VALUES ('{RECORD_KEY}', lower(hex(randomblob(32))))",
 )
