@@ -43,7 +43,11 @@ def open_database(path: Path, schema: Schema, *, synchronous: str) -> sqlite3.Co
     """
     try:
         connection = _connect(path, synchronous)
-        _migrate(connection, path, schema)
+        try:
+            _migrate(connection, path, schema)
+        except BaseException:
+            connection.close()  # else its locks stay as long as its traceback
+            raise
     except (OSError, sqlite3.Error) as error:
         raise storage_error(error, path) from error
     return connection
@@ -88,8 +92,12 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     _create_private(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-    _enter_wal(connection)
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    try:
+        _enter_wal(connection)
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

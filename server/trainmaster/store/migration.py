@@ -72,9 +72,11 @@ def upgrade(connection: sqlite3.Connection, path: Path, schema: Schema, *, keeps
             connection.execute("REPLACE INTO facts VALUES (?, ?)", (WRITTEN_BY, __version__))
             take(connection, schema.fills)
         connection.execute(f"PRAGMA user_version = {schema.version}")
-    except BaseException:
+    except BaseException as error:
         if backup is not None:
             backup.unlink(missing_ok=True)  # nothing was changed
+        if isinstance(error, (ValueError, TypeError, AttributeError)):
+            raise _damaged(path, error) from error
         raise
 
 
@@ -138,6 +140,14 @@ def other_version(path: Path, what: str) -> StorageError:
         f"Use the version of Trainmaster that wrote it, or a later one than {__version__}; restore "
         "control.db from a backup; or point TRAINMASTER_HOME at a new folder: "
         "`trainmaster hosts recover HOST` then finds the runs that lie on a host.",
+    )
+
+
+def _damaged(path: Path, error: Exception) -> StorageError:
+    return StorageError(
+        "DATABASE_DAMAGED",
+        f"A record in {path} can't be read ({type(error).__name__}); nothing was changed.",
+        "Restore control.db from a backup; `trainmaster hosts recover HOST` then finds later runs.",
     )
 
 

@@ -52,8 +52,12 @@ class Control(RunRecords, HostRecords):
         except StorageError as error:
             if error.code not in LACKS or not path.is_file() or not path.stat().st_size:
                 raise
+            try:
+                connection = open_read_only(path, SCHEMA)
+            except sqlite3.Error:
+                raise error from None  # it can't be read either
             self.unwritable = error
-            return open_read_only(path, SCHEMA)
+            return connection
 
     @cached_property
     def alerts(self) -> AlertRecords:

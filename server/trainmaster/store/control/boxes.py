@@ -47,7 +47,7 @@ def boxes_to_instances(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX open_instances ON instances (state) WHERE ended_t IS NULL")
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'box_keys'").fetchone():
         connection.execute("ALTER TABLE box_keys RENAME TO instance_keys")
-    rows = connection.execute("SELECT tag, body FROM instances").fetchall()
+    rows = connection.execute("SELECT tag, CAST(body AS BLOB) FROM instances").fetchall()
     connection.executemany(
         "UPDATE instances SET body = ? WHERE tag = ?",
         [(json.dumps(_of_instance(json.loads(body))), tag) for tag, body in rows],
