@@ -17,6 +17,7 @@ from support.attack.cases import attack_count, attack_random
 from support.store.old_homes import place_old_home
 
 from trainmaster.store.control import Control
+from trainmaster.store.control.earlier_instances import EARLIER_TABLE
 from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
 from trainmaster.store.migration import WRITTEN_BY, Schema, schema_digest, version_of
@@ -161,8 +162,10 @@ def test_tables_that_bore_a_number_of_others_are_migrated(tmp_path: Path, digest
             connection.execute("DROP INDEX open_runs")
         else:
             connection.execute("DROP INDEX open_instances")
-            connection.execute("ALTER TABLE instances RENAME TO boxes")
-            connection.execute("CREATE INDEX open_boxes ON boxes (state) WHERE ended_t IS NULL")
+            connection.execute(f"ALTER TABLE instances RENAME TO {EARLIER_TABLE}")
+            connection.execute(
+                f"CREATE INDEX open_boxes ON {EARLIER_TABLE} (state) WHERE ended_t IS NULL"
+            )
         if version == 4:
             connection.execute("ALTER TABLE instance_keys RENAME TO box_keys")
         assert schema_digest(connection) == digest

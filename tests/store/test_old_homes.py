@@ -12,6 +12,7 @@ from support.runs.running_run import CommandLine
 from support.store.old_homes import FOLDER, place_old_home
 
 from trainmaster.store.control import Control
+from trainmaster.store.control.earlier_instances import EARLIER_TABLE
 from trainmaster.store.control.instances import RentState
 from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
@@ -96,7 +97,7 @@ def test_the_rest_of_an_old_home_is_there_and_the_home_was_copied_before(
     with closing(sqlite3.connect(backup)) as kept:
         assert version_of(kept) == 4
         assert kept.execute("SELECT count(*) FROM approvals").fetchone() == recorded
-        assert kept.execute("SELECT count(*) FROM boxes").fetchone() == (4,)
+        assert kept.execute(f"SELECT count(*) FROM {EARLIER_TABLE}").fetchone() == (4,)
         assert kept.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert backup.stat().st_mode & 0o777 == 0o600
 

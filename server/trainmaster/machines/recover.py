@@ -134,7 +134,7 @@ async def _left(workspace: Workspace, host: Host, within_s: float) -> tuple[list
 
 
 def _parsed(workspace: Workspace, host: str, row: Fields, known: Collection[str]) -> _Left | None:
-    """None for what is no run, or can't be read: it was written by no version of ours."""
+    """None for what is not a run, or can't be read: no version of ours wrote it."""
     run_id = row.text("run_id")
     try:
         desired = Desired.of(row.section("desired"))

@@ -28,7 +28,7 @@ def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str
 
 
 def is_lack_of_room(error: OSError) -> bool:
-    """Whether the file system takes no more, whoever asks."""
+    """Whether the file system takes no more, from any process."""
     return error.errno in _FULL or error.errno == errno.EROFS
 
 

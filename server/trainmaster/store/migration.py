@@ -56,7 +56,7 @@ def upgrade(connection: sqlite3.Connection, path: Path, schema: Schema, *, keeps
 
     Raises:
         StorageError: `HOME_IS_NEWER`, `HOME_OF_OTHER_VERSION`; nothing was changed.
-        OSError, sqlite3.Error: there is no room for the copy, or for the steps.
+        OSError, sqlite3.Error: the copy or the steps find no room.
     """
     version = version_of(connection)
     if version == schema.version:

@@ -13,8 +13,8 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.files.durable import is_locked
 
-# At most so many folders are looked at, and so many described: the answer stays below 64 MiB.
-_LOOKED_AT, _DESCRIBED = 10_000, 32
+# The maximum of folders read, and of those described: the answer stays below 64 MiB.
+_READ, _DESCRIBED = 10_000, 32
 
 
 def left_runs(asked: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _folders(runs: Path) -> Iterator[Path]:
     try:
         with os.scandir(runs) as entries:
             for count, entry in enumerate(entries):
-                if count >= _LOOKED_AT:
+                if count >= _READ:
                     return
                 if entry.is_dir(follow_symlinks=False):
                     yield Path(entry.path)
@@ -52,7 +52,7 @@ def _folders(runs: Path) -> Iterator[Path]:
 
 
 def _described(run: RunFolder, known: int | None) -> dict[str, Any] | None:
-    """None for what is no run, and for a run whose request the client knows."""
+    """None for what is not a run, and for a run whose request the client knows."""
     desired = read_json(run.desired)
     generation = None if desired is None else desired.get("generation")
     if not isinstance(generation, int) or (known is not None and generation <= known):

@@ -7,7 +7,7 @@ of the tables is a new step, its digest, and a home of the version before in `te
 
 from __future__ import annotations
 
-from trainmaster.store.control.boxes import boxes_to_instances
+from trainmaster.store.control.earlier_instances import rename_instances
 from trainmaster.store.migration import Schema
 
 # The name of the key that seals the copies of runs' records on hosts.
@@ -135,8 +135,8 @@ SCHEMA = Schema(
     # Until the rule of `released`, tables were changed under the same number.
     variants={
         "961ba85826914432": (2, _OPEN_RUNS_BY_HOST),
-        "f94053345945b7f9": (4, boxes_to_instances),
-        "f646732e9f298209": (5, boxes_to_instances),
+        "f94053345945b7f9": (4, rename_instances),
+        "f646732e9f298209": (5, rename_instances),
     },
     # From the beginning: a backup from before the first launch knows later runs by it.
     fills=f"INSERT OR IGNORE INTO facts VALUES ('{RECORD_KEY}', lower(hex(randomblob(32))))",

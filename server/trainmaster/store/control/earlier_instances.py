@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+EARLIER_TABLE = "boxes"
 _FIELDS = {
     "offer": "offer",
     "request": "requested",
@@ -40,9 +41,9 @@ _ERRORS = frozenset({"trouble", "release_refused", "error"})
 _OF_AN_ERROR = {name: name for name in ("code", "message", "fix", "retryable", "field")}
 
 
-def boxes_to_instances(connection: sqlite3.Connection) -> None:
+def rename_instances(connection: sqlite3.Connection) -> None:
     """Rename tables and fields; what a field holds stays as it is."""
-    connection.execute("ALTER TABLE boxes RENAME TO instances")
+    connection.execute(f"ALTER TABLE {EARLIER_TABLE} RENAME TO instances")
     connection.execute("DROP INDEX open_boxes")
     connection.execute("CREATE INDEX open_instances ON instances (state) WHERE ended_t IS NULL")
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'box_keys'").fetchone():
