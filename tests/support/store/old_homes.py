@@ -3,8 +3,8 @@
 `tests/store/old_homes/COMMIT.tar.xz` holds a home without what is derived, installed or only a
 lock: `control.db` as SQL (`control.sql`), the mirror, the runs of `local` and `debug`. Its folder
 was /old/h1 there. It was made by that commit's own command line: runs that completed, failed and
-were stopped, a trained one on `local`, a host, an alert, and by its own store: rented instances in each
-state, an approval, a session at Kaggle.
+were stopped, a trained one on `local`, a host, an alert, and by its own store: rented instances in
+each state, an approval, a session at Kaggle.
 """
 
 from __future__ import annotations
