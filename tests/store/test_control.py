@@ -11,8 +11,9 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.store.control import Control
 from trainmaster.store.control.idempotency import Action, IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
-from trainmaster.store.control.schema import MIGRATIONS
+from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
+from trainmaster.store.migration import Schema
 from trainmaster.store.run import RUN_ID, Run, new_run_id
 from trainmaster.words.errors import StateError, UsageError
 
@@ -184,7 +185,7 @@ def test_run_ids_are_made_of_the_name_and_six_characters() -> None:
 
 def test_keys_of_an_older_home_find_their_first_result(tmp_path: Path) -> None:
     path = tmp_path / "control.db"
-    older = open_database(path, MIGRATIONS[:4], synchronous="FULL")
+    older = open_database(path, Schema(SCHEMA.steps[:4]), synchronous="FULL")
     older.execute("INSERT INTO idempotency VALUES ('k', 'launch', 'what', 'gpt-abc234', 1.0)")
     older.execute("INSERT INTO instance_keys VALUES ('k', 'offer', 'tm-1')")
     older.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.store.database import open_database, transaction
+from trainmaster.store.migration import Schema
 from trainmaster.words.errors import StorageError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,9 +20,10 @@ _OPENER = """
 import sys
 from pathlib import Path
 from trainmaster.store.database import open_database
+from trainmaster.store.migration import Schema
 print("ready", flush=True)
 sys.stdin.readline()
-connection = open_database(Path(sys.argv[1]), sys.argv[2:], synchronous="NORMAL")
+connection = open_database(Path(sys.argv[1]), Schema(tuple(sys.argv[2:])), synchronous="NORMAL")
 connection.execute("INSERT INTO runs (name, host) VALUES ('x', 'local')")
 connection.close()
 """
@@ -33,7 +35,7 @@ def version(path: Path) -> int:
 
 
 def opened(path: Path, *migrations: str) -> sqlite3.Connection:
-    return open_database(path, migrations, synchronous="NORMAL")
+    return open_database(path, Schema(migrations), synchronous="NORMAL")
 
 
 def test_a_new_database_has_the_newest_schema_and_no_backup(tmp_path: Path) -> None:

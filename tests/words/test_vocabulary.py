@@ -16,8 +16,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = ("server", "trainer_runtime", "templates", "skills", "docs", "scripts", "tests")
 _PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md")
 _ENDINGS = (".py", ".md", ".j2", ".sh")
-# Recorded logs, and what other programs print.
-_FOREIGN = ("tests/failures/", "tests/golden/parse/", "tests/golden/series/", "tests/words/")
+# Recorded logs, what other programs print, and names in homes of earlier versions.
+_FOREIGN = (
+    "tests/failures/",
+    "tests/golden/parse/",
+    "tests/golden/series/",
+    "tests/words/",
+    "server/trainmaster/store/control/earlier_instances.py",
+)
 
 # In identifiers and in prose; a word of an identifier is what stands between underscores.
 _WORDS = {

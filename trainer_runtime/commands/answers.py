@@ -24,6 +24,12 @@ def _facts(options: Options) -> int:
     return print_answer(examine(Path(options.root), Path(options.cache) if options.cache else None))
 
 
+def _left_runs(_options: Options) -> int:
+    from trainer_runtime.box.answer.left_runs import left_runs
+
+    return print_answer(left_runs(sys.stdin.read()))
+
+
 def _source(options: Options) -> int:
     from trainer_runtime.box.attach.examine_source import examine_source
 
@@ -120,6 +126,9 @@ COMMANDS = {
         "what this machine has to offer a training",
         _facts,
         (Argument.of("root"), Argument.of("cache", nargs="?")),
+    ),
+    "left-runs": Command(
+        "which runs here a client does not know, given those that it knows", _left_runs, ()
     ),
     "source": Command(
         "find what is to be watched",

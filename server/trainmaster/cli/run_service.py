@@ -52,7 +52,7 @@ def ask(
 
             give_up_reserve(find_home(os.environ))
         with open_workspace(os.environ) as workspace:
-            if replays and workspace.metrics.replay_due:
+            if replays and workspace.unwritable is None and workspace.metrics.replay_due:
                 _rebuild(workspace, whole=whole or is_acting())
             try:
                 return await call(workspace)

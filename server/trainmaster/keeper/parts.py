@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.durable import lock_within
+from trainmaster.machines.recover import recover_due
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
 from trainmaster.runs.old_placements import stop_old_placements
@@ -64,6 +65,7 @@ async def _runs(workspace: Workspace, by_timer: bool) -> TickAnswer:
     runs = due_runs(workspace)
     how = Round(thorough=True, pauses=by_timer, bound_s=_RUN_S, sends=False)
     found = await maintain(workspace, runs, how)
+    left |= await recover_due(workspace, failures)  # started, if it has to be, by the next tick
     rows = []
     for run in runs:
         done = found[run.run_id]

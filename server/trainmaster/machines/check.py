@@ -17,6 +17,7 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.check_cluster import check_cluster, without_login
+from trainmaster.machines.recover import count_left
 from trainmaster.machines.registry import CONNECT_S, known_record, open_host
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
@@ -72,6 +73,7 @@ async def check_host(
         enter_stage(f"checking {name}")
         left_s = max(_MIN_HOST_S, within_s - (time.monotonic() - began))
         report = await _check_on_host(open_host(workspace, name), found, left_s, record)
+        report.rows += await _left_runs(workspace, name)
     checked = {row.name for row in report.rows}
     rows = [*(row for row in found.rows if row.name not in checked), *report.rows]
     reached = found.command_s is not None
@@ -79,6 +81,18 @@ async def check_host(
     answer = HostCheckAnswer(host=name, ok=none_failed(rows), checks=rows, next_step=next_step)
     _remember(workspace.home, answer, report.gpus, reached=reached)
     return answer
+
+
+async def _left_runs(workspace: Workspace, name: str) -> list[CheckRow]:
+    """A row where runs lie there that are not on record: the home was restored, or is another."""
+    try:
+        left = await count_left(workspace, name)
+    except HostError:
+        return []  # the other rows say why
+    if not left:
+        return []
+    remedy = f"`trainmaster hosts recover {name}` records this home's again, and lists the others."
+    return [warning("runs", f"{left} not on record", remedy)]
 
 
 def _without_host(workspace: Workspace, name: str) -> str | None:

@@ -101,7 +101,7 @@ class OpenWorkspace:
 
     def get(self) -> Workspace:
         """The open workspace. Raises: TrainmasterError when the home can't be used."""
-        if self._workspace is None:
+        if self._workspace is None or self._takes_more_again(self._workspace):
             from trainmaster.sync.workspace import open_workspace
             from trainmaster.words.policy import agent_policies
 
@@ -111,13 +111,19 @@ class OpenWorkspace:
             acting = agent_policies(home, environment, reads_only=self._read_only)
             reading = agent_policies(home, environment, reads_only=True)
             self._workspace.policy_now = lambda: reading() if _only_reads.get() else acting()
-            if not self._read_only:
+            if not self._read_only and self._workspace.control.unwritable is None:
                 self._background.begin(self._workspace)
-        if self._workspace.metrics.replay_due:
+        if self._workspace.unwritable is None and self._workspace.metrics.replay_due:
             from trainmaster.sync.rebuild import rebuild_behind
 
             rebuild_behind(self._workspace)
         return self._workspace
+
+    def _takes_more_again(self, workspace: Workspace) -> bool:
+        """Whether a home that could only be read when it was opened can be written by now."""
+        from trainmaster.store.disk_space import takes_more
+
+        return workspace.control.unwritable is not None and takes_more(workspace.home.root)
 
     async def rebuilt(self, within_s: float) -> None:
         """Wait until the metrics database is complete.

@@ -19,6 +19,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
+from trainmaster.runs.host_copy import record_file
 from trainmaster.runs.node_states import has_lost_node
 from trainmaster.runs.nodes import place_nodes, start_members
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
@@ -136,7 +137,8 @@ async def _place(due: _Due) -> str | None:
 
     bundle = bundle_of(due.run)
     desired = {"desired.json": json.dumps(due.desired.to_dict()).encode()}
-    await due.backend.place(due.run.run_id, {**bundle.files, **desired}, bundle.executable)
+    files = {**bundle.files, **desired, **record_file(due.workspace, due.run)}
+    await due.backend.place(due.run.run_id, files, bundle.executable)
     await place_nodes(due.workspace, due.run, bundle, desired)
     due.workspace.control.set_placed(due.run, time.time())
     return "placed"

@@ -13,6 +13,7 @@ from trainmaster.backends.sessions import Sessions
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
 from trainmaster.runs.node_states import can_continue_without_first, members_of
 from trainmaster.store.run import Run
+from trainmaster.sync.rebuild_state import NOT_CURRENT
 from trainmaster.sync.run_view import RunView
 
 _BY_REASON = {
@@ -56,6 +57,8 @@ def next_step(view: RunView, findings: Sequence[FoundOfRun], *, is_explained: bo
     `is_explained`: beside the answer of `diagnose`, which is then not advised again.
     """
     if view.incomplete is not None:
+        if view.incomplete.startswith(NOT_CURRENT):
+            return f"Free room for the home, then `trainmaster status {view.run.run_id}` again."
         return f"Its records are being rebuilt: `trainmaster status {view.run.run_id}` in a while."
     if view.run.is_attached:
         return _of_attached(view, is_explained)

@@ -1,14 +1,12 @@
-"""Opens SQLite databases: migrations under a lock, newer schemas refused."""
+"""Opens SQLite databases, with their tables brought up to date; says what is wrong with them."""
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainmaster.store.damage import (
@@ -19,27 +17,37 @@ from trainmaster.store.damage import (
     mark_damaged,
     set_aside,
 )
+from trainmaster.store.disk_space import NO_INODES, lack_of_room
+from trainmaster.store.migration import (
+    Schema,
+    other_version,
+    refuse_newer,
+    take,
+    upgrade,
+    version_of,
+)
 from trainmaster.words.errors import StorageError
 
 BUSY_TIMEOUT_S = 30.0
 _DERIVED = "metrics.db"
-_LEAST_FREE_BYTES = 1 << 20
 
 
-def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) -> sqlite3.Connection:
-    """A connection in WAL mode and autocommit, its schema brought up to `len(migrations)`.
-
-    `migrations[n]` is the SQL that leads from version n to n + 1. An existing database is copied to
-    `<name>.v<version>.<time>` before it is changed.
+def open_database(path: Path, schema: Schema, *, synchronous: str) -> sqlite3.Connection:
+    """A connection in WAL mode and autocommit, its tables brought up to `schema`. An existing
+    database is copied to `<name>.v<version>.<time>` before it is changed.
 
     Raises:
-        StorageError: `HOME_IS_NEWER` where the file was written by a newer version, `DISK_FULL` or
-            `ROOT_NOT_WRITABLE` where it can't be created, `DATABASE_DAMAGED`,
+        StorageError: `HOME_IS_NEWER` where the file was written by a newer version, `DISK_FULL`,
+            `NO_INODES` or `ROOT_NOT_WRITABLE` where it can't be written, `DATABASE_DAMAGED`,
             `HOME_OF_OTHER_VERSION` where it has other tables than a version's number says.
     """
     try:
         connection = _connect(path, synchronous)
-        _migrate(connection, path, migrations)
+        try:
+            _migrate(connection, path, schema)
+        except BaseException:
+            connection.close()  # else its locks stay as long as its traceback
+            raise
     except (OSError, sqlite3.Error) as error:
         raise storage_error(error, path) from error
     return connection
@@ -80,17 +88,16 @@ def _open_derived(path: Path, schema: str, version: int, synchronous: str) -> sq
     return connection
 
 
-def version_of(connection: sqlite3.Connection) -> int:
-    """The schema's version, 0 in an empty file."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
 def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     _create_private(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-    _enter_wal(connection)
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    try:
+        _enter_wal(connection)
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -131,18 +138,21 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
             retryable=True,
         )
     if _lacks_part_of_schema(error):
-        return StorageError(
-            "HOME_OF_OTHER_VERSION",
-            f"{path} does not have this version's tables ({error}); nothing was changed.",
-            "Use the version of Trainmaster that wrote it, or point TRAINMASTER_HOME at a new "
-            "folder.",
-        )
+        return other_version(path, str(error))
+    code, reason = lack_of_room(path.parent, error)
     return StorageError(
-        "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
-        f"{path} can't be used: {error}.",
-        "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere.",
+        code,
+        f"{path} can't be written: {reason or error}.",
+        "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere."
+        if code != NO_INODES
+        else "Remove files from that file system, or point TRAINMASTER_HOME elsewhere.",
         retryable=True,
     )
+
+
+def as_storage_error(error: OSError | sqlite3.Error | StorageError, path: Path) -> StorageError:
+    """The same for an error that may be one of ours already."""
+    return error if isinstance(error, StorageError) else storage_error(error, path)
 
 
 def _locked_error(path: Path) -> StorageError:
@@ -177,15 +187,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     connection.execute("COMMIT")
 
 
-def _is_full(error: OSError | sqlite3.Error, path: Path) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-        return True
-    # Without space for the WAL's index, SQLite reports an input/output error.
-    return path.parent.is_dir() and shutil.disk_usage(path.parent).free < _LEAST_FREE_BYTES
-
-
 def _lacks_part_of_schema(error: OSError | sqlite3.Error) -> bool:
     """Whether a statement names a table or column that the file does not have."""
     return isinstance(error, sqlite3.OperationalError) and str(error).startswith(
@@ -193,58 +194,21 @@ def _lacks_part_of_schema(error: OSError | sqlite3.Error) -> bool:
     )
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
-    found = version_of(connection)
-    if found == len(migrations):
-        return
-    backup = path.with_name(f"{path.name}.v{found}.{int(time.time())}")
-    if 0 < found < len(migrations):
-        _back_up(connection, backup)
-    try:
-        _bring_up(connection, path, migrations)
-    except BaseException:
-        backup.unlink(missing_ok=True)  # nothing was changed
-        raise
-
-
-def _bring_up(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
-    with transaction(connection):
-        version = version_of(connection)  # another process may have been faster
-        _refuse_newer(path, version, len(migrations))
-        for statements in migrations[version:]:
-            _execute_all(connection, statements)
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+def _migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    if version_of(connection) != schema.version:
+        refuse_newer(connection, path, schema.version)
+        with transaction(connection):
+            upgrade(connection, path, schema, keeps=True)
 
 
 def _recreate(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
     with transaction(connection):
         found = version_of(connection)  # another process may have been faster
-        _refuse_newer(path, found, version)
+        refuse_newer(connection, path, version)
         if found == version:
             return
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         for (name,) in tables.fetchall():
             connection.execute(f'DROP TABLE "{name}"')
-        _execute_all(connection, schema)
+        take(connection, schema)
         connection.execute(f"PRAGMA user_version = {version}")
-
-
-def _refuse_newer(path: Path, found: int, known: int) -> None:
-    if found > known:
-        raise StorageError(
-            "HOME_IS_NEWER",
-            f"{path} has schema version {found}, this Trainmaster knows {known}.",
-            "Upgrade Trainmaster, or point TRAINMASTER_HOME at another folder.",
-        )
-
-
-def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
-    for statement in statements.split(";"):
-        if statement.strip():
-            connection.execute(statement)
-
-
-def _back_up(connection: sqlite3.Connection, path: Path) -> None:
-    _create_private(path)
-    with closing(sqlite3.connect(path)) as copy:
-        connection.backup(copy)

@@ -16,8 +16,10 @@ from typing import Any
 
 from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.buckets import Row
-from trainmaster.store.database import open_derived_database, transaction, version_of
+from trainmaster.store.database import open_derived_database, transaction
 from trainmaster.store.metrics_rows import Measured, Series, StoredEvent, points_by_key
+from trainmaster.store.migration import version_of
+from trainmaster.store.read_only import derived_read_only
 from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
@@ -70,8 +72,13 @@ _CLEARED_SERIES, _CLEARED_POINTS = 1000, 2_000_000
 class MetricsStore:
     """Any process may read at any time; every write happens inside `writing`."""
 
-    def __init__(self, path: Path) -> None:
-        self.connection = open_derived_database(path, _SCHEMA, _VERSION, synchronous="NORMAL")
+    def __init__(self, path: Path, *, writable: bool = True) -> None:
+        """`writable`: False in a home that can only be read; what is stored there is answered."""
+        self.connection = (
+            open_derived_database(path, _SCHEMA, _VERSION, synchronous="NORMAL")
+            if writable
+            else derived_read_only(path, _SCHEMA, _VERSION)
+        )
         self.connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         self.connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self.refusals = Refusals(self.connection)

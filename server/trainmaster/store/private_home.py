@@ -7,6 +7,7 @@ has no other member counts as its user. What others may only read is tightened.
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shlex
@@ -93,9 +94,14 @@ def _entries(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _tighten(place: Path, status: os.stat_result) -> None:
-    """Take away what others may read; links themselves have no permissions."""
+    """Take away what others may read; links themselves have no permissions. What is mounted
+    read-only stays as it is: nothing new gets into it."""
     if status.st_mode & _OTHERS and not stat.S_ISLNK(status.st_mode):
-        place.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+        try:
+            place.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
 
 
 def _writable(root: Path, place: Path) -> StorageError:

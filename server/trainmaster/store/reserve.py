@@ -1,22 +1,29 @@
-"""Room on a full disk: a file that is given up by what ends things, and a margin for the rest.
+"""Room on a full disk: files that are given up by what ends things, and a margin for the rest.
 
-`tick`, `stop` and `release` have to write records before they act. Where the disk is full, they
-remove the reserve first. A later tick makes it again. The mirror, which grows with what hosts send,
-leaves a margin that is larger than the reserve, so that it never fills what was given up.
+`tick`, `stop` and `release` have to write records before they act. Where the disk is full, or takes
+no more files, they remove the reserve first: some space, and some inodes. A home has a small one
+from its first opening; a tick makes it whole, and makes it again. The mirror, which grows with what
+hosts send, leaves a margin that is larger than the reserve, so it never fills what was given up.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from trainmaster.store.disk_space import inodes_left
 from trainmaster.words.paths import Home
 
 _RESERVE_BYTES = 32 << 20
+# Enough to record a request and to deliver it: pages of the logs of both databases.
+_FIRST_BYTES = 4 << 20
 _MARGIN_BYTES = 96 << 20
+# What a stop creates: logs and indexes of both databases, locks, the request, its temporary file.
+_RESERVED_FILES = 16
 # On a small disk at most these shares of it.
 _RESERVE_SHARE, _MARGIN_SHARE = 1 / 64, 1 / 20
 # With less than this share of the reserve free, nothing can be recorded safely.
@@ -25,23 +32,54 @@ _MEASURED_EVERY_S = 0.25
 
 
 def give_up_reserve(home: Home) -> None:
-    """Remove the reserve if the disk is full."""
+    """Remove the reserve if the disk is full, or takes no more files."""
     with suppress(OSError):
         if _free_bytes(home.root) < _FULL_SHARE * _size(home.root, _RESERVE_BYTES, _RESERVE_SHARE):
             home.reserve.unlink(missing_ok=True)
+    with suppress(OSError):
+        inodes = inodes_left(home.root)
+        if inodes is not None and inodes < _RESERVED_FILES:
+            shutil.rmtree(home.reserved_files)
+
+
+def begin_reserve(home: Home) -> None:
+    """Make a first, small reserve where there is none and the disk has room for it."""
+    if not home.reserve.exists():
+        with suppress(OSError):
+            wanted = _size(home.root, _FIRST_BYTES, _RESERVE_SHARE)
+            if _free_bytes(home.root) >= 2 * wanted:
+                _allocate(home.reserve, wanted)
+    if not home.reserved_files.exists():
+        with suppress(OSError):
+            _reserve_files(home)
 
 
 def keep_reserve(home: Home) -> None:
-    """Make the reserve where it is missing and the disk has room for it and the margin."""
+    """Make the whole reserve where the disk has room for it and the margin."""
     with suppress(OSError):
         wanted = _size(home.root, _RESERVE_BYTES, _RESERVE_SHARE)
-        if home.reserve.exists() or _free_bytes(home.root) < wanted + margin_bytes(home.root):
-            return
-        descriptor = os.open(home.reserve, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, max(1, wanted))
-        finally:
-            os.close(descriptor)
+        has = home.reserve.stat().st_size if home.reserve.exists() else 0
+        if has < wanted and _free_bytes(home.root) >= wanted - has + margin_bytes(home.root):
+            _allocate(home.reserve, wanted)
+        if not home.reserved_files.exists():
+            _reserve_files(home)
+
+
+def _allocate(path: Path, size_bytes: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, max(1, size_bytes))
+    finally:
+        os.close(descriptor)
+
+
+def _reserve_files(home: Home) -> None:
+    inodes = inodes_left(home.root)
+    if inodes is None or inodes < 4 * _RESERVED_FILES:
+        return
+    home.reserved_files.mkdir(mode=0o700)
+    for number in range(_RESERVED_FILES):
+        (home.reserved_files / str(number)).touch(mode=0o600)
 
 
 def margin_bytes(folder: Path) -> int:

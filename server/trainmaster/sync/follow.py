@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,8 @@ from contextlib import asynccontextmanager, suppress
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Follower
+from trainmaster.store.database import as_storage_error
+from trainmaster.store.disk_space import LACKS
 from trainmaster.sync.event_loop import loop_needed
 from trainmaster.sync.kept_passes import forget_passes
 from trainmaster.sync.last_pass import ask_for_pass, last_pass
@@ -146,11 +149,24 @@ def pause_s(processor_s: float) -> float:
 async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S) -> None:
     """Bring the database up to the time of this call; bounded, never an error of the host.
 
-    Where another process follows the host, waits for its next pass.
+    Where another process follows the host, waits for its next pass. Where the home takes no more,
+    that is recorded in the workspace, and its records stay as they are.
 
     Raises:
         StorageError, sqlite3.Error: the home can't be used.
     """
+    if workspace.unwritable is not None:
+        return
+    try:
+        await _catch_up(workspace, host, bound_s)
+    except (OSError, sqlite3.Error, StorageError) as error:
+        known = as_storage_error(error, workspace.home.metrics_db)
+        if known.code not in LACKS:
+            raise
+        workspace.found_unwritable(known)
+
+
+async def _catch_up(workspace: Workspace, host: str, bound_s: float) -> None:
     await loop_needed()
     asked, deadline = time.time(), time.monotonic() + _CATCH_UP_S
     while time.monotonic() < deadline:

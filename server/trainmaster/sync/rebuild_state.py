@@ -1,4 +1,4 @@
-"""Whether the derived database is being rebuilt, and what is said of that."""
+"""What answers lack while the derived database is rebuilt, or the home takes no more."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 from trainmaster.words.paths import Home
 
+NOT_CURRENT = "Not brought up to date"
+
 
 def incomplete(workspace: Workspace) -> str | None:
-    """What to say of an answer that is made meanwhile; None where the database is complete."""
+    """What an answer lacks that is made now, in words; None where records are complete."""
+    if workspace.unwritable is not None:
+        return f"{NOT_CURRENT}: {workspace.unwritable.message}"
     if not workspace.metrics.replay_due:
         return None
     return f"{being_rebuilt(workspace.home)}: states and metrics may be out of date."

@@ -6,15 +6,19 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 
 from trainmaster.backends import Backend, open_backend
 from trainmaster.store.control import Control
 from trainmaster.store.database import storage_error
+from trainmaster.store.disk_space import LACKS, is_lack_of_room, takes_more
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.private_home import open_home
+from trainmaster.store.reserve import begin_reserve
 from trainmaster.sync.kept_passes import KeptPasses
+from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import Home
 from trainmaster.words.policy import UNBOUND, Policy
 
@@ -31,8 +35,22 @@ class Workspace:
         self.control = Control(home.control_db)
         self.mirror = Mirror(home.mirror)
         self.kept_passes = KeptPasses()
+        self._unwritable: StorageError | None = None
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
+
+    @property
+    def unwritable(self) -> StorageError | None:
+        """Why the home can only be read: its disk is full, for example. What is on record is
+        answered then, and nothing new is read from hosts."""
+        if self._unwritable is not None and takes_more(self.home.root):
+            self._unwritable = None
+            self.reopen_metrics()
+        return self._unwritable or self.control.unwritable
+
+    def found_unwritable(self, error: StorageError) -> None:
+        """Record that the home took no more, while it was open."""
+        self._unwritable = error
 
     @property
     def policy(self) -> Policy:
@@ -45,11 +63,22 @@ class Workspace:
 
     @cached_property
     def metrics(self) -> MetricsStore:
-        """Opened when it is first needed: leases end without it.
+        """Opened when it is first needed: leases end without it. Only to read, where the home
+        takes no more.
 
         Raises:
             StorageError: it can't be used.
         """
+        if self.unwritable is None:
+            try:
+                return self._writable_metrics()
+            except StorageError as error:
+                if error.code not in LACKS:
+                    raise
+                self.found_unwritable(error)
+        return MetricsStore(self.home.metrics_db, writable=False)
+
+    def _writable_metrics(self) -> MetricsStore:
         store = MetricsStore(self.home.metrics_db)
         if store.replay_due and next(self.mirror.placements(), None) is None:
             with store.writing():
@@ -96,9 +125,16 @@ def open_workspace(environment: Mapping[str, str]) -> Iterator[Workspace]:
             `ROOT_NOT_WRITABLE`, `DATABASE_DAMAGED`; also for what a database runs into later.
     """
     workspace = Workspace(open_home(environment))
+    if workspace.unwritable is None:
+        begin_reserve(workspace.home)
     try:
         yield workspace
     except sqlite3.Error as error:
         raise storage_error(error, workspace.home.metrics_db) from error
+    except OSError as error:
+        if not is_lack_of_room(error):
+            raise
+        path = error.filename if isinstance(error.filename, str) else workspace.home.root
+        raise storage_error(error, Path(path)) from error
     finally:
         workspace.close()

@@ -124,6 +124,7 @@ CODES: dict[str, Code] = {
     ),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),
     "DISK_FULL": Code("The disk is full."),
+    "NO_INODES": Code("The file system of the home takes no more files, whatever their size."),
     "ENVIRONMENT_UNUSABLE": Code("The Python environment for the training can't be used or built."),
     "ENVIRONMENT_MISMATCH": Code(
         "The existing environment has other package versions than required."

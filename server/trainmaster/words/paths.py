@@ -37,6 +37,11 @@ class Home:
         return self.root / "reserve"
 
     @property
+    def reserved_files(self) -> Path:
+        """Empty files whose inodes are given up in the same way."""
+        return self.root / "reserve.files"
+
+    @property
     def mirror_usage(self) -> Path:
         """What all mirrors hold, as it was measured last."""
         return self.root / "mirror.usage"
@@ -133,6 +138,10 @@ class Home:
     def checked(self, host: str) -> Path:
         """The result of the last check of a host."""
         return self.root / "hosts" / host / "checked.json"
+
+    def searched(self, host: str) -> Path:
+        """When a host was last searched for runs that are not on record."""
+        return self.root / "hosts" / host / "searched.json"
 
     def reading(self, name: str, what: str) -> Path:
         """A file of the reading of a long log; see `metrics.read_file`."""

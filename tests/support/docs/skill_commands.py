@@ -12,8 +12,9 @@ from support.runs.running_run import SPEC, CommandLine, write_corpus
 _DEBUG = "host: debug\nenv: {{TRAINMASTER_STEP_S: '{step_s}', TRAINMASTER_FAULTS: '{faults}'}}\n"
 # Reaches other machines, people or the system's timers: tests of these have stand-ins.
 _OUTSIDE = (
-    "adopt", "approve", "attach", "costs", "hosts add", "hosts check", "hosts gc", "hosts remove",
-    "hosts trust", "inspect", "keeper install", "monitor", "offers", "provision", "release",
+    "adopt", "approve", "attach", "costs", "hosts add", "hosts check", "hosts gc", "hosts recover",
+    "hosts remove", "hosts trust", "inspect", "keeper install", "monitor", "offers", "provision",
+    "release",
 )  # fmt: skip
 # Needs several GPUs, another host, or Kaggle.
 _ELSEWHERE = ("compute.strategy", "--host HOST", "--host NAME", "--after-session")

@@ -9,6 +9,7 @@ from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOIN
 from trainer_runtime.core.lease.session import SESSION
 from trainer_runtime.core.processes.nodes import NODES, NODES_END, RENDEZVOUS
 from trainer_runtime.core.processes.rank_exits import RANKS
+from trainer_runtime.core.protocol.desired import RECORD
 from trainer_runtime.core.records import dataclass
 
 _NODES = "nodes"
@@ -43,6 +44,11 @@ class RunFolder:
     @property
     def desired(self) -> Path:
         return self.root / "desired.json"
+
+    @property
+    def record(self) -> Path:
+        """What the client has on record of the run, for a client that lost it."""
+        return self.root / RECORD
 
     @property
     def session(self) -> Path:

@@ -11,6 +11,8 @@ from trainer_runtime.core.protocol.lines import FORMAT_VERSION
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 
+# In a run's folder: what its client has on record, sealed; for a client that lost it.
+RECORD = "record.json"
 DEFAULT_GRACE_S = 120.0
 DETACH = "detach"  # the `why` of a stop that detaches from an attached training
 

@@ -212,6 +212,22 @@ def gc(
     _show(ask(lambda workspace: collect(workspace, name, dry_run=dry_run)), as_json)
 
 
+@hosts.command()
+@acts("hosts recover")
+def recover(
+    name: HostName,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Also of other homes: those that are named."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record the runs again that lie on a host and that this home has lost, as after a restore."""
+    from trainmaster.machines.recover import recover_runs
+
+    _show(ask(lambda workspace: recover_runs(workspace, name, runs or ())), as_json)
+
+
 def _show(answer: Answer, as_json: bool) -> None:
 
     emit(answer, as_json)

@@ -16,6 +16,7 @@ from trainmaster.cli.doctor.keeper import keeping_checks
 from trainmaster.cli.doctor.ssh import ssh_checks
 from trainmaster.plan import HostFacts
 from trainmaster.plan.decisions.requirements import frameworks_there
+from trainmaster.store.disk_space import inodes_left, why_full
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, failed, none_failed, passed, warning
 from trainmaster.words.answers.hosts import DoctorAnswer
@@ -32,6 +33,7 @@ async def examine(workspace: Workspace) -> DoctorAnswer:
         _window(),
         passed("mcp", importlib.metadata.version("mcp")),
         _settings(workspace),
+        _room(workspace),
     ]
     try:
         facts = await workspace.backend(LOCAL).facts(None)
@@ -78,6 +80,17 @@ def _settings(workspace: Workspace) -> CheckRow:
     summary = f"secrets allowed: {allowed}; downloads: {settings.download_root(workspace.home)}"
     there = str(path) if path.exists() else f"no {path}, so the defaults"
     return passed("settings", f"{there}: {summary}")
+
+
+def _room(workspace: Workspace) -> CheckRow:
+    """Whether the home can be written: space and inodes of its disk."""
+    root = workspace.home.root
+    if (full := why_full(root)) is not None:
+        remedy = "Free space or remove files there; until then, answers are of what is on record."
+        return failed("home's disk", f"{root}: {full[1]} ({full[0]})", remedy)
+    inodes = inodes_left(root)
+    left = "" if inodes is None else f", {inodes:,} inodes"
+    return passed("home's disk", f"{root}: {shutil.disk_usage(root).free >> 20:,} MiB{left} free")
 
 
 def _host_checks(facts: HostFacts) -> list[CheckRow]:

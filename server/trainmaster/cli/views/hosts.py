@@ -16,6 +16,7 @@ from trainmaster.words.answers.hosts import (
     HostRow,
     HostsAnswer,
     HostTrustAnswer,
+    RecoverAnswer,
 )
 
 
@@ -91,6 +92,16 @@ def _(answer: HostRemovedAnswer) -> list[Block]:
         *(f"{run_id} continues there, and is no longer followed." for run_id in answer.abandoned),
         *([answer.next_step] if answer.next_step else []),
     ]
+
+
+@view.register
+def _(answer: RecoverAnswer) -> list[Block]:
+    rows = [
+        (row.run_id, row.state, "lives" if row.supervised else "none", row.reason or "")
+        for row in answer.runs
+    ]
+    grid = Grid(("run", "state", "supervisor", "reason"), rows)
+    return [*([grid] if rows else []), f"Next: {answer.next_step}"]
 
 
 @view.register

@@ -7,6 +7,7 @@ nothing of are imported when they are first asked for.
 
 from __future__ import annotations
 
+import sqlite3
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,11 @@ from trainmaster.store.control.hosts import HostRecords
 from trainmaster.store.control.idempotency import IdempotencyKeys
 from trainmaster.store.control.run_list import RunList
 from trainmaster.store.control.runs import RunRecords
-from trainmaster.store.control.schema import MIGRATIONS
+from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
+from trainmaster.store.disk_space import LACKS
+from trainmaster.store.read_only import open_read_only
+from trainmaster.words.errors import StorageError
 
 if TYPE_CHECKING:
     from trainmaster.store.control.alerts import AlertRecords
@@ -28,15 +32,32 @@ if TYPE_CHECKING:
 
 
 class Control(RunRecords, HostRecords):
-    """The record of this home. Each method is one transaction."""
+    """The record of this home. Each method is one transaction.
+
+    `unwritable`: why nothing can be recorded, where the home can only be read.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._connection = connection = open_database(path, MIGRATIONS, synchronous="FULL")
+        self.unwritable: StorageError | None = None
+        self._connection = connection = self._open(path)
         self.facts = Facts(connection)
         self.keys = IdempotencyKeys(connection)
         RunRecords.__init__(self, connection, self.facts, self.keys)
         HostRecords.__init__(self, connection)
         self.list = RunList(connection)
+
+    def _open(self, path: Path) -> sqlite3.Connection:
+        try:
+            return open_database(path, SCHEMA, synchronous="FULL")
+        except StorageError as error:
+            if error.code not in LACKS or not path.is_file() or not path.stat().st_size:
+                raise
+            try:
+                connection = open_read_only(path, SCHEMA)
+            except sqlite3.Error:
+                raise error from None  # it can't be read either
+            self.unwritable = error
+            return connection
 
     @cached_property
     def alerts(self) -> AlertRecords:

@@ -1,10 +1,17 @@
 """The tables of `control.db`, and how each version of the schema came from the one before.
 
-Apart from the queries on them: a process that reads one run imports those of few subjects.
+Apart from the queries on them: a process that reads one run imports those of few subjects. A change
+of the tables is a new step, its digest, and a home of the version before in `tests/store/old_homes`
+(docs/design/homes.md).
 """
 
 from __future__ import annotations
 
+from trainmaster.store.control.earlier_instances import rename_instances
+from trainmaster.store.migration import Schema
+
+# The name of the key that seals the copies of runs' records on hosts.
+RECORD_KEY = "record_key"
 _RUNS = """
     CREATE TABLE runs (
         run_id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_t REAL NOT NULL,
@@ -104,12 +111,33 @@ _ENDS = """
     CREATE INDEX ended_runs ON runs (ended_state, created_t DESC, run_id);
     """
 
-MIGRATIONS = (
-    _RUNS + _RUN_KEYS,
-    _HOSTS + _OPEN_RUNS_INDEX,
-    _ALERTS,
-    _INSTANCES + _INSTANCE_KEYS + _APPROVALS + _KERNEL_SESSIONS + _FACTS,
-    _KEYS_IN_ONE_TABLE,
-    _DUE_RUNS_INDEXES,
-    _ENDS,
+_OPEN_RUNS_BY_HOST = "CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0"
+
+SCHEMA = Schema(
+    steps=(
+        _RUNS + _RUN_KEYS,
+        _HOSTS + _OPEN_RUNS_INDEX,
+        _ALERTS,
+        _INSTANCES + _INSTANCE_KEYS + _APPROVALS + _KERNEL_SESSIONS + _FACTS,
+        _KEYS_IN_ONE_TABLE,
+        _DUE_RUNS_INDEXES,
+        _ENDS,
+    ),
+    released=(
+        "30c8c694a2b32639",
+        "9e1588a68648cc38",
+        "8294dd4535107e08",
+        "34110c2aba305c91",
+        "8829e46bf205f754",
+        "a8404c32aeff7a4b",
+        "ccbfa76f31346841",
+    ),
+    # Until the rule of `released`, tables were changed under the same number.
+    variants={
+        "961ba85826914432": (2, _OPEN_RUNS_BY_HOST),
+        "f94053345945b7f9": (4, rename_instances),
+        "f646732e9f298209": (5, rename_instances),
+    },
+    # From the beginning: a backup from before the first launch knows later runs by it.
+    fills=f"INSERT OR IGNORE INTO facts VALUES ('{RECORD_KEY}', lower(hex(randomblob(32))))",
 )

@@ -91,6 +91,22 @@ class CacheEntry(Answer):
     reason: str | None = None
 
 
+class LeftRunRow(Answer):
+    """`state`: `recovered` is on record again; `left`: of another home, or without a record."""
+
+    run_id: str
+    state: Literal["recovered", "left"]
+    supervised: bool = field(description="whether its supervisor lives")
+    reason: str | None = None
+
+
+class RecoverAnswer(WholeAnswer):
+    host: str
+    runs: list[LeftRunRow]
+    more: bool | None = field(default=None, description="there are further runs: call again")
+    next_step: str
+
+
 class GcAnswer(WholeAnswer):
     host: str
     removed: list[CacheEntry]

@@ -1,0 +1,59 @@
+"""Why a file system takes no more: no space, no inodes, or only reading."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+DISK_FULL, NO_INODES, NOT_WRITABLE = "DISK_FULL", "NO_INODES", "ROOT_NOT_WRITABLE"
+LACKS = frozenset({DISK_FULL, NO_INODES, NOT_WRITABLE})
+_LEAST_FREE_BYTES = 1 << 20
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str | None]:
+    """The code of an error in writing below `folder`, and its reason where the file system has one.
+
+    SQLite reports an input/output error where its log's index finds no room, so the file system is
+    asked, too.
+    """
+    reason = why_full(folder)
+    if reason is not None:
+        return reason
+    full = isinstance(error, OSError) and error.errno in _FULL
+    full = full or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return (DISK_FULL, None) if full else (NOT_WRITABLE, None)
+
+
+def is_lack_of_room(error: OSError) -> bool:
+    """Whether the file system takes no more, from any process."""
+    return error.errno in _FULL or error.errno == errno.EROFS
+
+
+def takes_more(folder: Path) -> bool:
+    """Whether new files can be written in a folder."""
+    return os.access(folder, os.W_OK) and why_full(folder) is None
+
+
+def inodes_left(folder: Path) -> int | None:
+    """How many more files its file system takes; None where it has no such limit."""
+    found = os.statvfs(folder)
+    return found.f_favail if found.f_files else None
+
+
+def why_full(folder: Path) -> tuple[str, str] | None:
+    """Why a file system takes no more: the error's code, and the reason; None where it does."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    if found.f_flag & os.ST_RDONLY:
+        return NOT_WRITABLE, "its file system is mounted read-only"
+    if found.f_files and found.f_favail == 0:
+        used = found.f_files - found.f_ffree
+        return NO_INODES, f"no inodes are left: its file system holds {used:,} files and folders"
+    if found.f_bavail * found.f_frsize < _LEAST_FREE_BYTES:
+        return DISK_FULL, "no space is left on its disk"
+    return None
