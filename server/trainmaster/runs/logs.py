@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from dataclasses import replace
@@ -19,6 +18,7 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LogAnswer
 from trainmaster.words.errors import UsageError
+from trainmaster.words.work_thread import in_thread
 
 Stream = Literal["train", "setup", "supervisor"]
 _FILES = {"train": TRAIN_LOG, "setup": SETUP_LOG}
@@ -70,7 +70,7 @@ async def read_log(
         UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`, `LOG_NOT_READABLE` for a
             file.
     """
-    search = LogSearch(grep, within_s)
+    search = LogSearch(grep, within_s, limit)
     unreachable = None
     file = log_file(workspace, run_or_file)
     if file is not None:
@@ -81,14 +81,14 @@ async def read_log(
         view = await refresh(workspace, run_or_file)
         files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
     position = None if cursor is None else _parse(cursor, stream_name)
-    answer = await asyncio.to_thread(_read, files, stream_name, position, search, limit)
+    answer = await in_thread(_read, files, stream_name, position, search, limit)
     return answer.model_copy(update={"unreachable": unreachable})
 
 
 def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:
     """The last lines of the trainer's log that are here."""
     files = _files(workspace, view, "train")
-    return _tail(files, "train", None, LogSearch(None, None), limit).lines
+    return _tail(files, "train", None, LogSearch(None, None, limit), limit).lines
 
 
 def _read(

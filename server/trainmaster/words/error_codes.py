@@ -70,7 +70,7 @@ CODES: dict[str, Code] = {
     "PATTERN_INVALID": Code("A pattern for a log's lines has no or unknown placeholders."),
     "PATTERN_TOO_SLOW": Code("A regular expression for a log's lines may take without bound."),
     "PATTERN_MATCHES_NOTHING": Code("A pattern matches no line of the log that it was given for."),
-    "LOG_BEING_READ": Code("Reading a long log file takes more time; it continues."),
+    "READ_TOO_LONG": Code("Reading files takes longer, or more bytes, than one call may."),
     "METRICS_BEING_REBUILT": Code("The metrics database is being rebuilt from the mirror."),
     "HOST_UNKNOWN": Code("No host of this name is known."),
     "HOST_EXISTS": Code("A host of this name is known already."),
