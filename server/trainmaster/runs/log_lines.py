@@ -69,8 +69,7 @@ def end_of_lines(file: BinaryIO) -> int:
 
 
 def _behind_line_feed(file: BinaryIO, end: int, first: int) -> int:
-    """The offset behind the last line feed between `first` and `end`; `first` where there is none.
-    """
+    """The offset behind the last line feed between `first` and `end`; else `first`."""
     at = end
     while at > first:
         size = min(_BLOCK_BYTES, at - first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.work_thread import in_thread
 
 MOST_RUNS = 20
 _MOST_KEYS = 40
@@ -54,7 +54,7 @@ async def plot_runs(
             field="output",
         )
     answer, found, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
-    picture = await asyncio.to_thread(_png, found, panels)
+    picture = await in_thread(_png, found, panels)
     written = path or _own_path(workspace, [run.run_id for run in found])
     _write(written, picture)
     return answer.model_copy(update={"path": str(written), "size_bytes": len(picture)})

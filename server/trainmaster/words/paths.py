@@ -128,9 +128,9 @@ class Home:
         """The result of the last check of a host."""
         return self.root / "hosts" / host / "checked.json"
 
-    def reading(self, name: str, what: str) -> Path:
-        """A file of the reading of a long log; see `metrics.read_file`."""
-        return self.root / "readings" / f"{name}.{what}"
+    def reading(self, name: str) -> Path:
+        """What was read of a long log; see `metrics.read_file`."""
+        return self.root / "readings" / f"{name}.result"
 
     @property
     def rebuild_lock(self) -> Path:

@@ -63,8 +63,8 @@ class Work:
         if self._over.is_set():
             raise too_long("The call that read this has ended.")
         if self._whole is not None:
-            return self._whole.spend(size_bytes)
-        if self.left_s() == 0:
+            self._whole.spend(size_bytes)
+        if self._until_s is not None and time.monotonic() > self._until_s:
             raise too_long(f"Reading took more than {self._within_s:.0f} s.")
         self._spent_bytes += size_bytes
         if self._most_bytes is not None and self._spent_bytes > self._most_bytes:

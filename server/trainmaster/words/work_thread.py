@@ -30,16 +30,17 @@ async def in_thread(
     if call.shares is not None:
         await call.shares.take(call.caller)
     loop = asyncio.get_running_loop()
-    own, outcome = call.part(), loop.create_future()
+    own = call.part()
+    outcome: asyncio.Future[_Returned] = loop.create_future()
 
-    def settle(settled: Callable[[], None]) -> None:
+    def settle(settled: Callable[[], object]) -> None:
         if call.shares is not None:
             call.shares.give_back(call.caller)
         if not outcome.done():
             settled()
 
     def run() -> None:
-        settled: Callable[[], None]
+        settled: Callable[[], object]
         with working(own):
             try:
                 settled = partial(outcome.set_result, function(*arguments, **named))
