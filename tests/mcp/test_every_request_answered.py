@@ -194,8 +194,8 @@ def test_lines_are_the_same_forwards_backwards_and_by_splitting(tmp_path: Path, 
     with log.open("rb") as file:
         whole_end = end_of_lines(file)
         end = log.stat().st_size if torn else whole_end
-        onward = list(LogSearch(None, None).from_(file, 0, with_torn_end=True))
-        backwards = list(LogSearch(None, None).before(file, end))
+        onward = list(LogSearch().from_(file, 0, with_torn_end=True))
+        backwards = list(LogSearch().before(file, end))
     assert whole_end == (log.stat().st_size - 3 if torn else log.stat().st_size)
     forwards = [line for line, _ in onward if line is not None]
     assert [line[:1].encode() for line in forwards] == [line[:1] for line in lines]

@@ -9,7 +9,6 @@ word is not shown either, whatever is invisible there.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
@@ -25,12 +24,14 @@ from trainmaster.runs.log_lines import (
     read,
 )
 from trainmaster.words.errors import UsageError
+from trainmaster.words.work import current_work
 
 _BLOCK_BYTES = 1 << 20
 _SMALL_BLOCK_BYTES = 1 << 16  # where every line counts
 _LONG_LINE_BYTES = 1 << 18  # most are shorter by far
 _LONGEST_PATTERN = 500
 _LONGEST_SEARCH_S = 5.0  # in one line
+_SHARE_TO_ANSWER = 0.2  # of the time of a call: a line that is being searched, and the answer
 # Where none of these occurs, the expression is found as it stands.
 _SPECIAL = frozenset("\\.^$*+?{}[]()")
 # What lines are parted by, and what stands for bytes that are no UTF-8.
@@ -53,16 +54,15 @@ _MAY_HIDE = (b"\xe2\x80", b"\xe2\x81")
 
 
 class LogSearch:
-    """An expression, and the time by which searching stops: seconds from now, None: never.
-
-    Without an expression it also stops by bytes: there is room for one line of any length, and for
+    """An expression, and when searching stops where it stands: once most of the call's time is
+    over, and without an expression by bytes. There is room for one line of any length, and for
     `limit` of 256 KiB.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, the expression can't be used.
     """
 
-    def __init__(self, grep: str | None, within_s: float | None, limit: int = 1) -> None:
+    def __init__(self, grep: str | None = None, limit: int = 1) -> None:
         self._compiled: regex.Pattern[str] | None = None
         self._words: list[bytes] | None = None
         if grep is not None:
@@ -71,14 +71,16 @@ class LogSearch:
         self._may_be_added = any(_may_be_added(word.decode()) for word in self._words or ())
         self._block_bytes = _SMALL_BLOCK_BYTES if self._words is None else _BLOCK_BYTES
         self._left_bytes = LONGEST_LINE_BYTES + limit * _LONG_LINE_BYTES
-        self._deadline = None if within_s is None else time.monotonic() + within_s
+        self._left_s = current_work().left_s
+        self._reserve_s = (self._left_s() or 0.0) * _SHARE_TO_ANSWER
 
     @property
     def is_over(self) -> bool:
         """Whether the time is used up, or what is read for lines that are all wanted."""
         if self._compiled is None and self._left_bytes < 0:
             return True
-        return self._deadline is not None and time.monotonic() > self._deadline
+        left_s = self._left_s()
+        return left_s is not None and left_s <= self._reserve_s
 
     def shown(self, line: LogLine) -> str | None:
         """The line as it is shown, if it matches.
@@ -90,10 +92,13 @@ class LogSearch:
         if self._compiled is None:
             return text
         try:
-            found = self._compiled.search(text, timeout=_LONGEST_SEARCH_S, concurrent=True)
+            found = self._compiled.search(text, timeout=self._line_s(), concurrent=True)
         except TimeoutError:
-            raise _unusable(f"it took more than {_LONGEST_SEARCH_S:.0f} s on one line") from None
+            raise _unusable(f"it took more than {self._line_s():.1g} s on one line") from None
         return None if found is None else text
+
+    def _line_s(self) -> float:
+        return min(_LONGEST_SEARCH_S, self._reserve_s or _LONGEST_SEARCH_S)
 
     def from_(
         self, file: BinaryIO, offset: int, *, with_torn_end: bool
