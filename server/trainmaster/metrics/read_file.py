@@ -46,7 +46,7 @@ async def read_file(home: Home, path: Path, wanted: Wanted) -> FileMetrics:
     kept = _Kept(home, request, (status.st_size, status.st_mtime_ns))
     found = await in_thread(kept.read)
     if found is None:
-        answer = await read_in_process(request)
+        answer = await read_in_process(request, in_part=True)
         found = FileMetrics.from_dict(answer["found"])
         if not found.left_out_bytes:
             await in_thread(kept.write, answer["found"])

@@ -30,31 +30,29 @@ _WHAT_IS_READ = b"."
 METRICS, DIAGNOSIS = "metrics", "diagnosis"
 
 
-async def read_in_process(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a request, once the caller's share has room. Where the time of the call is
-    over, what was read so far.
+async def read_in_process(request: Mapping[str, Any], *, in_part: bool = False) -> dict[str, Any]:
+    """The answer to a request, once the caller's share has room. `in_part`: where the time of the
+    call is over, what was read so far is the answer.
 
     Raises:
         UsageError: as the answering function; `LOG_NOT_READABLE`, the process ended early.
-        StateError: `READ_TOO_LONG`, not even a part could be answered.
+        StateError: `READ_TOO_LONG`, `READS_AT_ONCE`.
     """
     work = current_work()
     if work.shares is None:
-        return await _answered(request)
-    async with work.shares.taken(work.caller):
-        return await _answered({**request, "niceness": _NICENESS})
+        return await _answered(request, in_part=in_part)
+    async with work.shares.taken(work.caller, work.left_s()):
+        return await _answered({**request, "niceness": _NICENESS}, in_part=in_part)
 
 
-async def _answered(request: Mapping[str, Any]) -> dict[str, Any]:
+async def _answered(request: Mapping[str, Any], *, in_part: bool) -> dict[str, Any]:
     work = current_work()
     with tempfile.TemporaryFile() as output:
         async with _started(request, output) as process:
-            assert process.stdin is not None
-            while process.poll() is None:
-                if work.left_s() == 0:
-                    await _give_up(process)
-                    break
+            while process.poll() is None and work.left_s() != 0:
                 await asyncio.sleep(_POLL_S)
+            if in_part:
+                await _end(process)
         output.seek(0)
         text = output.read()
     if process.returncode:
@@ -71,7 +69,8 @@ async def _answered(request: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-async def _give_up(process: subprocess.Popen[bytes]) -> None:
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """Have the process answer with what it has."""
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.write(_WHAT_IS_READ)

@@ -71,6 +71,7 @@ CODES: dict[str, Code] = {
     "PATTERN_TOO_SLOW": Code("A regular expression for a log's lines may take without bound."),
     "PATTERN_MATCHES_NOTHING": Code("A pattern matches no line of the log that it was given for."),
     "READ_TOO_LONG": Code("Reading files takes longer, or more bytes, than one call may."),
+    "READS_AT_ONCE": Code("Other calls of the same caller, or of all, read files already."),
     "METRICS_BEING_REBUILT": Code("The metrics database is being rebuilt from the mirror."),
     "HOST_UNKNOWN": Code("No host of this name is known."),
     "HOST_EXISTS": Code("A host of this name is known already."),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.words.errors import StateError
 
 OF_CALLER, OF_ALL = 2, 4
 
@@ -26,8 +27,25 @@ class Shares:
         self._taken: Counter[str] = Counter()
         self._waiting: list[_Waiting] = []
 
-    async def take(self, caller: str) -> None:
-        """Wait until `caller` has one, which `give_back` frees."""
+    async def take(self, caller: str, within_s: float | None = None) -> None:
+        """Wait until `caller` has one, which `give_back` frees.
+
+        Raises:
+            StateError: `READS_AT_ONCE`, there was none within so many seconds.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                await self._take(caller)
+        except TimeoutError:
+            raise StateError(
+                "READS_AT_ONCE",
+                f"This call waited {within_s:.0f} s for others that read files: "
+                f"{self._of_caller} of one caller do so at once, {self._of_all} of all.",
+                "Await the others, then repeat the call.",
+                retryable=True,
+            ) from None
+
+    async def _take(self, caller: str) -> None:
         mine = _Waiting(caller, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         self._admit()
@@ -47,9 +65,9 @@ class Shares:
         self._admit()
 
     @asynccontextmanager
-    async def taken(self, caller: str) -> AsyncIterator[None]:
-        """Within, `caller` has one."""
-        await self.take(caller)
+    async def taken(self, caller: str, within_s: float | None = None) -> AsyncIterator[None]:
+        """Within, `caller` has one. Raises: as `take`."""
+        await self.take(caller, within_s)
         try:
             yield
         finally:

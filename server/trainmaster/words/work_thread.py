@@ -25,10 +25,13 @@ async def in_thread(
 
     The share is taken until the thread has ended, also where nobody waits for it any more. The
     thread is a daemon, so that it can't hold up the end of this process.
+
+    Raises:
+        StateError: `READS_AT_ONCE`; and whatever `function` raises, `READ_TOO_LONG` as well.
     """
     call = current_work()
     if call.shares is not None:
-        await call.shares.take(call.caller)
+        await call.shares.take(call.caller, call.left_s())
     loop = asyncio.get_running_loop()
     own = call.part()
     outcome: asyncio.Future[_Returned] = loop.create_future()
