@@ -24,6 +24,7 @@ from support.attack.endless_files import ENDLESS
 from support.box.scripted_processes import CONFIG
 from support.mcp.http_server import client_of, token_for
 from support.mcp.mcp_client import answer_of, connected_over_stdio
+from support.runs.running_run import run_async
 from support.session.child_processes import descendants, processor_s, until_gone
 
 from trainer_runtime.core.protocol.desired import Desired
@@ -32,8 +33,10 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.mcp import build_server
 from trainmaster.metrics.log_file import read_chunks
 from trainmaster.runs.log_search import LogSearch
+from trainmaster.runs.logs import read_log
 from trainmaster.store.run import Run
-from trainmaster.sync.workspace import open_workspace
+from trainmaster.sync.workspace import Workspace, open_workspace
+from trainmaster.words.work import Work, working
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 
@@ -103,6 +106,18 @@ def test_every_read_of_every_file_ends_with_its_call(home: Path, tmp_path: Path)
                     path.unlink()
 
     anyio.run(scenario)
+
+
+@pytest.mark.parametrize("shape", ["sparse", "text_before_a_hole", "one_line", "one_bar"])
+@pytest.mark.parametrize("cursor", [None, "l1.file.0.0"])
+def test_a_tail_is_bounded_by_bytes(
+    workspace: Workspace, tmp_path: Path, shape: str, cursor: str | None
+) -> None:
+    log = tmp_path / "endless.log"
+    ENDLESS[shape](log, attack_random(shape))
+    with working(Work(most_bytes=128 << 20)):
+        answer = run_async(lambda: read_log(workspace, str(log), cursor=cursor, limit=20))
+    assert len(answer.lines) <= 20
 
 
 def test_a_growing_log_is_read_to_the_end_that_it_had(tmp_path: Path) -> None:
