@@ -205,6 +205,7 @@ def test_lines_are_the_same_forwards_backwards_and_by_splitting(tmp_path: Path, 
     assert begins[::-1] == [0, *behind[:-1]]
 
 
+@pytest.mark.attack
 def test_of_an_endless_progress_bar_the_last_state_is_shown(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
