@@ -16,7 +16,8 @@ import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
 
-from trainmaster.runs.log_lines import end_of_lines, lines_before, lines_from
+from trainmaster.runs.log_lines import end_of_lines
+from trainmaster.runs.log_search import LogSearch
 
 _LONGEST_ANSWER_S = 300.0
 _DEEP = b"[" * 500 + b"]" * 500
@@ -192,16 +193,19 @@ def test_lines_are_the_same_forwards_backwards_and_by_splitting(tmp_path: Path, 
     log.write_bytes(b"\n".join(lines) + (b"" if torn else b"\n"))
     with log.open("rb") as file:
         whole_end = end_of_lines(file)
-        forwards = list(lines_from(file, 0, with_torn_end=True))
         end = log.stat().st_size if torn else whole_end
-        backwards = list(lines_before(file, end))[::-1]
+        onward = list(LogSearch().from_(file, 0, with_torn_end=True))
+        backwards = list(LogSearch().before(file, end))
     assert whole_end == (log.stat().st_size - 3 if torn else log.stat().st_size)
-    for found in (forwards, backwards):
-        assert [len(line.text) + line.left_out for line in found] == list(sizes)
-        assert [line.text[:1] for line in found] == [line[:1] for line in lines]
-    assert [line.end for line in forwards][:-1] == [line.end for line in backwards][:-1]
+    forwards = [line for line, _ in onward if line is not None]
+    assert [line[:1].encode() for line in forwards] == [line[:1] for line in lines]
+    assert [line for line, _ in backwards if line is not None] == forwards[::-1]
+    behind = [at for line, at in onward if line is not None]
+    begins = [at for line, at in backwards if line is not None]
+    assert begins[::-1] == [0, *behind[:-1]]
 
 
+@pytest.mark.attack
 def test_of_an_endless_progress_bar_the_last_state_is_shown(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -1,22 +1,30 @@
-"""Long logs are read by a process of their own, whose result can be asked for again."""
+"""Long logs are read by a process of their own: it ends with the call, and its result is kept."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from support.session.child_processes import descendants, until_gone
 
 from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.wanted import Wanted
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.paths import Home
+from trainmaster.words.shares import Shares
+from trainmaster.words.work import Work, working
 
 pytestmark = pytest.mark.slow
 
 _LOSS = Wanted(frozenset({"loss"}), times=False)
-_BOUND_S = 300.0
+_BOUND_S = 120.0
 
 
 @pytest.fixture
@@ -28,27 +36,103 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def _read(home: Home, log: Path, wanted: Wanted = _LOSS, within_s: float = 0.0) -> FileMetrics:
-    return asyncio.run(read_file(home, log, wanted, within_s=within_s))
+@pytest.fixture
+def endless(log: Path) -> Path:
+    """A log that begins as the other one and takes many minutes."""
+    os.truncate(log, 2 << 40)
+    return log
 
 
-def test_a_call_that_ran_out_of_time_is_repeated_for_the_result(tmp_path: Path, log: Path) -> None:
+def _read(home: Home, log: Path, within_s: float | None = None) -> FileMetrics:
+    with working(Work(within_s=within_s)):
+        return asyncio.run(read_file(home, log, _LOSS))
+
+
+def test_a_result_is_kept_until_the_file_changes(tmp_path: Path, log: Path) -> None:
     home = Home(tmp_path / "home")
-    with pytest.raises(StateError) as refused:
-        _read(home, log)
-    assert refused.value.code == "LOG_BEING_READ" and refused.value.retryable
-    with log.open("ab") as file:
-        file.write(b"step=5000 loss=1.0\n")  # the training continues meanwhile
-    found = _read(home, log, within_s=_BOUND_S).series("loss").whole()
-    assert found is not None and found.n in (1000, 1001)
-    fresh = _read(home, log, within_s=_BOUND_S)
+    fresh = _read(home, log)
     assert fresh.to_dict() == read_metrics(log, _LOSS).to_dict()
-    assert _read(home, log).to_dict() == fresh.to_dict()  # kept
+    assert _read(home, log, within_s=0.0).to_dict() == fresh.to_dict()  # kept
+    with log.open("ab") as file:
+        file.write(b"step=5000 loss=1.0\n")
+    found = _read(home, log).series("loss").whole()
+    assert found is not None and found.n == 1001
+
+
+def test_of_a_log_that_takes_too_long_the_beginning_is_answered(
+    tmp_path: Path, endless: Path
+) -> None:
+    found = _read(Home(tmp_path / "home"), endless, within_s=5.0)
+    losses = found.series("loss").whole()
+    assert losses is not None and losses.n == 1000
+    assert found.size_bytes + found.left_out_bytes == 2 << 40
+    assert not descendants(os.getpid())
+    assert not Home(tmp_path / "home").reading("x").parent.exists()  # a part is not kept
+
+
+def test_a_reading_that_has_nothing_in_time_is_refused(tmp_path: Path, endless: Path) -> None:
+    async def refused() -> None:
+        with working(Work(within_s=2.0)), pytest.raises(StateError) as error:
+            reading = asyncio.create_task(read_file(Home(tmp_path / "home"), endless, _LOSS))
+            while not descendants(os.getpid()):
+                await asyncio.sleep(0.01)
+            for pid in descendants(os.getpid()):
+                os.kill(pid, signal.SIGSTOP)
+            await reading
+        assert error.value.code == "READ_TOO_LONG"
+
+    asyncio.run(refused())
+    assert not descendants(os.getpid())
+
+
+def test_a_cancelled_reading_leaves_no_process(tmp_path: Path, endless: Path) -> None:
+    async def cancelled() -> list[int]:
+        reading = asyncio.create_task(read_file(Home(tmp_path / "home"), endless, _LOSS))
+        while len(started := descendants(os.getpid())) < 2:  # with those of its ranges
+            await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.wait([reading])
+        return started
+
+    until_gone(asyncio.run(cancelled()), 3.0)
+
+
+_READS = """
+import asyncio, sys
+from pathlib import Path
+from trainmaster.metrics.read_file import read_file
+from trainmaster.metrics.wanted import EVERYTHING
+from trainmaster.words.paths import Home
+asyncio.run(read_file(Home(Path(sys.argv[1])), Path(sys.argv[2]), EVERYTHING))
+"""
+
+
+def test_no_process_outlives_a_killed_caller(tmp_path: Path, endless: Path) -> None:
+    command = [sys.executable, "-c", _READS, str(tmp_path / "home"), str(endless)]
+    with subprocess.Popen(command) as caller:
+        deadline = time.monotonic() + _BOUND_S
+        while len(started := descendants(caller.pid)) < 2:
+            assert time.monotonic() < deadline
+        caller.kill()
+    until_gone(started, 3.0)
+
+
+def test_a_reading_waits_for_its_callers_share(tmp_path: Path, log: Path) -> None:
+    async def read() -> None:
+        shares = Shares(of_caller=1)
+        with working(Work("ann", shares=shares)):
+            async with shares.taken("ann"):
+                reading = asyncio.create_task(read_file(Home(tmp_path / "home"), log, _LOSS))
+                await asyncio.wait([reading], timeout=0.2)
+                assert not reading.done() and not descendants(os.getpid())
+            await reading
+
+    asyncio.run(read())
 
 
 def test_what_cannot_be_read_is_refused_as_at_once(tmp_path: Path) -> None:
     binary = tmp_path / "model.log"
     binary.write_bytes(bytes(range(256)) * (17 << 12))
     with pytest.raises(UsageError) as refused:
-        _read(Home(tmp_path / "home"), binary, within_s=_BOUND_S)
+        _read(Home(tmp_path / "home"), binary)
     assert refused.value.code == "LOG_NOT_READABLE"

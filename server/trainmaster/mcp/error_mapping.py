@@ -37,9 +37,14 @@ from trainmaster.words.errors import (
     unusable_path,
 )
 from trainmaster.words.roles import Role
+from trainmaster.words.shares import Shares
+from trainmaster.words.work import Work, working
 
 # Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
 LONGEST_CALL_S = 45.0
+# Reading ends before its call, so that it can still answer; within it no disk is read whole.
+_SHARE_OF_READING = 0.85
+_MOST_READ_BYTES = 64 << 30
 _LONGEST_NAME = 80
 _MOST_PROBLEMS = 5
 _AWAITS = frozenset({"wait_for_event"})
@@ -55,6 +60,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     longest_call_s = LONGEST_CALL_S
     # What is waited of it until the metrics database is rebuilt.
     longest_rebuild_s = 30.0
+    # Of callers in what reads files.
+    shares: Shares | None = None
     # Between two reports of a call's progress: clients give up a call that is silent for long.
     heartbeat_s = 2.0
     # The tools whose calls the home's action log records.
@@ -112,7 +119,11 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         except UsageError as refused:
             raise ToolError(str(refused)) from refused
         try:
-            with self._logged(name, given, context), anyio.fail_after(self.longest_call_s):
+            with (
+                self._logged(name, given, context),
+                anyio.fail_after(self.longest_call_s),
+                working(self._work_of(context)),
+            ):
                 self._refuse_beyond(name, context)
                 async with heartbeats(context, self.heartbeat_s):
                     result = await self._called(name, given, context)
@@ -126,6 +137,15 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         except TimeoutError as failure:
             raise ToolError(str(_too_slow(name, self.longest_call_s))) from failure
         return _compact(result)
+
+    def _work_of(self, context: Context[OpenWorkspace, Any] | None) -> Work:
+        caller = caller_of(context)
+        return Work(
+            caller.name if caller is not None else "",
+            within_s=self.longest_call_s * _SHARE_OF_READING,
+            most_bytes=_MOST_READ_BYTES,
+            shares=self.shares,
+        )
 
     def _refuse_beyond(self, name: str, context: Context[OpenWorkspace, Any] | None) -> None:
         if name not in self.beyond:

@@ -19,8 +19,6 @@ from trainmaster.words.stages import enter_stage
 
 # Below the limit on calls, so that the last read of the host ends before it.
 LONGEST_WAIT_S = 40.0
-_LONGEST_SEARCH_S = 30.0  # one line may take 5 more
-_LONGEST_READ_S = 38.0
 
 
 async def overview(context: ToolContext, *, cursor: Cursor = "") -> OverviewAnswer:
@@ -101,7 +99,6 @@ async def tail_log(
         cursor=cursor or None,
         grep=grep or None,
         limit=limit,
-        within_s=_LONGEST_SEARCH_S,
     )
     return answer.model_copy(update={"lines": [_cut(line, width) for line in answer.lines]})
 
@@ -162,7 +159,6 @@ async def query_metrics(
         points=points,
         part=part,
         among=Among(label or None, host or None, framework or None),
-        within_s=_LONGEST_READ_S / max(1, len(run_id)),
         pattern=pattern or None,
     )
 

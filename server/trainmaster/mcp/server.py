@@ -14,6 +14,7 @@ from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import chosen_tools
 from trainmaster.words.advice import Face
 from trainmaster.words.own_program import command_line
+from trainmaster.words.shares import Shares
 
 Lifespan = Callable[[MCPServer[OpenWorkspace]], AbstractAsyncContextManager[OpenWorkspace]]
 
@@ -45,10 +46,12 @@ def server_of(
     lifespan: Lifespan,
     *,
     is_remote: bool = False,
+    shares: Shares | None = None,
 ) -> AnsweringServer:
     """A server with these tools, each call of which gets the workspace that `lifespan` opens.
 
     It is read-only where each of its tools only reads. `is_remote`: its users have no shell here.
+    `shares`: those of the process, where it has several servers.
     """
     names = [one.name for one in definitions]
     read_only = all(one.only_reads for one in definitions)
@@ -64,6 +67,7 @@ def server_of(
     server.face = Face(command_line(environment), frozenset(names), is_remote)
     server.acting = frozenset(one.name for one in definitions if not one.only_reads)
     server.only_reads = read_only
+    server.shares = shares or Shares()
     return server
 
 

@@ -12,6 +12,7 @@ from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.protocol.log_text import TWO_BYTES, why_no_text
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError, UsageError
+from trainmaster.words.work import spend
 
 _CHUNK_BYTES = 1 << 20
 _LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
@@ -78,15 +79,23 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 def chunks_between(path: Path, file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
     """A part of the open file in chunks, or less where the file ends before.
 
+    Raises: as `read_block`.
+    """
+    while begin < end and (chunk := read_block(path, file, begin, min(_CHUNK_BYTES, end - begin))):
+        begin += len(chunk)
+        yield chunk
+
+
+def read_block(path: Path, file: BinaryIO, offset: int, size: int) -> bytes:
+    """So many bytes of the open file, or those that it has there: one step of the call's work.
+
     Raises:
         UsageError: `LOG_NOT_READABLE`.
+        StateError: `READ_TOO_LONG`.
     """
+    spend(size)
     try:
-        while begin < end and (
-            chunk := os.pread(file.fileno(), min(_CHUNK_BYTES, end - begin), begin)
-        ):
-            begin += len(chunk)
-            yield chunk
+        return os.pread(file.fileno(), size, offset)
     except OSError as error:
         raise not_readable(path, _reason(error)) from error
 

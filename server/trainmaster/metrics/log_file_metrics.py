@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,9 +26,10 @@ from trainmaster.metrics.understood import Understood
 from trainmaster.metrics.wanted import EVERYTHING, Wanted
 from trainmaster.store.buckets import Row
 
+_MOST_EMPTY_CHUNKS = 64
 _UNKNOWN_TIME = array("d", [math.nan])
-# Called with the number of bytes that were read so far.
-OnProgress = Callable[[int], None]
+# Called with the number of bytes that were read so far; whether to leave out the rest.
+OnProgress = Callable[[int], bool | None]
 
 
 @dataclass(slots=True)
@@ -42,7 +45,7 @@ class FileMetrics:
     """The series of one rank, the lowest that the log names, in the order of the log.
 
     `oldest_t` and `newest_t`: Unix seconds of its points; None where no line has a time, or none
-    was wanted.
+    was wanted. `left_out_bytes`: what follows in the file and was not read.
     """
 
     most_keys: ClassVar[int] = MAX_KEYS
@@ -57,6 +60,7 @@ class FileMetrics:
     understood: Understood
     _keys: set[str]
     _kept: dict[str, _Kept]
+    left_out_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values, for `from_dict`."""
@@ -68,6 +72,7 @@ class FileMetrics:
             "wanted": self.wanted.to_dict(),
             "times": [self.oldest_t, self.newest_t],
             "understood": self.understood.to_dict(),
+            "left_out_bytes": self.left_out_bytes,
             "keys": self.keys(),
             "kept": {
                 key: [kept.whole.to_dict(), kept.part.to_dict()] for key, kept in self._kept.items()
@@ -92,6 +97,7 @@ class FileMetrics:
             Understood(**data["understood"]),
             set(data["keys"]),
             kept,
+            data["left_out_bytes"],
         )
 
     def keys(self) -> list[str]:
@@ -124,6 +130,7 @@ def read_metrics(
 ) -> FileMetrics:
     """Read a log up to its size at the time of opening. Points between junk are found. `splitting`:
     over how many processes; `tabulate`: by what tables of lines. The result is the same.
+    `on_progress` may end the reading early.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`, also for a binary file without points;
@@ -133,12 +140,16 @@ def read_metrics(
     patterns, bases = taught_patterns(wanted.pattern), folded.aggregates.bases
     parser = LogParser(wanted.keys and {*wanted.keys, *bases}, patterns, tabulate)
     reader = PointReader(parser, wanted, bases)
-    for size, points in read_ranges(path, reader, splitting):
-        folded.take(points)
-        if on_progress is not None:
-            on_progress(size)
-    reader.close()
-    folded.take(reader.taken())
+    left_out_bytes = 0
+    with closing(read_ranges(path, reader, splitting)) as ranges:
+        for size, points in ranges:
+            folded.take(points)
+            if on_progress is not None and on_progress(size):
+                left_out_bytes = max(0, path.stat().st_size - size)
+                break
+    if not left_out_bytes:
+        reader.close()
+        folded.take(reader.taken())
     folded.finish()
     if patterns:
         refuse_without_match(str(path), parser.coverage)
@@ -148,17 +159,28 @@ def read_metrics(
     times = folded.oldest_t, folded.newest_t
     keys, kept = folded.keys | folded.of_ranks.keys(), folded.kept | folded.of_ranks
     return FileMetrics(
-        parser.coverage, rank, others, size, wanted, *times, folded.understood, keys, kept
+        parser.coverage,
+        rank,
+        others,
+        size,
+        wanted,
+        *times,
+        folded.understood,
+        keys,
+        kept,
+        left_out_bytes,
     )
 
 
 def _samples(path: Path) -> list[str]:
-    """The most frequent lines of a log of which nothing was read, by its beginning.
+    """The most frequent lines of a log of which nothing was read, by its beginning, which is
+    searched for behind 64 MiB of zeros at most.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`, it is binary.
     """
-    begin = next((text for chunk in read_chunks(path) if (text := chunk.lstrip(b"\0"))), b"")
+    chunks = islice(read_chunks(path), _MOST_EMPTY_CHUNKS)
+    begin = next((text for chunk in chunks if (text := chunk.lstrip(b"\0"))), b"")
     refuse_binary(path, begin)
     return frequent_lines(begin)
 

@@ -8,7 +8,7 @@ the end of the range before. A range whose guess was wrong is read again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -62,7 +62,7 @@ class _Guess:
 
 def read_ranges(
     path: Path, reader: PointReader, splitting: Splitting
-) -> Iterator[tuple[int, RangePoints]]:
+) -> Generator[tuple[int, RangePoints]]:
     """The points of each range, in order, with the number of bytes that were read so far. The last
     line may still wait in the reader. Nothing is read beyond the size at the time of opening.
 

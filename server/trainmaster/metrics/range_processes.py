@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from trainer_runtime.core.processes.parent_death import die_with_parent
 from trainer_runtime.core.records import dataclass
 
 _AHEAD = 2  # ranges for each process that are read or wait
@@ -114,6 +115,7 @@ class _Pool(Generic[_T]):
 def _serve(
     read: Callable[[int, int], object], connection: Connection[Any, Any], held: Sequence[Any]
 ) -> None:
+    die_with_parent()
     for other in held:
         other.close()
     with suppress(EOFError, OSError):  # nobody waits for it any more

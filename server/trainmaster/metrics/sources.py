@@ -123,6 +123,8 @@ class FileSource:
             return [f"{self.name} is empty: no metrics were found in it."]
         teach = f" {TEACH}" if self._found.coverage.lines_with_numbers else ""
         notes = [] if self.keys() else [f"{self.name}: no metrics were found in it.{teach}"]
+        if self._found.left_out_bytes:
+            notes.insert(0, first_part(self.name, self._found))
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
         back = max((self._found.restarts(key) for key in keys), default=0)
@@ -147,6 +149,15 @@ class FileSource:
         if not self._found.size_bytes:
             return None
         return self._found.understood.answer(self._found.coverage, self._found.other_ranks)
+
+
+def first_part(name: str, found: FileMetrics) -> str:
+    """Of a log whose end was not read, how much was."""
+    size = (found.size_bytes + found.left_out_bytes) / 1e9
+    return (
+        f"{name}: only its first {found.size_bytes / 1e9:.1f} of {size:.1f} GB were read in the "
+        f"time of a call. `$ trainmaster metrics` in a shell reads all of it."
+    )
 
 
 def wanted_of_file(keys: Sequence[str], selection: Selection, pattern: str | None = None) -> Wanted:

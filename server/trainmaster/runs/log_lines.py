@@ -1,13 +1,15 @@
-"""The lines of a log in both directions, in linear time: of a long line only a part is kept."""
+"""The lines of a log of any form, by bounded reading: of a long line only a part is kept, and one
+that has no end within 16 MiB is cut there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import BinaryIO
 
 from trainer_runtime.core.protocol.text import last_part
 from trainer_runtime.core.records import dataclass
+from trainmaster.words.work import spend
 
+LONGEST_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 256 << 10
 # Of a line that spans blocks: its beginning, or what a progress bar wrote last.
 _LONGEST_READ_BYTES = 64 << 10
@@ -23,65 +25,67 @@ class LogLine:
     left_out: int = 0
 
 
-def lines_from(file: BinaryIO, offset: int, *, with_torn_end: bool) -> Iterator[LogLine]:
-    """The lines from `offset` on. `with_torn_end`: what follows the last line feed is one too."""
-    begin = at = offset
-    while block := _read(file, at, _BLOCK_BYTES):
-        *whole, _ = block.split(b"\n")
-        start = at
-        for text in whole:
-            end = start + len(text)
-            yield LogLine(text, end + 1) if begin == start else _line(file, begin, end)
-            begin = start = end + 1
+def line_between(file: BinaryIO, begin: int, end: int) -> LogLine:
+    """The line from `begin` to `end`, behind its line feed if it has one."""
+    size = end - begin
+    if size <= _LONGEST_READ_BYTES:
+        return LogLine(read(file, begin, size).removesuffix(b"\n"), end)
+    tail = read(file, end - _LONGEST_READ_BYTES, _LONGEST_READ_BYTES)
+    size -= tail.endswith(b"\n")
+    part = last_part(tail)
+    if len(part) < len(tail.rstrip()):
+        return LogLine(part, end)
+    head = read(file, begin, _LONGEST_READ_BYTES)
+    return LogLine(head, end, size - len(head))
+
+
+def end_of_line(file: BinaryIO, begin: int, *, with_torn_end: bool) -> int | None:
+    """The offset behind the line that begins there; None where it has not ended yet.
+
+    `with_torn_end`: the end of the file ends it.
+    """
+    at = begin
+    while at - begin < LONGEST_LINE_BYTES and (block := read(file, at, _BLOCK_BYTES)):
+        place = block.find(b"\n")
+        if place >= 0:
+            return at + place + 1
         at += len(block)
-    if with_torn_end and begin < at:
-        line = _line(file, begin, at)
-        yield LogLine(line.text, at, line.left_out)
+    is_cut = at - begin >= LONGEST_LINE_BYTES
+    return at if is_cut or (with_torn_end and at > begin) else None
 
 
-def lines_before(file: BinaryIO, end: int) -> Iterator[LogLine]:
-    """The lines before `end`, the last one first."""
-    if end <= 0:
-        return
-    at = behind = end - 1 if _read(file, end - 1, 1) == b"\n" else end
-    while at > 0:
-        size = min(_BLOCK_BYTES, at)
-        at -= size
-        _, *rest = _read(file, at, size).split(b"\n")
-        begin = at + size
-        for text in reversed(rest):
-            begin -= len(text)
-            is_whole = behind == begin + len(text)
-            yield LogLine(text, behind + 1) if is_whole else _line(file, begin, behind)
-            begin -= 1
-            behind = begin
-    yield _line(file, 0, behind)
+def begin_of_line(file: BinaryIO, end: int) -> int:
+    """Where the line begins that `end` is the end of, behind its line feed."""
+    return _behind_line_feed(file, end - 1, max(0, end - LONGEST_LINE_BYTES))
 
 
 def end_of_lines(file: BinaryIO) -> int:
-    """The offset behind the last line feed; 0 where there is none."""
-    at = file.seek(0, 2)
-    while at > 0:
-        size = min(_BLOCK_BYTES, at)
+    """The offset behind the last line feed; 0 where there is none. Where what follows it is too
+    long for a line, the end of the file."""
+    size = file.seek(0, 2)
+    first = max(0, size - LONGEST_LINE_BYTES)
+    end = _behind_line_feed(file, size, first)
+    return size if first and end == first else end
+
+
+def _behind_line_feed(file: BinaryIO, end: int, first: int) -> int:
+    """The offset behind the last line feed between `first` and `end`; else `first`."""
+    at = end
+    while at > first:
+        size = min(_BLOCK_BYTES, at - first)
         at -= size
-        found = _read(file, at, size).rfind(b"\n")
-        if found >= 0:
-            return at + found + 1
-    return 0
+        place = read(file, at, size).rfind(b"\n")
+        if place >= 0:
+            return at + place + 1
+    return first
 
 
-def _line(file: BinaryIO, begin: int, end: int) -> LogLine:
-    size = end - begin
-    if size <= _LONGEST_READ_BYTES:
-        return LogLine(_read(file, begin, size), end + 1)
-    tail = _read(file, end - _LONGEST_READ_BYTES, _LONGEST_READ_BYTES)
-    part = last_part(tail)
-    if len(part) < len(tail.rstrip()):
-        return LogLine(part, end + 1)
-    head = _read(file, begin, _LONGEST_READ_BYTES)
-    return LogLine(head, end + 1, size - len(head))
+def read(file: BinaryIO, offset: int, size: int) -> bytes:
+    """A part of the file, or what it has there: one step of the call's work.
 
-
-def _read(file: BinaryIO, offset: int, size: int) -> bytes:
+    Raises:
+        StateError: `READ_TOO_LONG`.
+    """
+    spend(size)
     file.seek(offset)
     return file.read(size)

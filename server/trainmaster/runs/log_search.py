@@ -9,20 +9,29 @@ word is not shown either, whatever is invisible there.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import regex
 
 from trainer_runtime.core.protocol.text import LONGEST_LINE, shown
-from trainmaster.runs.log_lines import LogLine, lines_before, lines_from
+from trainmaster.runs.log_lines import (
+    LONGEST_LINE_BYTES,
+    LogLine,
+    begin_of_line,
+    end_of_line,
+    line_between,
+    read,
+)
 from trainmaster.words.errors import UsageError
+from trainmaster.words.work import current_work
 
 _BLOCK_BYTES = 1 << 20
 _SMALL_BLOCK_BYTES = 1 << 16  # where every line counts
+_LONG_LINE_BYTES = 1 << 18  # most are shorter by far
 _LONGEST_PATTERN = 500
 _LONGEST_SEARCH_S = 5.0  # in one line
+_SHARE_TO_ANSWER = 0.2  # of the time of a call: a line that is being searched, and the answer
 # Where none of these occurs, the expression is found as it stands.
 _SPECIAL = frozenset("\\.^$*+?{}[]()")
 # What lines are parted by, and what stands for bytes that are no UTF-8.
@@ -45,13 +54,15 @@ _MAY_HIDE = (b"\xe2\x80", b"\xe2\x81")
 
 
 class LogSearch:
-    """An expression, and the time by which searching stops: seconds from now, None: never.
+    """An expression, and when searching stops where it stands: once most of the call's time is
+    over, and without an expression by bytes. There is room for one line of any length, and for
+    `limit` of 256 KiB.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, the expression can't be used.
     """
 
-    def __init__(self, grep: str | None, within_s: float | None) -> None:
+    def __init__(self, grep: str | None = None, limit: int = 1) -> None:
         self._compiled: regex.Pattern[str] | None = None
         self._words: list[bytes] | None = None
         if grep is not None:
@@ -59,12 +70,17 @@ class LogSearch:
             self._words = _words(grep)
         self._may_be_added = any(_may_be_added(word.decode()) for word in self._words or ())
         self._block_bytes = _SMALL_BLOCK_BYTES if self._words is None else _BLOCK_BYTES
-        self._deadline = None if within_s is None else time.monotonic() + within_s
+        self._left_bytes = LONGEST_LINE_BYTES + limit * _LONG_LINE_BYTES
+        self._left_s = current_work().left_s
+        self._reserve_s = (self._left_s() or 0.0) * _SHARE_TO_ANSWER
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is used up."""
-        return self._deadline is not None and time.monotonic() > self._deadline
+        """Whether the time is used up, or what is read for lines that are all wanted."""
+        if self._compiled is None and self._left_bytes < 0:
+            return True
+        left_s = self._left_s()
+        return left_s is not None and left_s <= self._reserve_s
 
     def shown(self, line: LogLine) -> str | None:
         """The line as it is shown, if it matches.
@@ -76,18 +92,21 @@ class LogSearch:
         if self._compiled is None:
             return text
         try:
-            found = self._compiled.search(text, timeout=_LONGEST_SEARCH_S, concurrent=True)
+            found = self._compiled.search(text, timeout=self._line_s(), concurrent=True)
         except TimeoutError:
-            raise _unusable(f"it took more than {_LONGEST_SEARCH_S:.0f} s on one line") from None
+            raise _unusable(f"it took more than {self._line_s():.1g} s on one line") from None
         return None if found is None else text
+
+    def _line_s(self) -> float:
+        return min(_LONGEST_SEARCH_S, self._reserve_s or _LONGEST_SEARCH_S)
 
     def from_(
         self, file: BinaryIO, offset: int, *, with_torn_end: bool
     ) -> Iterator[tuple[str | None, int]]:
         """The lines that match from `offset` on, each with the offset behind it; None in place of a
         line for a place up to which nothing more was found."""
-        at = offset
-        while block := _read(file, at, self._block_bytes):
+        at, size = offset, file.seek(0, 2)  # what is added meanwhile comes with the next cursor
+        while at < size and (block := self._block(file, at, size)):
             end = block.rfind(b"\n") + 1
             if end:
                 for line in self._candidates(block[:end], at):
@@ -95,11 +114,11 @@ class LogSearch:
                 at += end
                 yield None, at
                 continue
-            long_line = next(lines_from(file, at, with_torn_end=with_torn_end), None)
-            if long_line is None:
+            behind = end_of_line(file, at, with_torn_end=with_torn_end)
+            if behind is None:
                 return
-            at = long_line.end
-            yield self.shown(long_line), at
+            yield self._long_line(file, at, behind), behind
+            at = behind
 
     def before(self, file: BinaryIO, end: int) -> Iterator[tuple[str | None, int]]:
         """The lines that match before `end`, the last one first, each with an offset before which
@@ -107,17 +126,26 @@ class LogSearch:
         behind = end
         while behind > 0:
             begin = max(0, behind - self._block_bytes)
-            block = _read(file, begin, behind - begin)
+            block = self._block(file, begin, behind)
             cut = block.find(b"\n") + 1 if begin else 0
             if begin and cut in (0, len(block)):  # the line is longer than the block
-                line = next(lines_before(file, behind))
-                behind = _begin_of_line(file, behind)
-                yield self.shown(line), behind
+                begin = begin_of_line(file, behind)
+                yield self._long_line(file, begin, behind), begin
+                behind = begin
                 continue
             for line in reversed(list(self._candidates(block[cut:], begin + cut))):
                 yield self.shown(line), line.end - len(line.text) - 1
             behind = begin + cut
             yield None, behind
+
+    def _block(self, file: BinaryIO, begin: int, end: int) -> bytes:
+        block = read(file, begin, min(self._block_bytes, end - begin))
+        self._left_bytes -= len(block)
+        return block
+
+    def _long_line(self, file: BinaryIO, begin: int, end: int) -> str | None:
+        self._left_bytes -= end - begin
+        return self.shown(line_between(file, begin, end))
 
     def _candidates(self, block: bytes, offset: int) -> Iterator[LogLine]:
         """The lines of a block that may match, in order."""
@@ -238,20 +266,3 @@ def _unusable(why: str) -> UsageError:
         "Give a simpler regular expression, special characters escaped by a backslash.",
         field="grep",
     )
-
-
-def _begin_of_line(file: BinaryIO, end: int) -> int:
-    """Where the line begins of which `end` is the end, behind its line feed."""
-    at = end - 1
-    while at > 0:
-        size = min(_BLOCK_BYTES, at)
-        found = _read(file, at - size, size).rfind(b"\n")
-        if found >= 0:
-            return at - size + found + 1
-        at -= size
-    return 0
-
-
-def _read(file: BinaryIO, offset: int, size: int) -> bytes:
-    file.seek(offset)
-    return file.read(size)

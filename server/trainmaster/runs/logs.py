@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from dataclasses import replace
@@ -19,6 +18,7 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LogAnswer
 from trainmaster.words.errors import UsageError
+from trainmaster.words.work_thread import in_thread
 
 Stream = Literal["train", "setup", "supervisor"]
 _FILES = {"train": TRAIN_LOG, "setup": SETUP_LOG}
@@ -56,21 +56,21 @@ async def read_log(
     cursor: str | None = None,
     grep: str | None = None,
     limit: int = 100,
-    within_s: float | None = None,
 ) -> LogAnswer:
     """The last `limit` lines, or up to `limit` lines after `cursor`; `more` if there are more now.
 
     Passing on each answer's cursor reads every byte once, over all attempts. `grep`: a
     regular expression that lines must contain. A last line without its end is kept for later, but
-    where a later attempt has begun. After `within_s` seconds a search ends where it stands: onward
-    at its cursor, backwards at `earlier`.
+    where a later attempt has begun. Once most of the call's time is over, a search ends where it
+    stands: onward at its cursor, backwards at `earlier`.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`, `LOG_NOT_READABLE` for a
             file.
+        StateError: `READ_TOO_LONG`.
     """
-    search = LogSearch(grep, within_s)
+    search = LogSearch(grep, limit)
     unreachable = None
     file = log_file(workspace, run_or_file)
     if file is not None:
@@ -81,14 +81,14 @@ async def read_log(
         view = await refresh(workspace, run_or_file)
         files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
     position = None if cursor is None else _parse(cursor, stream_name)
-    answer = await asyncio.to_thread(_read, files, stream_name, position, search, limit)
+    answer = await in_thread(_read, files, stream_name, position, search, limit)
     return answer.model_copy(update={"unreachable": unreachable})
 
 
 def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:
     """The last lines of the trainer's log that are here."""
     files = _files(workspace, view, "train")
-    return _tail(files, "train", None, LogSearch(None, None), limit).lines
+    return _tail(files, "train", None, LogSearch(limit=limit), limit).lines
 
 
 def _read(
@@ -219,11 +219,7 @@ def _next_lines(
 
 def _has_more(files: dict[_Piece, Path], position: _Position) -> bool:
     path = files.get(position.piece)
-    if (
-        path is not None
-        and path.exists()
-        and _next_lines(path, position.offset, LogSearch(None, None), 1)[0]
-    ):
+    if path is not None and path.exists() and _next_lines(path, position.offset, LogSearch(), 1)[0]:
         return True
     later = [files[piece] for piece in files if piece > position.piece]
     return any(path.exists() and path.stat().st_size for path in later)

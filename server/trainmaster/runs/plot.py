@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections.abc import Sequence
@@ -15,12 +14,14 @@ from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
 from trainmaster.metrics.read_file import read_file
+from trainmaster.metrics.sources import first_part
 from trainmaster.metrics.telemetry import TELEMETRY
 from trainmaster.metrics.wanted import Wanted
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.work_thread import in_thread
 
 MOST_RUNS = 20
 _MOST_KEYS = 40
@@ -54,7 +55,7 @@ async def plot_runs(
             field="output",
         )
     answer, found, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
-    picture = await asyncio.to_thread(_png, found, panels)
+    picture = await in_thread(_png, found, panels)
     written = path or _own_path(workspace, [run.run_id for run in found])
     _write(written, picture)
     return answer.model_copy(update={"path": str(written), "size_bytes": len(picture)})
@@ -89,10 +90,11 @@ async def draw_runs(
         raise UsageError("BAD_ARGUMENT", "No run is named.", "Name one or several.", field="run_id")
     _check_count("runs", runs, MOST_RUNS)
     _check_count("keys", keys, MOST_PANELS)
-    found, known = [], set[str]()
+    found, known, notes = [], set[str](), list[str]()
     for name in dict.fromkeys(runs):
-        curves, its_keys = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        curves, its_keys, note = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
         known.update(its_keys)
+        notes += note
         found.append(curves)
     for key in keys:
         if known and key not in known and key not in (*STANDARD_KEYS, *TELEMETRY):
@@ -107,21 +109,23 @@ async def draw_runs(
         runs={run.run_id: run.points for run in found},
         keys=list(dict.fromkeys(key for panel in panels for key in panel.keys)),
         marks={run.run_id: marks for run in found if (marks := _marks(run))} or None,
+        notes=notes or None,
     )
     return answer, found, panels
 
 
 async def _curves(
     workspace: Workspace, name: str, keys: Sequence[str], axis: Axis
-) -> tuple[RunCurves, Sequence[str]]:
-    """The curves of a run or a log file, and the keys of all its metrics."""
+) -> tuple[RunCurves, Sequence[str], Sequence[str]]:
+    """The curves of a run or a log file, the keys of all its metrics, and what is not drawn."""
     file = log_file(workspace, name)
     if file is not None:
         wanted = Wanted(frozenset((*keys, "tokens")), times=axis == "time")
         metrics = await read_file(workspace.home, file, wanted)
-        return curves_of_file(name, metrics, keys, axis), metrics.keys()
+        notes = [first_part(name, metrics)] if metrics.left_out_bytes else []
+        return curves_of_file(name, metrics, keys, axis), metrics.keys(), notes
     view = await refresh(workspace, name)
-    return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id)
+    return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id), ()
 
 
 def _own_path(workspace: Workspace, run_ids: Sequence[str]) -> Path:

@@ -27,7 +27,6 @@ async def query_metrics(
     points: int = DEFAULT_POINTS,
     everything: bool = False,
     part: Selection = EVERYTHING,
-    within_s: float | None = None,
     among: Among = ALL_RUNS,
     pattern: str | None = None,
 ) -> MetricsAnswer:
@@ -37,7 +36,7 @@ async def query_metrics(
 
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
-    `everything` gives every step's own. At most `within_s` seconds are waited for each long file.
+    `everything` gives every step's own.
     `pattern`: the shape of the files' lines, where it is to be taught.
 
     Raises:
@@ -45,7 +44,7 @@ async def query_metrics(
         UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, or an invalid range;
             `LOG_NOT_READABLE`, `PATTERN_INVALID`, `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`
             for a file.
-        StateError: `LOG_BEING_READ` for a long file.
+        StateError: `READ_TOO_LONG` for a long file.
     """
     lacking = incomplete(workspace)
     if not runs:
@@ -62,7 +61,7 @@ async def query_metrics(
             from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
             wanted = wanted_of_file(keys, part, pattern)
-            found = await read_file(workspace.home, file, wanted, within_s=within_s)
+            found = await read_file(workspace.home, file, wanted)
             sources.append(FileSource(name, found, part))
         else:
             refuse_for_runs(pattern)

@@ -143,9 +143,9 @@ class Home:
         """When a host was last searched for runs that are not on record."""
         return self.root / "hosts" / host / "searched.json"
 
-    def reading(self, name: str, what: str) -> Path:
-        """A file of the reading of a long log; see `metrics.read_file`."""
-        return self.root / "readings" / f"{name}.{what}"
+    def reading(self, name: str) -> Path:
+        """What was read of a long log; see `metrics.read_file`."""
+        return self.root / "readings" / f"{name}.result"
 
     @property
     def rebuild_lock(self) -> Path:

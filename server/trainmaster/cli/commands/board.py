@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,12 @@ import typer
 
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
+from trainmaster.words.ending import ends_in_time
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
+
+_ENDED_BY = (signal.SIGINT, signal.SIGTERM)
 
 
 def board(
@@ -41,19 +45,20 @@ def board(
     Prints its address, which holds a token. Ctrl-C ends it. Only reads.
     """
     import asyncio
-    import signal
 
     from trainmaster.board.serve import Board, Listening
 
     async def serve(workspace: Workspace) -> None:
         listening = Listening(address, port, allow_remote, tuple(host_name or ()))
         served, loop = Board(workspace, listening), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, served.end)
+        for number in _ENDED_BY:
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(served.end))
         _announce(served.url, as_json)
         await served.serve()
+        begin_end()
 
-    ask(serve, shows_progress=True)
+    with ends_in_time(*_ENDED_BY) as begin_end:
+        ask(serve, shows_progress=True)
 
 
 def _announce(url: str, as_json: bool) -> None:

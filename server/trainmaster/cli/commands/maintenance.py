@@ -86,18 +86,19 @@ def rebuild(
         rebuild_holding(workspace)
 
 
-def read_log(
-    name: Annotated[str, typer.Argument(help="The reading's name.")],
-    lock_descriptor: Annotated[
-        int | None, typer.Option("--lock-descriptor", help="Its lock, which it holds to its end.")
-    ] = None,
-) -> None:
-    """Read a long log for `metrics`. Started by itself where that takes long."""
-    from trainmaster.metrics.read_file import read_requested
-    from trainmaster.words.paths import find_home
+def read_log() -> None:
+    """Read a long log, as requested on standard input. Started by itself where that takes long."""
+    from trainmaster.metrics.reading_process import DIAGNOSIS, Requested
 
-    del lock_descriptor
-    read_requested(find_home(os.environ), name)
+    requested = Requested()
+    if requested.is_for(DIAGNOSIS):
+        from trainmaster.runs.diagnosis.long_log import diagnose_requested
+
+        requested.answer(diagnose_requested)
+    else:
+        from trainmaster.metrics.read_file import read_requested
+
+        requested.answer(read_requested)
 
 
 def transfer(

@@ -51,7 +51,7 @@ def mcp(  # noqa: PLR0917 (typer takes options so)
     """Serve the MCP tools on stdin and stdout, or over HTTP. Maintains the home's runs while it
     lives, unless each of its tools only reads.
     """
-    import asyncio
+    from trainmaster.words.ending import run_server
 
     offered = {"toolsets": split_commas(toolsets), "tools": split_commas(tools)}
     if not http:
@@ -63,7 +63,7 @@ def mcp(  # noqa: PLR0917 (typer takes options so)
             )
         from trainmaster.mcp import serve_stdio
 
-        asyncio.run(serve_stdio(os.environ, read_only=read_only, **offered))
+        run_server(serve_stdio(os.environ, read_only=read_only, **offered))
         return
     from trainmaster.mcp.http import Listening, serve_http
 
@@ -72,4 +72,4 @@ def mcp(  # noqa: PLR0917 (typer takes options so)
     def announce(url: str) -> None:
         print(url, flush=True)
 
-    asyncio.run(serve_http(os.environ, listening, announce, read_only=read_only, **offered))
+    run_server(serve_http(os.environ, listening, announce, read_only=read_only, **offered))

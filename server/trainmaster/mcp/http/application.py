@@ -29,6 +29,7 @@ from trainmaster.mcp.toolsets import role_for
 from trainmaster.words.paths import Home
 from trainmaster.words.roles import ROLES, Role, includes
 from trainmaster.words.server_settings import OAuthSettings, ServerSettings
+from trainmaster.words.shares import Shares
 
 PATH = "/mcp"
 _MOST_SESSIONS = 1000
@@ -89,12 +90,12 @@ def _managers(
     async def lifespan(_: MCPServer[OpenWorkspace]) -> AsyncIterator[OpenWorkspace]:
         yield opened
 
-    found = {}
+    found, shares = {}, Shares()
     for role in ROLES:
         own = [one for one in definitions if includes(role, role_for(one))]
         if not own:
             continue
-        server = server_of(own, environment, lifespan, is_remote=True)
+        server = server_of(own, environment, lifespan, is_remote=True, shares=shares)
         server.beyond = {
             one.name: role_for(one) for one in definitions if not includes(role, role_for(one))
         }

@@ -25,8 +25,8 @@ from trainmaster.words.paths import Home
 from trainmaster.words.server_settings import LOOPBACK, ServerSettings
 from trainmaster.words.settings import read_settings
 
-# Calls under way get so long to end once the server is to end.
-_GRACE_S = 5
+# Calls under way get so long to end once the server is to end; the process, 4 s in all.
+_GRACE_S = 2
 
 
 @dataclass(frozen=True, slots=True)

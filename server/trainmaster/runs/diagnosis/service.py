@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import TypeVar
@@ -11,9 +10,9 @@ from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.log_pattern import refuse_for_runs
-from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.diagnosis.last_good import compared_with_last_good
+from trainmaster.runs.diagnosis.long_log import diagnose_log
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of, last_words_of
 from trainmaster.sync.refresh import refresh
@@ -51,7 +50,7 @@ async def diagnose(
     """
     file = log_file(workspace, run_or_file)
     if file is not None:
-        whole = await asyncio.to_thread(diagnose_file, file, pattern=pattern)
+        whole = await diagnose_log(file, pattern)
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     refuse_for_runs(pattern)
     view = await refresh(workspace, run_or_file)

@@ -17,6 +17,7 @@ class PlotAnswer(WholeAnswer):
     marks: dict[str, list[str]] | None = field(
         default=None, description="what is marked in it, by run: restarts, phases, findings"
     )
+    notes: list[str] | None = None
     path: str | None = None
     size_bytes: int | None = None
     lines: list[str] | None = None

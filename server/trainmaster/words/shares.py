@@ -1,0 +1,85 @@
+"""How many calls of a server read files at once: of one caller, and of all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from trainer_runtime.core.records import dataclass
+from trainmaster.words.errors import StateError
+
+OF_CALLER, OF_ALL = 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    caller: str
+    admitted: asyncio.Future[None]
+
+
+class Shares:
+    """Admits the call of the caller who has the fewest; of these the first that came."""
+
+    def __init__(self, of_caller: int = OF_CALLER, of_all: int = OF_ALL) -> None:
+        self._of_caller, self._of_all = of_caller, of_all
+        self._taken: Counter[str] = Counter()
+        self._waiting: list[_Waiting] = []
+
+    async def take(self, caller: str, within_s: float | None = None) -> None:
+        """Wait until `caller` has one, which `give_back` frees.
+
+        Raises:
+            StateError: `READS_AT_ONCE`, there was none within so many seconds.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                await self._take(caller)
+        except TimeoutError:
+            raise StateError(
+                "READS_AT_ONCE",
+                f"This call waited {within_s:.0f} s for others that read files: "
+                f"{self._of_caller} of one caller do so at once, {self._of_all} of all.",
+                "Await the others, then repeat the call.",
+                retryable=True,
+            ) from None
+
+    async def _take(self, caller: str) -> None:
+        mine = _Waiting(caller, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        self._admit()
+        try:
+            await mine.admitted
+        except asyncio.CancelledError:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            else:
+                self.give_back(caller)
+            raise
+
+    def give_back(self, caller: str) -> None:
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
+        self._admit()
+
+    @asynccontextmanager
+    async def taken(self, caller: str, within_s: float | None = None) -> AsyncIterator[None]:
+        """Within, `caller` has one. Raises: as `take`."""
+        await self.take(caller, within_s)
+        try:
+            yield
+        finally:
+            self.give_back(caller)
+
+    def _admit(self) -> None:
+        while self._taken.total() < self._of_all:
+            may = [one for one in self._waiting if self._taken[one.caller] < self._of_caller]
+            if not may:
+                return
+            first = min(may, key=lambda one: self._taken[one.caller])
+            self._waiting.remove(first)
+            self._taken[first.caller] += 1
+            if not first.admitted.done():
+                first.admitted.set_result(None)

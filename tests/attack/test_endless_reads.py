@@ -1,0 +1,304 @@
+"""Files without an end, and many reads at once: each read ends with its call, other users' calls
+are answered meanwhile, and a server ends whatever it reads."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from support.attack.cases import attack_count, attack_random
+from support.attack.endless_files import ENDLESS
+from support.box.scripted_processes import CONFIG
+from support.mcp.http_server import client_of, token_for
+from support.mcp.mcp_client import answer_of, connected_over_stdio
+from support.runs.running_run import run_async
+from support.session.child_processes import descendants, processor_s, until_gone
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.core.records import dataclass
+from trainmaster.mcp import build_server
+from trainmaster.metrics.log_file import read_chunks
+from trainmaster.runs.log_search import LogSearch
+from trainmaster.runs.logs import read_log
+from trainmaster.store.run import Run
+from trainmaster.sync.workspace import Workspace, open_workspace
+from trainmaster.words.work import Work, working
+
+pytestmark = [pytest.mark.attack, pytest.mark.slow]
+
+_BOUND_S = 120.0
+_END_S = 5.0
+_SLOWEST_S = 1.0
+_READS: Sequence[tuple[str, dict[str, object]]] = (
+    ("tail_log", {}),
+    ("tail_log", {"grep": "l[o]ss 0"}),
+    ("tail_log", {"grep": "(x+x+)+y"}),
+    ("tail_log", {"grep": "CUDA|NCCL", "cursor": "l1.file.0.0"}),
+    ("tail_log", {"cursor": "l1.file.0.0", "limit": 1000}),
+    ("tail_log", {"cursor": "e1.file.0.999999999999999"}),
+    ("query_metrics", {}),
+    ("query_metrics", {"key": ["loss/ranks_max"], "since": "2h"}),
+    ("plot_metrics", {}),
+    ("diagnose", {}),
+)
+
+
+def _arguments(tool: str, path: Path, **more: object) -> dict[str, object]:
+    is_of_many = tool in ("query_metrics", "plot_metrics")
+    return {"run_id": [str(path)] if is_of_many else str(path), **more}
+
+
+def _reading_threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "trainmaster-read"]
+
+
+async def _try(client: Client, tool: str, arguments: dict[str, object]) -> None:
+    """Call a tool whose server may end meanwhile."""
+    with suppress(MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        await client.call_tool(tool, arguments)
+
+
+def _until_idle() -> None:
+    """Wait until nothing reads in this process or below it."""
+    deadline = time.monotonic() + _END_S
+    while left := [*_reading_threads(), *descendants(os.getpid())]:
+        assert time.monotonic() < deadline, f"still reading: {left}"
+        time.sleep(0.01)
+
+
+def test_every_read_of_every_file_ends_with_its_call(home: Path, tmp_path: Path) -> None:
+    longest_s = 3.0
+    chance = attack_random("endless reads")
+    server = build_server({"TRAINMASTER_HOME": str(home)})
+    server.longest_call_s = longest_s  # type: ignore[attr-defined]
+
+    async def scenario() -> None:
+        async with Client(server) as client:
+            await answer_of(client, "overview")
+            for number in range(attack_count(10)):
+                shape = chance.choice(sorted(ENDLESS))
+                tool, more = chance.choice(_READS)
+                path = tmp_path / f"{number}.log"
+                ENDLESS[shape](path, chance)
+                print(shape, tool, more)
+                began = time.monotonic()
+                result = await client.call_tool(tool, _arguments(tool, path, **more))
+                assert time.monotonic() - began < longest_s + 2.0
+                text = str(result.content[0].text)  # type: ignore[union-attr]
+                if shape != "link_to_itself":  # its error is another test's
+                    assert not text.startswith("INTERNAL"), text
+                _until_idle()
+                if path.is_file() and not path.is_symlink():
+                    path.unlink()
+
+    anyio.run(scenario)
+
+
+@pytest.mark.parametrize("shape", ["sparse", "text_before_a_hole", "one_line", "one_bar"])
+@pytest.mark.parametrize("cursor", [None, "l1.file.0.0"])
+def test_a_tail_is_bounded_by_bytes(
+    workspace: Workspace, tmp_path: Path, shape: str, cursor: str | None
+) -> None:
+    log = tmp_path / "endless.log"
+    ENDLESS[shape](log, attack_random(shape))
+    with working(Work(most_bytes=128 << 20)):
+        answer = run_async(lambda: read_log(workspace, str(log), cursor=cursor, limit=20))
+    assert len(answer.lines) <= 20
+
+
+def test_a_growing_log_is_read_to_the_end_that_it_had(tmp_path: Path) -> None:
+    log = tmp_path / "growing.log"
+    log.write_bytes(b"begun\n" * 20)
+    with log.open("rb") as file, log.open("ab", buffering=0) as writer:
+        lines = LogSearch("nothing.like this").from_(file, 0, with_torn_end=True)
+        for _ in islice(lines, 1_000):
+            writer.write(b"begun\n" * 100)
+    assert log.stat().st_size == 6 * (20 + 21 * 100)  # each line, and the place behind them
+    with log.open("ab", buffering=0) as writer:
+        before = log.stat().st_size
+        sizes = []
+        for chunk in islice(read_chunks(log), 1_000):
+            sizes.append(len(chunk))
+            writer.write(chunk)
+    assert sizes == [before]
+
+
+def test_a_cancelled_call_leaves_nothing_that_reads(home: Path, tmp_path: Path) -> None:
+    log = tmp_path / "endless.log"
+    ENDLESS["sparse"](log, random.Random(0))
+
+    async def scenario() -> None:
+        async with Client(build_server({"TRAINMASTER_HOME": str(home)})) as client:
+            for tool, more in (("query_metrics", {}), ("tail_log", {"grep": "l[o]ss"})):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(client.call_tool, tool, _arguments(tool, log, **more))
+                    with anyio.fail_after(_BOUND_S):
+                        while not (_reading_threads() or descendants(os.getpid())):
+                            await anyio.sleep(0.01)
+                    tasks.cancel_scope.cancel()
+                await anyio.to_thread.run_sync(_until_idle)
+
+    anyio.run(scenario)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    process: subprocess.Popen[str]
+    url: str
+
+
+@pytest.fixture
+def busy_log(tmp_path: Path) -> Path:
+    """A log of many lines, each of which is matched by itself."""
+    path = tmp_path / "busy.log"
+    path.write_bytes(b"step 1: loss 0.5 xxxxxxxxxxxxxxxxx\n" * 3_000_000)
+    return path
+
+
+@pytest.fixture
+def served(home: Path) -> Iterator[_Served]:
+    """A server over HTTP of a home with runs, in a process of its own."""
+    with open_workspace({"TRAINMASTER_HOME": str(home)}) as workspace:
+        for number in range(40):
+            run = Run(f"small-{number:06d}", "small", 1.0, "debug", "", CONFIG, {}, {})
+            desired = Desired(DesiredState.RUNNING, 1)
+            workspace.control.add_run(run, desired, "in_process", "/folder", None)
+            workspace.control.close_run(run.run_id, answered=1)
+    token_for({"TRAINMASTER_HOME": str(home)}, "owner", "read")  # else it doesn't begin
+    command = [sys.executable, "-m", "trainmaster", "mcp", "--http", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield _Served(process, process.stdout.readline().strip())
+        finally:
+            process.kill()
+
+
+def _many_reads(log: Path, endless: Path) -> list[tuple[str, dict[str, object]]]:
+    return [
+        ("query_metrics", _arguments("query_metrics", endless)),
+        *[("tail_log", _arguments("tail_log", log, grep="l[o]ss 9"))] * 8,
+        *[("tail_log", _arguments("tail_log", endless, grep="l[o]ss 9"))] * 4,
+        *[("query_metrics", _arguments("query_metrics", endless))] * 8,
+        *[("plot_metrics", _arguments("plot_metrics", log))] * 8,
+        *[("diagnose", _arguments("diagnose", log))] * 8,
+    ]
+
+
+def test_reads_of_one_user_hold_up_no_other(
+    home: Path, served: _Served, tmp_path: Path, busy_log: Path
+) -> None:
+    endless = tmp_path / "endless.log"
+    ENDLESS["sparse"](endless, random.Random(0))
+    environment = {"TRAINMASTER_HOME": str(home)}
+    ann, bob = (token_for(environment, name, "read") for name in ("ann", "bob"))
+    waited = []
+
+    async def scenario() -> None:
+        async with client_of(served.url, ann) as hers, client_of(served.url, bob) as his:
+            await answer_of(his, "overview")
+            async with anyio.create_task_group() as tasks:
+                for tool, arguments in _many_reads(busy_log, endless):
+                    tasks.start_soon(_try, hers, tool, arguments)
+                with anyio.fail_after(_BOUND_S):
+                    while not descendants(served.process.pid):
+                        await anyio.sleep(0.01)
+                until = time.monotonic() + 5.0
+                while time.monotonic() < until:
+                    began = time.monotonic()
+                    await answer_of(his, "overview")
+                    waited.append(time.monotonic() - began)
+                    await answer_of(his, "tail_log", run_id=str(busy_log))
+                tasks.cancel_scope.cancel()
+            await anyio.to_thread.run_sync(until_gone, descendants(served.process.pid), _END_S)
+
+    anyio.run(scenario)
+    print(f"{len(waited)} calls of another user meanwhile, the slowest {max(waited):.3f} s")
+    assert max(waited) <= _SLOWEST_S
+    _until_it_rests(served.process.pid)
+
+
+def _until_it_rests(pid: int) -> None:
+    """Wait until a process takes less than a tenth of a core."""
+    deadline = time.monotonic() + _END_S
+    while True:
+        before = processor_s(pid)
+        time.sleep(0.5)
+        if processor_s(pid) - before < 0.05:
+            return
+        assert time.monotonic() < deadline, "it still works on what nobody waits for"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_over_http_ends_whatever_it_reads(
+    home: Path, served: _Served, tmp_path: Path, busy_log: Path, number: signal.Signals
+) -> None:
+    endless = tmp_path / "endless.log"
+    ENDLESS["sparse"](endless, random.Random(0))
+    ann = token_for({"TRAINMASTER_HOME": str(home)}, "ann", "read")
+    process = served.process
+
+    async def scenario() -> None:
+        async with client_of(served.url, ann) as client, anyio.create_task_group() as tasks:
+            for tool, arguments in _many_reads(busy_log, endless):
+                tasks.start_soon(client.call_tool, tool, arguments)
+
+    def call() -> None:
+        with suppress(Exception):  # the server ends meanwhile
+            anyio.run(scenario)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    deadline = time.monotonic() + _BOUND_S
+    while not (started := descendants(process.pid)):
+        assert time.monotonic() < deadline
+    began = time.monotonic()
+    process.send_signal(number)
+    process.wait(_BOUND_S)
+    ended_s = time.monotonic() - began
+    until_gone(started, _END_S)
+    caller.join(_BOUND_S)
+    print(f"ended {ended_s:.2f} s after {number.name}")
+    assert ended_s <= _END_S
+    assert number is signal.SIGKILL or process.returncode == 0
+
+
+def test_a_server_on_stdio_ends_with_its_client_whatever_it_reads(
+    home: Path, tmp_path: Path, busy_log: Path
+) -> None:
+    endless = tmp_path / "endless.log"
+    ENDLESS["sparse"](endless, random.Random(0))
+    environment, ended_s = {"TRAINMASTER_HOME": str(home)}, list[float]()
+
+    async def scenario() -> None:
+        async with connected_over_stdio(environment, "2026-07-28") as client:
+            await answer_of(client, "overview")
+            (server,) = descendants(os.getpid())
+            async with anyio.create_task_group() as tasks:
+                for tool, arguments in _many_reads(busy_log, endless):
+                    tasks.start_soon(_try, client, tool, arguments)
+                with anyio.fail_after(_BOUND_S):
+                    while not (started := descendants(server)):
+                        await anyio.sleep(0.01)
+                os.kill(server, signal.SIGTERM)
+                began = time.monotonic()
+                await anyio.to_thread.run_sync(until_gone, [server, *started], _END_S)
+                ended_s.append(time.monotonic() - began)
+                tasks.cancel_scope.cancel()
+
+    anyio.run(scenario)
+    print(f"ended after {ended_s[0]:.2f} s")

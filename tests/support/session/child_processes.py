@@ -1,0 +1,40 @@
+"""The processes that one has started, and their children."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainer_runtime.core.processes.parent_death import descends_from
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that descend from one, without those that have ended."""
+    return [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdecimal() and descends_from(int(name), pid) and not _has_ended(int(name))
+    ]
+
+
+def until_gone(pids: Iterable[int], within_s: float) -> None:
+    """Wait until none of these processes is there."""
+    deadline = time.monotonic() + within_s
+    while left := [pid for pid in pids if not _has_ended(pid)]:
+        assert time.monotonic() < deadline, f"still running: {left}"
+        time.sleep(0.01)
+
+
+def processor_s(pid: int) -> float:
+    """The processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
