@@ -13,10 +13,11 @@ import uvicorn
 from trainer_runtime.core.records import dataclass
 from trainmaster.board.access import Access, new_token
 from trainmaster.board.app import BoardApp
+from trainmaster.serving.listening import listen
+from trainmaster.serving.protocol import configuration
 from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import UsageError
-from trainmaster.words.listening import listen
 
 LOOPBACK = "127.0.0.1"
 # A page asks every few seconds, one that is hidden not at all.
@@ -48,25 +49,14 @@ class Board:
         if is_remote and not listening.allows_remote:
             raise _not_allowed(listening.address)
         self._workspace = workspace
-        self._socket = listen(listening.address, listening.port)
+        self._socket = listen(listening.address, listening.port, most=_MOST_CONNECTIONS)
         self._token = new_token()
         self.address, self.port = self._socket.getsockname()[:2]
         self._app = BoardApp(
             workspace, Access(self._token, tuple(listening.names), beyond_loopback=is_remote)
         )
         self._server = _Server(
-            uvicorn.Config(
-                self._app.asgi,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_graceful_shutdown=1,
-            )
+            configuration(self._app.asgi, self._socket, grace_s=1, proxy_headers=False)
         )
 
     @property

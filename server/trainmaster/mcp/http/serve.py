@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import signal
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 from pathlib import Path
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.http.application import PATH, Served, application
 from trainmaster.mcp.http.names import known_names
 from trainmaster.mcp.toolsets import chosen_tools
+from trainmaster.serving.listening import Listener, listen
+from trainmaster.serving.log import log_to_stderr
+from trainmaster.serving.protocol import configuration
 from trainmaster.store.access_tokens import read_tokens
 from trainmaster.store.private_home import open_home
 from trainmaster.words.errors import PolicyError, UsageError
-from trainmaster.words.listening import listen
 from trainmaster.words.paths import Home
 from trainmaster.words.server_settings import LOOPBACK, ServerSettings
 from trainmaster.words.settings import read_settings
 
 # Calls under way get so long to end once the server is to end.
-_GRACE_S = 5
+_GRACE_S = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Bound:
     """A server with its open socket. `url`: of the endpoint, as this machine has it."""
 
     server: uvicorn.Server
-    listener: socket.socket
+    listener: Listener
     url: str
 
     async def serve(self) -> None:
@@ -67,6 +68,7 @@ async def serve_http(
 
     Raises: as `bound_server`.
     """
+    log_to_stderr()
     definitions = chosen_tools(toolsets, tools, read_only=read_only)
     async with bound_server(environment, listening, definitions) as bound:
         # uvicorn repeats a signal once it has ended; by default the process would end at that.
@@ -90,7 +92,8 @@ async def bound_server(
     settings = read_settings(home).server
     refuse_unprotected(listening, settings, home)
     _check_certificate(listening)
-    with listen(listening.address, listening.port) as listener:
+    proxies = [ip_network(one) for one in settings.proxies]
+    with listen(listening.address, listening.port, proxies=proxies) as listener:
         port = listener.getsockname()[1]
         own_url = _own_url(listening, port)
         served = Served(
@@ -100,28 +103,22 @@ async def bound_server(
             authorized=listening.authorized,
         )
         async with application(environment, home, definitions, served) as app:
-            yield Bound(uvicorn.Server(_config(app, listening, settings)), listener, own_url)
+            config = configuration(
+                app,
+                listener,
+                grace_s=_GRACE_S,
+                proxy_headers=bool(settings.proxies),
+                forwarded_allow_ips=settings.proxies,
+                ssl_certfile=listening.certificate,
+                ssl_keyfile=listening.key,
+            )
+            yield Bound(uvicorn.Server(config), listener, own_url)
 
 
 def _own_url(listening: Listening, port: int) -> str:
     scheme = "http" if listening.certificate is None else "https"
     address = f"[{listening.address}]" if ":" in listening.address else listening.address
     return f"{scheme}://{address}:{port}{PATH}"
-
-
-def _config(app: ASGIApp, listening: Listening, settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(settings.proxies),
-        forwarded_allow_ips=settings.proxies,
-        ssl_certfile=listening.certificate,
-        ssl_keyfile=listening.key,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
 
 
 def refuse_unprotected(listening: Listening, settings: ServerSettings, home: Home) -> None:

@@ -1,0 +1,227 @@
+"""The connections of a server: how many it holds, how long they may be slow, and who gives way.
+
+A connection is a stranger until a request on it has shown a token that counts. Strangers are held
+only as long as there is room: for a new connection the oldest stranger goes, of the address that
+has the most of them. So the newest are always served, whatever is left open before them. A
+connection counts from its acceptance, before TLS, to the close of its descriptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import resource
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Literal
+
+# What a connection waits for: of its client a request's header, its body or the next request; of
+# the server the answer; or for the last bytes to be taken.
+Wait = Literal["header", "body", "next", "answer", "end"]
+
+# In all, however many bytes come meanwhile. An answer, as a stream of events, has no deadline for
+# those who are admitted.
+DEADLINES_S: dict[Wait, float] = {
+    "header": 10.0,
+    "body": 60.0,
+    "next": 10.0,
+    "answer": 30.0,
+    "end": 5.0,
+}
+_SWEEP_EVERY_S = 1.0
+# Those that end still have a descriptor for a moment.
+_MOST_ENDING = 128
+_MOST_DESCRIPTORS = 4096
+_MOST_CONNECTIONS = 1024
+_LEAST_CONNECTIONS = 16
+
+_BUSY = b"503 Service Unavailable\r\nRetry-After: 5"
+_TOO_SLOW = b"408 Request Timeout"
+
+Network = IPv4Network | IPv6Network
+
+
+class Connection(socket.socket):
+    """An accepted connection. It counts until it is closed."""
+
+    def __init__(self, accepted: socket.socket, address: str, owner: Connections) -> None:
+        kind = (accepted.family, accepted.type, accepted.proto)
+        super().__init__(*kind, fileno=accepted.detach())
+        self.number = self.fileno()
+        self.address = address
+        self.is_admitted = False
+        self.is_ending = False
+        self.waits: Wait = "header"
+        self.deadline_s = time.monotonic() + DEADLINES_S["header"]
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+
+    def attach(self, transport: asyncio.Transport) -> None:
+        """Its protocol speaks from now on, by this transport."""
+        self._transport = transport
+
+    def admit(self) -> None:
+        """A request on it has shown a token that counts."""
+        if not self.is_admitted:
+            self.is_admitted = True
+            self._owner.admitted(self)
+            self._set_deadline()
+
+    def wait_for(self, wait: Wait) -> None:
+        """A deadline begins with each wait, and no byte moves it."""
+        if wait != self.waits:
+            self.waits = wait
+            self._set_deadline()
+
+    def end(self, answer: bytes = b"") -> None:
+        """End it, whatever its client or its protocol does; `answer` to a header not yet whole."""
+        if self._transport is None and self.is_ending:  # nobody took it
+            self.close()
+        elif self._transport is None:  # within TLS's handshake, which sees that as its end
+            self._shutdown()
+        else:
+            if self.waits == "header" and answer:
+                self._transport.write(_whole(answer))
+            self._transport.abort()
+        self.is_ending = True
+        self.deadline_s = time.monotonic() + DEADLINES_S["end"]
+        self._owner.ending(self)
+
+    def close(self) -> None:
+        super().close()
+        self._owner.closed(self)
+
+    def _set_deadline(self) -> None:
+        is_unlimited = self.waits == "answer" and self.is_admitted
+        seconds = math.inf if is_unlimited else DEADLINES_S[self.waits]
+        self.deadline_s = time.monotonic() + seconds
+
+    def _shutdown(self) -> None:
+        with suppress(OSError):  # gone already
+            self.shutdown(socket.SHUT_RDWR)
+
+
+class Connections:
+    """Those of one server, `most` at once. `proxies` carry others' requests: they are no
+    strangers."""
+
+    def __init__(self, most: int, proxies: Sequence[Network] = ()) -> None:
+        self.most = most
+        self._proxies = proxies
+        self._open: dict[int, Connection] = {}
+        self._ending: set[Connection] = set()
+        # By address; of each the oldest first.
+        self._strangers: dict[str, dict[Connection, None]] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether none may be accepted before those that end are closed."""
+        return len(self._open) >= self.most + _MOST_ENDING
+
+    def accepted(self, accepted: socket.socket, address: str) -> Connection | None:
+        """Hold one more; None where that is refused, and closed."""
+        is_full = len(self._open) - len(self._ending) >= self.most
+        if is_full and not self._make_room():
+            _refuse(accepted)
+            return None
+        connection = Connection(accepted, _holder(address), self)
+        self._open[connection.number] = connection
+        if any(ip_address(address.partition("%")[0]) in network for network in self._proxies):
+            connection.is_admitted = True
+        else:
+            self._strangers.setdefault(connection.address, {})[connection] = None
+        if self._sweeping is None:
+            self._sweep()
+        return connection
+
+    def attached(self, transport: asyncio.Transport) -> Connection:
+        """The connection of a transport."""
+        connection = self._open[transport.get_extra_info("socket").fileno()]
+        connection.attach(transport)
+        return connection
+
+    def admitted(self, connection: Connection) -> None:
+        """It is no stranger any more."""
+        of_address = self._strangers.get(connection.address, {})
+        of_address.pop(connection, None)
+        if not of_address:
+            self._strangers.pop(connection.address, None)
+
+    def ending(self, connection: Connection) -> None:
+        """It gives its place away."""
+        self.admitted(connection)
+        if self._open.get(connection.number) is connection:
+            self._ending.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """It has no descriptor any more. Idempotent."""
+        self.admitted(connection)
+        self._ending.discard(connection)
+        if self._open.get(connection.number) is connection:
+            del self._open[connection.number]
+
+    def end_strangers(self) -> None:
+        """For descriptors that are needed at once."""
+        for strangers in list(self._strangers.values()):
+            for connection in list(strangers):
+                connection.end(_BUSY)
+
+    def _make_room(self) -> bool:
+        of_largest = max(self._strangers.values(), key=len, default={})
+        waiting = (one for one in self._open.values() if _gives_way(one))
+        connection = next(iter(of_largest), None) or min(
+            waiting, key=lambda one: one.deadline_s, default=None
+        )
+        if connection is not None:
+            connection.end(_BUSY)
+        return connection is not None
+
+    def _sweep(self) -> None:
+        now_s = time.monotonic()
+        for connection in [one for one in self._open.values() if one.deadline_s <= now_s]:
+            connection.end(_TOO_SLOW)
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(_SWEEP_EVERY_S, self._sweep) if self._open else None
+
+
+def most_connections() -> int:
+    """Half of the descriptors that this process may have, after it has raised that number where
+    it may: databases, hosts and files have the other half."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_MOST_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return max(_LEAST_CONNECTIONS, min(_MOST_CONNECTIONS, soft // 2))
+
+
+def _gives_way(connection: Connection) -> bool:
+    return not connection.is_ending and connection.deadline_s < math.inf
+
+
+def _holder(address: str) -> str:
+    """Who an address counts for: of IPv6 its network, which one host has all of."""
+    if ":" not in address:
+        return address
+    number = IPv6Address(address.partition("%")[0])
+    return str(number.ipv4_mapped or number.exploded[:19])
+
+
+def _refuse(accepted: socket.socket) -> None:
+    accepted.setblocking(False)
+    with suppress(OSError):  # it may be gone, and is owed nothing
+        accepted.send(_whole(_BUSY))
+    accepted.close()
+
+
+def _whole(answer: bytes) -> bytes:
+    return b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" % answer
