@@ -8,13 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import uvicorn
-
 from trainer_runtime.core.records import dataclass
 from trainmaster.board.access import Access, new_token
 from trainmaster.board.app import BoardApp
 from trainmaster.serving.listening import listen
-from trainmaster.serving.protocol import configuration
+from trainmaster.serving.server import LimitedServer
 from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import UsageError
@@ -49,15 +47,13 @@ class Board:
         if is_remote and not listening.allows_remote:
             raise _not_allowed(listening.address)
         self._workspace = workspace
-        self._socket = listen(listening.address, listening.port, most=_MOST_CONNECTIONS)
+        self._socket = listen(listening.address, listening.port)
         self._token = new_token()
         self.address, self.port = self._socket.getsockname()[:2]
         self._app = BoardApp(
             workspace, Access(self._token, tuple(listening.names), beyond_loopback=is_remote)
         )
-        self._server = _Server(
-            configuration(self._app.asgi, self._socket, grace_s=1, proxy_headers=False)
-        )
+        self._server = _Server(self._app.asgi, grace_s=1, most=_MOST_CONNECTIONS)
 
     @property
     def url(self) -> str:
@@ -97,7 +93,7 @@ class Board:
             await followed.follow(())
 
 
-class _Server(uvicorn.Server):
+class _Server(LimitedServer):
     """Leaves signals to its caller."""
 
     @contextmanager

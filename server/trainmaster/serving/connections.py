@@ -13,7 +13,7 @@ import math
 import resource
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Literal
@@ -54,10 +54,30 @@ class Connection(socket.socket):
         self.address = address
         self.is_admitted = False
         self.is_ending = False
+        self.is_taken = False
         self.waits: Wait = "header"
         self.deadline_s = time.monotonic() + DEADLINES_S["header"]
         self._owner = owner
         self._transport: asyncio.Transport | None = None
+        self._looking: asyncio.AbstractEventLoop | None = None
+
+    def look_again(
+        self, loop: asyncio.AbstractEventLoop, look: Callable[[Connection], None], size: int
+    ) -> None:
+        """Have `look` called once `size` bytes of it are there, or its client has left."""
+        if size > 1:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+        if self._looking is None:
+            self._looking = loop
+            loop.add_reader(self, look, self)
+
+    def leave_lobby(self) -> None:
+        """A protocol is to have it."""
+        if self._looking is not None:
+            self._looking.remove_reader(self)
+            self._looking = None
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        self.is_taken = True
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Its protocol speaks from now on, by this transport."""
@@ -76,9 +96,13 @@ class Connection(socket.socket):
             self.waits = wait
             self._set_deadline()
 
-    def end(self, answer: bytes = b"") -> None:
+    def end(self, answer: bytes = _TOO_SLOW) -> None:
         """End it, whatever its client or its protocol does; `answer` to a header not yet whole."""
-        if self._transport is None and self.is_ending:  # nobody took it
+        self.is_ending = True
+        self.deadline_s = time.monotonic() + DEADLINES_S["end"]
+        self._owner.ending(self)
+        if not self.is_taken:
+            _send(self, answer)
             self.close()
         elif self._transport is None:  # within TLS's handshake, which sees that as its end
             self._shutdown()
@@ -86,11 +110,11 @@ class Connection(socket.socket):
             if self.waits == "header" and answer:
                 self._transport.write(_whole(answer))
             self._transport.abort()
-        self.is_ending = True
-        self.deadline_s = time.monotonic() + DEADLINES_S["end"]
-        self._owner.ending(self)
 
     def close(self) -> None:
+        if self._looking is not None:
+            self._looking.remove_reader(self)
+            self._looking = None
         super().close()
         self._owner.closed(self)
 
@@ -127,9 +151,11 @@ class Connections:
 
     def accepted(self, accepted: socket.socket, address: str) -> Connection | None:
         """Hold one more; None where that is refused, and closed."""
+        accepted.setblocking(False)
         is_full = len(self._open) - len(self._ending) >= self.most
         if is_full and not self._make_room():
-            _refuse(accepted)
+            _send(accepted, _BUSY)
+            accepted.close()
             return None
         connection = Connection(accepted, _holder(address), self)
         self._open[connection.number] = connection
@@ -171,6 +197,12 @@ class Connections:
         """For descriptors that are needed at once."""
         for strangers in list(self._strangers.values()):
             for connection in list(strangers):
+                connection.end(_BUSY)
+
+    def end_waiting(self) -> None:
+        """Those that no protocol has."""
+        for connection in list(self._open.values()):
+            if not connection.is_taken:
                 connection.end(_BUSY)
 
     def _make_room(self) -> bool:
@@ -216,11 +248,9 @@ def _holder(address: str) -> str:
     return str(number.ipv4_mapped or number.exploded[:19])
 
 
-def _refuse(accepted: socket.socket) -> None:
-    accepted.setblocking(False)
+def _send(connection: socket.socket, answer: bytes) -> None:
     with suppress(OSError):  # it may be gone, and is owed nothing
-        accepted.send(_whole(_BUSY))
-    accepted.close()
+        connection.send(_whole(answer))
 
 
 def _whole(answer: bytes) -> bytes:

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import h11
-import uvicorn
-from starlette.types import ASGIApp, Scope
+from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainmaster.serving.connections import Connection, Connections, Wait
-from trainmaster.serving.listening import Listener
 
 # Where a request's ASGI scope holds its connection, in `state`.
 _KEY = "trainmaster.connection"
-# Connections that are accepted in a turn of the loop: between them others are served.
-_ACCEPTED_AT_ONCE = 64
-
-
-def configuration(
-    app: ASGIApp, listener: Listener, *, grace_s: int, **options: Any
-) -> uvicorn.Config:
-    """Of a uvicorn that serves `app` to the connections of this listener. Answers under way get
-    `grace_s` once it is to end; `options` are uvicorn's."""
-    protocol = partial(LimitedProtocol, connections=listener.connections)
-    return uvicorn.Config(
-        app,
-        http=cast("type[asyncio.Protocol]", protocol),
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        backlog=_ACCEPTED_AT_ONCE,
-        timeout_graceful_shutdown=grace_s,
-        **options,
-    )
 
 
 def admit_connection(scope: Scope) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from ipaddress import ip_network
 from pathlib import Path
 
 import uvicorn
@@ -16,9 +16,9 @@ from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.http.application import PATH, Served, application
 from trainmaster.mcp.http.names import known_names
 from trainmaster.mcp.toolsets import chosen_tools
-from trainmaster.serving.listening import Listener, listen
+from trainmaster.serving.listening import listen
 from trainmaster.serving.log import log_to_stderr
-from trainmaster.serving.protocol import configuration
+from trainmaster.serving.server import LimitedServer
 from trainmaster.store.access_tokens import read_tokens
 from trainmaster.store.private_home import open_home
 from trainmaster.words.errors import PolicyError, UsageError
@@ -47,7 +47,7 @@ class Bound:
     """A server with its open socket. `url`: of the endpoint, as this machine has it."""
 
     server: uvicorn.Server
-    listener: Listener
+    listener: socket.socket
     url: str
 
     async def serve(self) -> None:
@@ -92,8 +92,7 @@ async def bound_server(
     settings = read_settings(home).server
     refuse_unprotected(listening, settings, home)
     _check_certificate(listening)
-    proxies = [ip_network(one) for one in settings.proxies]
-    with listen(listening.address, listening.port, proxies=proxies) as listener:
+    with listen(listening.address, listening.port) as listener:
         port = listener.getsockname()[1]
         own_url = _own_url(listening, port)
         served = Served(
@@ -103,16 +102,14 @@ async def bound_server(
             authorized=listening.authorized,
         )
         async with application(environment, home, definitions, served) as app:
-            config = configuration(
+            server = LimitedServer(
                 app,
-                listener,
                 grace_s=_GRACE_S,
-                proxy_headers=bool(settings.proxies),
-                forwarded_allow_ips=settings.proxies,
+                proxies=settings.proxies,
                 ssl_certfile=listening.certificate,
                 ssl_keyfile=listening.key,
             )
-            yield Bound(uvicorn.Server(config), listener, own_url)
+            yield Bound(server, listener, own_url)
 
 
 def _own_url(listening: Listening, port: int) -> str:
