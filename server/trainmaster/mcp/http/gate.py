@@ -75,7 +75,7 @@ class Gate:
             admit_connection(scope)
             caller = self._admitted(identity, request)
             scope[SCOPE_KEY] = caller
-            scope["user"] = _user(identity)
+            scope["user"] = sdk_user(identity)
             is_stream = scope["method"] == "GET"
             with self._quotas.request(identity, receive, is_stream=is_stream) as counted:
                 server = self._servers[caller.role]
@@ -122,7 +122,7 @@ class _Server:
         await self._manager.handle_request(scope, receive, send)
 
 
-def _user(identity: Identity) -> AuthenticatedUser:
+def sdk_user(identity: Identity) -> AuthenticatedUser:
     """As the SDK has it: it binds sessions and questions to this principal. No token goes along."""
     principal = identity.principal
     return AuthenticatedUser(
