@@ -16,7 +16,7 @@ from trainmaster.serving.connections import Connection, Connections
 
 _LOG = logging.getLogger(__name__)
 # Connections that are accepted in a turn of the loop: between them others are served.
-_ACCEPTED_AT_ONCE = 64
+_ACCEPTED_AT_ONCE = 8
 # A longer header is refused by who parses it.
 _LONGEST_HEADER_BYTES = 16 << 10
 _NO_DESCRIPTORS_PAUSE_S = 0.2

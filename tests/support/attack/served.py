@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -65,9 +67,13 @@ class ServedProcess:
             "mcp-method": "tools/call",
             "mcp-name": "overview",
         }
-        answer = httpx.post(self.url, json=_OVERVIEW, headers=headers, timeout=_ANSWER_S)
-        assert answer.status_code == 200, answer.text
-        assert '"isError":true' not in answer.text
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_S)
+        connection.request("POST", "/mcp", json.dumps(_OVERVIEW), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        assert answer.status == 200, text
+        assert '"isError":true' not in text
         return time.monotonic() - began
 
     def ended_s(self) -> float:
