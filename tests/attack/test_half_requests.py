@@ -118,8 +118,8 @@ def test_a_header_has_a_deadline_that_no_byte_moves(
     assert not answer or answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_newest_strangers_are_held_and_the_largest_holder_gives_way() -> None:
-    """By address; those who have shown a token go last, and a proxy's are no strangers."""
+def test_newest_unauthenticated_are_held_and_the_largest_holder_gives_way() -> None:
+    """By address; those who have shown a token go last, and a proxy's too."""
 
     async def scenario() -> None:
         with ExitStack() as kept:
@@ -139,7 +139,7 @@ def test_newest_strangers_are_held_and_the_largest_holder_gives_way() -> None:
             last = [one("10.0.0.3") for _ in range(10)][-1]
             assert crowd[-1].fileno() != -1  # type: ignore[attr-defined]
             assert last.fileno() != -1  # type: ignore[attr-defined]
-            limited.end_strangers()
+            limited.end_unauthenticated()
             crowd[-1].close()  # type: ignore[attr-defined]
             assert len(limited) == 0
 

@@ -1,7 +1,7 @@
 """The connections of a server: how many it holds, how long they may be slow, and who gives way.
 
-A connection is a stranger until a request on it has shown a token that counts. Strangers are held
-only as long as there is room: for a new connection the oldest stranger goes, of the address that
+A connection is unauthenticated until a request on it has shown a token that counts. Unauthenticated ones are held
+only as long as there is room: for a new connection the oldest unauthenticated one goes, of the address that
 has the most of them. So the newest are always served, whatever is left open before them. A
 connection counts from its acceptance, before TLS, to the close of its descriptor.
 """
@@ -59,23 +59,23 @@ class Connection(socket.socket):
         self.deadline_s = time.monotonic() + DEADLINES_S["header"]
         self._owner = owner
         self._transport: asyncio.Transport | None = None
-        self._looking: asyncio.AbstractEventLoop | None = None
+        self._inspecting: asyncio.AbstractEventLoop | None = None
 
-    def look_again(
-        self, loop: asyncio.AbstractEventLoop, look: Callable[[Connection], None], size: int
+    def inspect_again(
+        self, loop: asyncio.AbstractEventLoop, inspect: Callable[[Connection], None], size: int
     ) -> None:
-        """Have `look` called once `size` bytes of it are there, or its client has left."""
+        """Have `inspect` called once `size` bytes of it are there, or its client has left."""
         if size > 1:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-        if self._looking is None:
-            self._looking = loop
-            loop.add_reader(self, look, self)
+        if self._inspecting is None:
+            self._inspecting = loop
+            loop.add_reader(self, inspect, self)
 
     def leave_lobby(self) -> None:
         """A protocol is to have it."""
-        if self._looking is not None:
-            self._looking.remove_reader(self)
-            self._looking = None
+        if self._inspecting is not None:
+            self._inspecting.remove_reader(self)
+            self._inspecting = None
             self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self.is_taken = True
 
@@ -112,9 +112,9 @@ class Connection(socket.socket):
             self._transport.abort()
 
     def close(self) -> None:
-        if self._looking is not None:
-            self._looking.remove_reader(self)
-            self._looking = None
+        if self._inspecting is not None:
+            self._inspecting.remove_reader(self)
+            self._inspecting = None
         super().close()
         self._owner.closed(self)
 
@@ -129,8 +129,8 @@ class Connection(socket.socket):
 
 
 class Connections:
-    """Those of one server, `most` at once. `proxies` carry others' requests: they are no
-    strangers."""
+    """Those of one server, `most` at once. `proxies` carry others' requests: theirs count as
+    authenticated."""
 
     def __init__(self, most: int, proxies: Sequence[Network] = ()) -> None:
         self.most = most
@@ -138,7 +138,7 @@ class Connections:
         self._open: dict[int, Connection] = {}
         self._ending: set[Connection] = set()
         # By address; of each the oldest first.
-        self._strangers: dict[str, dict[Connection, None]] = {}
+        self._unauthenticated: dict[str, dict[Connection, None]] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class Connections:
         if any(ip_address(address.partition("%")[0]) in network for network in self._proxies):
             connection.is_admitted = True
         else:
-            self._strangers.setdefault(connection.address, {})[connection] = None
+            self._unauthenticated.setdefault(connection.address, {})[connection] = None
         if self._sweeping is None:
             self._sweep()
         return connection
@@ -174,11 +174,11 @@ class Connections:
         return connection
 
     def admitted(self, connection: Connection) -> None:
-        """It is no stranger any more."""
-        of_address = self._strangers.get(connection.address, {})
+        """It is authenticated."""
+        of_address = self._unauthenticated.get(connection.address, {})
         of_address.pop(connection, None)
         if not of_address:
-            self._strangers.pop(connection.address, None)
+            self._unauthenticated.pop(connection.address, None)
 
     def ending(self, connection: Connection) -> None:
         """It gives its place away."""
@@ -193,10 +193,10 @@ class Connections:
         if self._open.get(connection.number) is connection:
             del self._open[connection.number]
 
-    def end_strangers(self) -> None:
+    def end_unauthenticated(self) -> None:
         """For descriptors that are needed at once."""
-        for strangers in list(self._strangers.values()):
-            for connection in list(strangers):
+        for unauthenticated in list(self._unauthenticated.values()):
+            for connection in list(unauthenticated):
                 connection.end(_BUSY)
 
     def end_waiting(self) -> None:
@@ -206,7 +206,7 @@ class Connections:
                 connection.end(_BUSY)
 
     def _make_room(self) -> bool:
-        of_largest = max(self._strangers.values(), key=len, default={})
+        of_largest = max(self._unauthenticated.values(), key=len, default={})
         waiting = (one for one in self._open.values() if _gives_way(one))
         connection = next(iter(of_largest), None) or min(
             waiting, key=lambda one: one.deadline_s, default=None

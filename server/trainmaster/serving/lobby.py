@@ -69,19 +69,19 @@ class Lobby:
                 return
             connection = self._connections.accepted(accepted, str(address[0]))
             if connection is not None:
-                self._look(connection)
+                self._inspect(connection)
 
     def _pause(self, error: OSError) -> None:
-        self._connections.end_strangers()
+        self._connections.end_unauthenticated()
         self._loop.remove_reader(self._listener)
         self._loop.call_later(_NO_DESCRIPTORS_PAUSE_S, self._begin)
         _LOG.warning("No connection can be accepted: %s", error.strerror)
 
-    def _look(self, connection: Connection) -> None:
+    def _inspect(self, connection: Connection) -> None:
         try:
             seen = connection.recv(_LONGEST_HEADER_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
-            connection.look_again(self._loop, self._look, 1)
+            connection.inspect_again(self._loop, self._inspect, 1)
             return
         except OSError:
             connection.end()
@@ -92,7 +92,7 @@ class Lobby:
             connection.leave_lobby()
             self._take(connection)
         else:
-            connection.look_again(self._loop, self._look, len(seen) + 1)
+            connection.inspect_again(self._loop, self._inspect, len(seen) + 1)
 
 
 def _is_whole(seen: bytes) -> bool:

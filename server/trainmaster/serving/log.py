@@ -19,7 +19,7 @@ _LONGEST_LINE = 1000
 _MOST_FRAMES = 12
 # What others cause by requests, as many as they like.
 _LINES_A_MINUTE = 120
-# Ids of sessions and approvals, digests, and access tokens: whoever has one may use it.
+# Ids of sessions and approvals, digests, and access tokens: who has one may use it.
 _SECRET = re.compile(r"\b[0-9a-fA-F]{32,}\b|\btmk_[\w-]+|(?i:\bbearer\s+\S+)")
 
 

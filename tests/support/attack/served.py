@@ -77,7 +77,7 @@ class ServedProcess:
         return time.monotonic() - began
 
     def ended_s(self) -> float:
-        """How long it takes to end once it is told to."""
+        """How long it takes to end once it gets SIGTERM."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(_BOUND_S)

@@ -17,7 +17,7 @@ from trainmaster.words.server_settings import OAuthSettings
 _CLAIMS = ("sub", "client_id", "azp")
 _LONGEST_VALUE = 1024
 _LONGEST_NAME = 80
-# Such a subject is shown as it is; any other text could look like another one.
+# Such a subject is shown as it is; any other text could be taken for another one.
 _PLAIN = re.compile(r"[A-Za-z0-9._@|:+-]{1,80}")
 
 

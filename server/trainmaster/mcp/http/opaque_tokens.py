@@ -24,7 +24,7 @@ from trainmaster.words.server_settings import OAuthSettings
 
 # An answer counts for so long: a revoked token ends by then.
 _ANSWER_COUNTS_S = 30.0
-# A token that counted is no stranger's for so long, however often it is asked about.
+# A token that counted needs no allowance for so long, however often it is asked about.
 _KNOWN_FOR_S = 3600.0
 _MOST_ANSWERS = 10_000
 # Questions about unknown tokens: a minute, and at once.
@@ -96,7 +96,7 @@ class OpaqueTokens:
         if is_beyond:
             raise StateError(
                 "SERVER_BUSY",
-                "Too many unknown access tokens were shown; this one was not looked at.",
+                "Too many unknown access tokens were shown; this one was not checked.",
                 "Try again soon, with a token that counts.",
                 retryable=True,
             )

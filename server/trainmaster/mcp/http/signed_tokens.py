@@ -21,7 +21,7 @@ _CHECKS: Options = {"require": ["exp", "iss", "aud"]}
 # Clocks differ.
 LEEWAY_S = 30.0
 # Keys are fetched again after this, for a key that is unknown no more often than that, and after a
-# failure no sooner than in a moment: whoever asks meanwhile gets the same failure.
+# failure no sooner than in a moment: requests that come meanwhile get the same failure.
 _KEYS_FOR_S = 3600.0
 _KEYS_AGAIN_AFTER_S = 60.0
 _FAILED_FOR_S = 2.0
