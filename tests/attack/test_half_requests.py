@@ -118,7 +118,7 @@ def test_a_header_has_a_deadline_that_no_byte_moves(
     assert not answer or answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_newest_unauthenticated_are_held_and_the_largest_holder_gives_way() -> None:
+def test_newest_connections_are_held_and_the_largest_holder_gives_way() -> None:
     """By address; those who have shown a token go last, and a proxy's too."""
 
     async def scenario() -> None:

@@ -1,9 +1,9 @@
 """The connections of a server: how many it holds, how long they may be slow, and who gives way.
 
-A connection is unauthenticated until a request on it has shown a token that counts. Unauthenticated ones are held
-only as long as there is room: for a new connection the oldest unauthenticated one goes, of the address that
-has the most of them. So the newest are always served, whatever is left open before them. A
-connection counts from its acceptance, before TLS, to the close of its descriptor.
+A connection is unauthenticated until a request on it has shown a token that counts. Such ones are
+held only as long as there is room: for a new one the oldest goes, of the address that has the most
+of them. So the newest are always served, whatever is left open before them. A connection counts
+from its acceptance, before TLS, to the close of its descriptor.
 """
 
 from __future__ import annotations
