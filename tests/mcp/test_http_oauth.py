@@ -62,6 +62,7 @@ def test_a_client_finds_out_who_gives_tokens(environment: dict[str, str], home: 
     anyio.run(scenario)
 
 
+@pytest.mark.attack
 def test_only_tokens_for_this_server_of_this_issuer_count(
     environment: dict[str, str], home: Path
 ) -> None:
