@@ -66,6 +66,7 @@ def files_of(home: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in found}
 
 
+@pytest.mark.attack
 def test_a_reader_without_the_token_gets_the_page_and_no_data(reader: Reader) -> None:
     for authorization in ("", "Bearer ", "Bearer wrong", f"Bearer {reader.token}x", "Basic x"):
         refused = reader.get("/api/board", authorization=authorization)
@@ -89,6 +90,7 @@ def test_a_reader_without_the_token_gets_the_page_and_no_data(reader: Reader) ->
         ("", True),
     ],
 )
+@pytest.mark.attack
 def test_a_name_that_leads_here_by_rebinding_is_refused(
     reader: Reader, host: str, is_refused: bool
 ) -> None:
@@ -108,6 +110,7 @@ def test_beyond_loopback_numbers_and_given_names_lead_here_and_no_others() -> No
     assert list(refused.values()) == [False, False, True, False]
 
 
+@pytest.mark.attack
 def test_each_answer_forbids_foreign_code_and_referrers(
     reader: Reader,
 ) -> None:

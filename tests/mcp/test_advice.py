@@ -65,7 +65,7 @@ def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
 _COMMAND_LINES_ONLY = (
     "server/trainmaster/cli/",
     "server/trainmaster/board/",
-    "server/trainmaster/words/listening.py",
+    "server/trainmaster/serving/listening.py",
 )
 _OF_OTHER_PROGRAMS = {
     "--hash", "--shm-size", "--ipc", "--master-port", "--rdzv-endpoint", "--gpu-architecture",

@@ -96,6 +96,7 @@ def test_each_call_is_logged_with_user_client_action_and_outcome(
     assert all(row["face"] == "mcp" and "(127.0.0.1)" in row["client"] for row in rows)
 
 
+@pytest.mark.attack
 def test_only_tokens_that_count_are_let_in(environment: dict[str, str], home: Path) -> None:
     token = token_for(environment, "ann", "read")
     old = token_for(environment, "old", "spend", expires_t=time.time() - 1)
@@ -125,6 +126,7 @@ def test_only_tokens_that_count_are_let_in(environment: dict[str, str], home: Pa
     assert token not in Home(home).access_tokens.read_text()
 
 
+@pytest.mark.attack
 def test_a_session_belongs_to_the_token_that_began_it(environment: dict[str, str]) -> None:
     ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
 
@@ -139,6 +141,7 @@ def test_a_session_belongs_to_the_token_that_began_it(environment: dict[str, str
     anyio.run(scenario)
 
 
+@pytest.mark.attack
 def test_requests_that_name_another_server_or_come_from_a_page_are_refused(
     environment: dict[str, str], home: Path
 ) -> None:
@@ -165,6 +168,7 @@ def test_requests_that_name_another_server_or_come_from_a_page_are_refused(
     anyio.run(scenario)
 
 
+@pytest.mark.attack
 def test_a_token_that_asks_too_often_waits(environment: dict[str, str], home: Path) -> None:
     ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
     settings(home, "server: {requests_per_minute: 3}\n")
@@ -194,6 +198,7 @@ def test_answers_do_not_wait_for_acknowledgements(environment: dict[str, str]) -
     anyio.run(scenario)
 
 
+@pytest.mark.attack
 def test_a_form_over_http_widens_no_policy(
     environment: dict[str, str], home: Path, tmp_path: Path
 ) -> None:
@@ -272,6 +277,7 @@ _ODD_HEADERS: tuple[dict[str, str], ...] = (
 )
 
 
+@pytest.mark.attack
 def test_no_request_that_makes_no_sense_is_a_defect(environment: dict[str, str]) -> None:
     token = token_for(environment, "ann", "read")
     authorization = {"Authorization": f"Bearer {token}"}

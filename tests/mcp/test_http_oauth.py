@@ -62,6 +62,7 @@ def test_a_client_finds_out_who_gives_tokens(environment: dict[str, str], home: 
     anyio.run(scenario)
 
 
+@pytest.mark.attack
 def test_only_tokens_for_this_server_of_this_issuer_count(
     environment: dict[str, str], home: Path
 ) -> None:
@@ -181,6 +182,10 @@ def test_an_authorization_server_that_does_not_answer_is_said_so(
                 assert refused.headers["retry-after"] == "10"
                 assert refused.json()["error"]["data"]["code"] == "AUTHORIZATION_UNREACHABLE"
                 issuing.is_broken = False
+                assert (await answered(url, token)).status_code == 503  # not asked again at once
+                with anyio.fail_after(60):
+                    while (await answered(url, token)).status_code == 503:
+                        await anyio.sleep(0.1)
                 assert (await answered(url, token)).status_code == 200
                 issuing.roll_keys("second")  # unknown: not asked for again at once
                 new = issuing.token(aud=_URL, scope="trainmaster:read")

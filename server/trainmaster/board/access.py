@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.serving.protocol import admit_connection
 from trainmaster.words.errors import PolicyError, TrainmasterError
 
 DATA = "/api/"
@@ -106,6 +107,8 @@ class Guarded:
             await send(message)
 
         refused = self._access.refusal(scope["path"], Headers(scope=scope))
+        if refused is None and scope["path"].startswith(DATA):
+            admit_connection(scope)
         app = self._app if refused is None else error_response(refused, 403)
         await app(scope, receive, send_guarded)
 

@@ -51,7 +51,9 @@ class BoardApp:
             Route("/api/curves", self._curves),
             Route("/api/machines", self._machines),
         ]
-        self.asgi: ASGIApp = Guarded(Starlette(routes=routes), access)
+        app = Starlette(routes=routes)
+        app.router.redirect_slashes = False  # a path has one spelling
+        self.asgi: ASGIApp = Guarded(app, access)
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params.get("name", "index.html")

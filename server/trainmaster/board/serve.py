@@ -8,15 +8,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import uvicorn
-
 from trainer_runtime.core.records import dataclass
 from trainmaster.board.access import Access, new_token
 from trainmaster.board.app import BoardApp
+from trainmaster.serving.listening import listen
+from trainmaster.serving.server import LimitedServer
 from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import UsageError
-from trainmaster.words.listening import listen
 
 LOOPBACK = "127.0.0.1"
 # A page asks every few seconds, one that is hidden not at all.
@@ -54,20 +53,7 @@ class Board:
         self._app = BoardApp(
             workspace, Access(self._token, tuple(listening.names), beyond_loopback=is_remote)
         )
-        self._server = _Server(
-            uvicorn.Config(
-                self._app.asgi,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._server = _Server(self._app.asgi, grace_s=1, most=_MOST_CONNECTIONS)
 
     @property
     def url(self) -> str:
@@ -107,7 +93,7 @@ class Board:
             await followed.follow(())
 
 
-class _Server(uvicorn.Server):
+class _Server(LimitedServer):
     """Leaves signals to its caller."""
 
     @contextmanager

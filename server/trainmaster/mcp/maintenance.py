@@ -71,7 +71,7 @@ async def _maintain_boxes(workspace: Workspace) -> None:
             return
         maintain_instances = await asyncio.to_thread(_import_maintain_instances)
         maintained = await maintain_instances(workspace)
-    except (TrainmasterError, sqlite3.Error) as error:
+    except (TrainmasterError, sqlite3.Error, OSError) as error:
         _LOG.warning("Rented instances could not be maintained: %s", type(error).__name__)
         return
     for name, why in maintained.failed.items():
@@ -102,12 +102,11 @@ class _Rounds:
         """Make one round, unless another server of the home makes them."""
         from trainer_runtime.core.files.durable import try_lock
 
-        if self._lock is None:
-            self._lock = try_lock(self._workspace.home.maintenance_lock)
-        if self._lock is None:
-            return
         try:
-            await self._make_one()
+            if self._lock is None:
+                self._lock = try_lock(self._workspace.home.maintenance_lock)
+            if self._lock is not None:
+                await self._make_one()
         except Exception as error:  # a defect, or a database in need: the next round tries again
             _LOG.warning("Runs could not be maintained: %s", type(error).__name__)
 

@@ -112,7 +112,12 @@ CODES: dict[str, Code] = {
     ),
     "ROLE_TOO_LOW": Code("The role of an access token does not include what was asked for."),
     "ORIGIN_REFUSED": Code("A request over HTTP names another server, or comes from a web page."),
-    "CALL_LIMIT": Code("An access token made more requests in a minute than the settings allow."),
+    "CALL_LIMIT": Code(
+        "A user made more requests in a minute, or has more under way, than is allowed."
+    ),
+    "SERVER_BUSY": Code(
+        "The server has as much to do as it can take; the same again later counts."
+    ),
     "AUTHORIZATION_UNREACHABLE": Code(
         "The authorization server can't be reached, or its reply can't be read.", Reach.NO_ANSWER
     ),

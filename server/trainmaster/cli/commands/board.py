@@ -47,6 +47,9 @@ def board(
     import asyncio
 
     from trainmaster.board.serve import Board, Listening
+    from trainmaster.serving.log import log_to_stderr
+
+    log_to_stderr()
 
     async def serve(workspace: Workspace) -> None:
         listening = Listening(address, port, allow_remote, tuple(host_name or ()))

@@ -1,6 +1,6 @@
 """The MCP server over HTTP: the protocol's streamable transport, with authorization.
 
-request ─ gate ─ authentication ─ limits ─ the server of the caller's role ─ tool
+connection ─ names ─ gate: authentication, limits, quotas ─ sessions ─ the role's server ─ tool
 """
 
 from trainmaster.mcp.http.serve import Listening, serve_http

@@ -20,10 +20,12 @@ from starlette.types import ASGIApp
 from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.definition import Definition, OpenWorkspace
 from trainmaster.mcp.http.authentication import Authentication, HomeTokens, Verifier
-from trainmaster.mcp.http.gate import Gate
+from trainmaster.mcp.http.claims import scope_names
+from trainmaster.mcp.http.gate import Gate, KnownByName
 from trainmaster.mcp.http.limits import RequestLimit
 from trainmaster.mcp.http.names import Names
-from trainmaster.mcp.http.oauth import scope_names, verifier_of
+from trainmaster.mcp.http.oauth import verifier_of
+from trainmaster.mcp.http.sessions import MOST_IN_ALL
 from trainmaster.mcp.server import server_of
 from trainmaster.mcp.toolsets import role_for
 from trainmaster.words.paths import Home
@@ -32,7 +34,8 @@ from trainmaster.words.server_settings import OAuthSettings, ServerSettings
 from trainmaster.words.shares import Shares
 
 PATH = "/mcp"
-_MOST_SESSIONS = 1000
+# Those that begin at the same moment are counted before they are ended for each other.
+_MOST_SESSIONS = 2 * MOST_IN_ALL
 # Headers of the protocol that a browser's page sends, and those that it may read.
 _SENT_HEADERS = (
     *("authorization", "content-type", "mcp-protocol-version", "mcp-session-id"),
@@ -75,8 +78,8 @@ async def application(
                     await running.enter_async_context(manager.run())
                 authentication = await _authentication(running, environment, home, served)
                 limit = RequestLimit(served.settings.requests_per_minute)
-                gate = Gate(managers, served.names, limit, authentication)
-                yield _routed(gate, served)
+                gate = Gate(managers, limit, authentication)
+                yield KnownByName(_routed(gate, served), served.names)
         finally:
             await opened.disconnect()
 
@@ -99,7 +102,7 @@ def _managers(
         server.beyond = {
             one.name: role_for(one) for one in definitions if not includes(role, role_for(one))
         }
-        # The gate has checked hosts and origins; that must not depend on the role.
+        # Hosts and origins were checked before; that must not depend on the role.
         unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         server.streamable_http_app(transport_security=unchecked, max_sessions=_MOST_SESSIONS)
         found[role] = server.session_manager
@@ -148,4 +151,6 @@ def _routed(gate: Gate, served: Served) -> Starlette:
         allow_headers=_SENT_HEADERS,
         expose_headers=_READ_HEADERS,
     )
-    return Starlette(routes=routes, middleware=[cors] if settings.origins else [])
+    app = Starlette(routes=routes, middleware=[cors] if settings.origins else [])
+    app.router.redirect_slashes = False  # a path has one spelling
+    return app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -10,32 +11,50 @@ from starlette.requests import HTTPConnection
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.http.refusal import Refusal, retry_after
-from trainmaster.store.access_tokens import KnownTokens
-from trainmaster.words.errors import HostError, PolicyError, StorageError
+from trainmaster.store.access_tokens import PREFIX, KnownTokens
+from trainmaster.words.errors import HostError, PolicyError, StateError, StorageError
 from trainmaster.words.paths import Home
 from trainmaster.words.roles import Role
 
 _SCHEME = "bearer "
 _LONGEST_TOKEN = 16 * 1024
+# RFC 6750, section 2.1.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 # Until an authorization server, or an owner who repairs a file, may have come back.
 _AGAIN_AFTER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """`name`: as the log names it; `role`: None where the token grants none here; `issuer`: of the
-    authorization server, None for a token of the home."""
+class Principal:
+    """Who somebody is, exactly: two are one only where all of it is equal.
 
+    `issuer`: the authorization server, None for this home; `claim`: what of the token `value` is.
+    """
+
+    issuer: str | None
+    claim: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`name`: as logs and messages name it, and nothing else; `role`: None where the token grants
+    none here."""
+
+    principal: Principal
     name: str
     role: Role | None
-    issuer: str | None = None
 
 
 class Verifier(Protocol):
     """Knows tokens of one kind."""
 
-    async def identity(self, token: str) -> Identity | None:
-        """Whose token it is; None where it is not accepted.
+    def recognizes(self, token: str) -> bool:
+        """Whether the token is of this kind. No other verifier is shown it then."""
+        ...
+
+    async def identity(self, token: str, address: str) -> Identity | None:
+        """Whose token it is; None where it is not accepted. `address`: the client's.
 
         Raises:
             TrainmasterError: nobody can say now.
@@ -49,15 +68,21 @@ class HomeTokens:
     def __init__(self, home: Home) -> None:
         self._tokens = KnownTokens(home)
 
-    async def identity(self, token: str) -> Identity | None:
+    def recognizes(self, token: str) -> bool:
+        """Also what only contains one, as a token that was copied with something before it."""
+        return PREFIX in token
+
+    async def identity(self, token: str, _address: str) -> Identity | None:
         """Raises: StorageError, `TOKENS_NOT_READABLE`."""
-        found = self._tokens.find(token, time.time())
-        return None if found is None else Identity(found.name, found.role)
+        record = self._tokens.find(token, time.time())
+        if record is None:
+            return None
+        return Identity(Principal(None, "token", record.sha256), record.name, record.role)
 
 
 class Authentication:
-    """Asks each verifier in turn. `metadata_url`: of the protected resource (RFC 9728), where an
-    authorization server is known."""
+    """Shows a token to the first verifier that recognizes it, and to no other. `metadata_url`: of
+    the protected resource (RFC 9728), where an authorization server is known."""
 
     def __init__(
         self, verifiers: tuple[Verifier, ...], metadata_url: str | None, scope: str
@@ -72,16 +97,19 @@ class Authentication:
         if token is None:
             raise self._unauthorized("The request has no access token.", None)
         try:
-            for verifier in self._verifiers:
-                found = await verifier.identity(token)
-                if found is not None:
-                    return found
-        except (HostError, StorageError) as error:
+            identity = await self._verified(token, client_address(request))
+        except (HostError, StateError, StorageError) as error:
             raise Refusal(503, error, retry_after(_AGAIN_AFTER_S)) from error
+        if identity is not None:
+            return identity
         raise self._unauthorized(
             "The access token is unknown or expired, or was issued for another server.",
             "invalid_token",
         )
+
+    async def _verified(self, token: str, address: str) -> Identity | None:
+        verifier = next((one for one in self._verifiers if one.recognizes(token)), None)
+        return None if verifier is None else await verifier.identity(token, address)
 
     def forbidden(self, message: str, fix: str) -> Refusal:
         """403: the token is a good one, and its role too low."""
@@ -111,5 +139,10 @@ class Authentication:
 def _token_of(request: HTTPConnection) -> str | None:
     header = request.headers.get("authorization", "")
     token = header[len(_SCHEME) :].strip()
-    is_one = header[: len(_SCHEME)].lower() == _SCHEME and 0 < len(token) <= _LONGEST_TOKEN
-    return token if is_one else None
+    is_one = header[: len(_SCHEME)].lower() == _SCHEME and len(token) <= _LONGEST_TOKEN
+    return token if is_one and _TOKEN.fullmatch(token) else None
+
+
+def client_address(request: HTTPConnection) -> str:
+    """The client's address, empty where it is not known."""
+    return request.client.host if request.client is not None else ""

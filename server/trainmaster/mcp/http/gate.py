@@ -10,18 +10,43 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import HTTPConnection
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.mcp.caller import SCOPE_KEY, Caller
-from trainmaster.mcp.http.authentication import Authentication, Identity
+from trainmaster.mcp.http.authentication import (
+    Authentication,
+    Identity,
+    Principal,
+    client_address,
+)
 from trainmaster.mcp.http.limits import RequestLimit
 from trainmaster.mcp.http.names import Names
+from trainmaster.mcp.http.quotas import Quotas
 from trainmaster.mcp.http.refusal import Refusal, retry_after
+from trainmaster.mcp.http.sessions import Sessions
+from trainmaster.serving.protocol import admit_connection
 from trainmaster.words.errors import StateError
 from trainmaster.words.roles import Role
 
 # Without authorization nobody is known, so nobody agrees to a price.
-ANYBODY = Identity("anybody", "operate")
+ANYBODY = Identity(Principal(None, "anybody", ""), "anybody", "operate")
+
+
+class KnownByName:
+    """An application for those who name this server, and for no foreign page; whatever they ask."""
+
+    def __init__(self, app: ASGIApp, names: Names) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        app = self._app
+        try:
+            self._names.refuse_others(HTTPConnection(scope))
+        except Refusal as refusal:
+            app = refusal.response()
+        await app(scope, receive, send)
 
 
 class Gate:
@@ -33,28 +58,30 @@ class Gate:
     def __init__(
         self,
         servers: Mapping[Role, StreamableHTTPSessionManager],
-        names: Names,
         limit: RequestLimit,
         authentication: Authentication | None,
     ) -> None:
         self._servers = {role: AuthContextMiddleware(_Server(one)) for role, one in servers.items()}
-        self._names = names
         self._limit = limit
+        self._quotas = Quotas()
+        self._sessions = Sessions()
         self._authentication = authentication
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         request = HTTPConnection(scope)
         try:
-            self._names.refuse_others(request)
             identity = await self._identify(request)
+            admit_connection(scope)
             caller = self._admitted(identity, request)
+            scope[SCOPE_KEY] = caller
+            scope["user"] = sdk_user(identity)
+            is_stream = scope["method"] == "GET"
+            with self._quotas.request(identity, receive, is_stream=is_stream) as counted:
+                server = self._servers[caller.role]
+                await self._sessions.serve(server, identity, scope, counted, send)
         except Refusal as refusal:
             await refusal.response()(scope, receive, send)
-            return
-        scope[SCOPE_KEY] = caller
-        scope["user"] = _user(identity)
-        await self._servers[caller.role](scope, receive, send)
 
     async def _identify(self, request: HTTPConnection) -> Identity:
         return (
@@ -64,7 +91,7 @@ class Gate:
         )
 
     def _admitted(self, identity: Identity, request: HTTPConnection) -> Caller:
-        wait_s = self._limit.wait_s(identity.name, time.monotonic())
+        wait_s = self._limit.wait_s(identity.principal, time.monotonic())
         if wait_s > 0:
             error = StateError(
                 "CALL_LIMIT",
@@ -75,8 +102,7 @@ class Gate:
             raise Refusal(429, error, retry_after(wait_s))
         if identity.role not in self._servers:
             raise self._without_tools(identity)
-        address = request.client.host if request.client is not None else ""
-        return Caller(identity.name, identity.role, address)
+        return Caller(identity.name, identity.role, client_address(request))
 
     def _without_tools(self, identity: Identity) -> Refusal:
         fix = "Ask the server's owner for a token or a scope of a higher role."
@@ -96,13 +122,15 @@ class _Server:
         await self._manager.handle_request(scope, receive, send)
 
 
-def _user(identity: Identity) -> AuthenticatedUser:
+def sdk_user(identity: Identity) -> AuthenticatedUser:
     """As the SDK has it: it binds sessions and questions to this principal. No token goes along."""
+    principal = identity.principal
     return AuthenticatedUser(
         AccessToken(
             token="",
-            client_id=identity.name,
+            client_id=principal.claim,
+            subject=principal.value,
             scopes=[identity.role] if identity.role else [],
-            claims={"iss": identity.issuer} if identity.issuer else None,
+            claims={"iss": principal.issuer} if principal.issuer else None,
         )
     )

@@ -10,17 +10,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.http.application import PATH, Served, application
 from trainmaster.mcp.http.names import known_names
 from trainmaster.mcp.toolsets import chosen_tools
+from trainmaster.serving.listening import listen
+from trainmaster.serving.log import log_to_stderr
+from trainmaster.serving.server import LimitedServer
 from trainmaster.store.access_tokens import read_tokens
 from trainmaster.store.private_home import open_home
 from trainmaster.words.errors import PolicyError, UsageError
-from trainmaster.words.listening import listen
 from trainmaster.words.paths import Home
 from trainmaster.words.server_settings import LOOPBACK, ServerSettings
 from trainmaster.words.settings import read_settings
@@ -67,6 +68,7 @@ async def serve_http(
 
     Raises: as `bound_server`.
     """
+    log_to_stderr()
     definitions = chosen_tools(toolsets, tools, read_only=read_only)
     async with bound_server(environment, listening, definitions) as bound:
         # uvicorn repeats a signal once it has ended; by default the process would end at that.
@@ -100,28 +102,20 @@ async def bound_server(
             authorized=listening.authorized,
         )
         async with application(environment, home, definitions, served) as app:
-            yield Bound(uvicorn.Server(_config(app, listening, settings)), listener, own_url)
+            server = LimitedServer(
+                app,
+                grace_s=_GRACE_S,
+                proxies=settings.proxies,
+                ssl_certfile=listening.certificate,
+                ssl_keyfile=listening.key,
+            )
+            yield Bound(server, listener, own_url)
 
 
 def _own_url(listening: Listening, port: int) -> str:
     scheme = "http" if listening.certificate is None else "https"
     address = f"[{listening.address}]" if ":" in listening.address else listening.address
     return f"{scheme}://{address}:{port}{PATH}"
-
-
-def _config(app: ASGIApp, listening: Listening, settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(settings.proxies),
-        forwarded_allow_ips=settings.proxies,
-        ssl_certfile=listening.certificate,
-        ssl_keyfile=listening.key,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
 
 
 def refuse_unprotected(listening: Listening, settings: ServerSettings, home: Home) -> None:

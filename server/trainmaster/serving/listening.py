@@ -6,7 +6,8 @@ import socket
 
 from trainmaster.words.errors import UsageError
 
-_BACKLOG = 512
+# Of the kernel's queue: who knocks while many are let in is not lost.
+_BACKLOG = 4096
 
 
 def listen(address: str, port: int) -> socket.socket:

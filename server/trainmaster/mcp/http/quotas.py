@@ -1,0 +1,103 @@
+"""How much one user may have under way at once, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.types import Message, Receive
+
+from trainmaster.mcp.http.authentication import Identity, Principal
+from trainmaster.mcp.http.refusal import Refusal, retry_after
+from trainmaster.words.errors import StateError
+
+MOST_CALLS = 32
+MOST_STREAMS = 32
+# Of requests' bodies. The largest has 4 MiB, and each is in memory some three times.
+MOST_BODY_BYTES = 8 << 20
+MOST_BODY_BYTES_IN_ALL = 32 << 20
+_AGAIN_AFTER_S = 5.0
+
+
+class _Share:
+    """What one user has under way."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.streams = 0
+        self.body_bytes = 0
+
+
+class Quotas:
+    """The shares of all users who have something under way."""
+
+    def __init__(self) -> None:
+        self._shares: dict[Principal, _Share] = {}
+        self._body_bytes = 0
+
+    @contextmanager
+    def request(
+        self, identity: Identity, receive: Receive, *, is_stream: bool
+    ) -> Iterator[Receive]:
+        """Count a request while it lasts. Its body is read by what this gives.
+
+        Raises: Refusal: 429 for one who has too much under way, also while the body is read; 503
+            where all together have.
+        """
+        share = self._shares.setdefault(identity.principal, _Share())
+        if (share.streams >= MOST_STREAMS) if is_stream else (share.calls >= MOST_CALLS):
+            what = f"{MOST_STREAMS} streams" if is_stream else f"{MOST_CALLS} requests"
+            raise too_much(identity, f"{what} at once")
+        body_bytes = 0
+
+        async def counted() -> Message:
+            nonlocal body_bytes
+            message = await receive()
+            size = len(message.get("body", b""))
+            body_bytes += size
+            self._count(share, size)
+            self._refuse_beyond(identity, share)
+            return message
+
+        share.streams += is_stream
+        share.calls += not is_stream
+        try:
+            yield counted
+        finally:
+            share.streams -= is_stream
+            share.calls -= not is_stream
+            self._count(share, -body_bytes)
+            if not share.streams + share.calls:
+                self._shares.pop(identity.principal, None)
+
+    def _count(self, share: _Share, size: int) -> None:
+        share.body_bytes += size
+        self._body_bytes += size
+
+    def _refuse_beyond(self, identity: Identity, share: _Share) -> None:
+        if share.body_bytes > MOST_BODY_BYTES:
+            raise too_much(identity, f"{MOST_BODY_BYTES >> 20} MiB of requests at once")
+        if self._body_bytes > MOST_BODY_BYTES_IN_ALL:
+            raise busy("Its users are sending more than it can hold.")
+
+
+def too_much(identity: Identity, what: str) -> Refusal:
+    """429: one user's own doing."""
+    error = StateError(
+        "CALL_LIMIT",
+        f"{identity.name} has {what}, which is the limit of one user.",
+        "Wait until some have ended; close sessions that are not used.",
+        retryable=True,
+    )
+    return Refusal(429, error, _closing())
+
+
+def busy(why: str) -> Refusal:
+    """503: nobody's own doing."""
+    error = StateError("SERVER_BUSY", f"The server is busy. {why}", "Try again.", retryable=True)
+    return Refusal(503, error, _closing())
+
+
+def _closing() -> dict[str, str]:
+    """What is left of the request is not read."""
+    return {**retry_after(_AGAIN_AFTER_S), "Connection": "close"}

@@ -1,0 +1,86 @@
+"""uvicorn, with connections that are let in by a lobby."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from ipaddress import ip_network
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from trainmaster.serving.connections import Connection, Connections, most_connections
+from trainmaster.serving.lobby import Lobby
+from trainmaster.serving.protocol import LimitedProtocol
+
+_HANDSHAKE_S = 10.0
+
+
+class LimitedServer(uvicorn.Server):
+    """Serves `app` to the connections of listening sockets.
+
+    `most`: connections at once, None: as many as this process can afford. Answers under way get
+    `grace_s` once it is to end. `proxies`: addresses and networks whose word on a client's address
+    counts. `options` are uvicorn's.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        grace_s: int,
+        most: int | None = None,
+        proxies: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        affordable = most_connections()
+        networks = [ip_network(one) for one in proxies]
+        self.limited = Connections(min(most or affordable, affordable), networks)
+        protocol = partial(LimitedProtocol, connections=self.limited)
+        config = uvicorn.Config(
+            app,
+            http=cast("type[asyncio.Protocol]", protocol),
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
+            timeout_graceful_shutdown=grace_s,
+            **options,
+        )
+        super().__init__(config)
+        self._taking: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, by lobbies."""
+        is_tls = self.config.ssl is not None
+        lobbies = [Lobby(one, self.limited, self._take, is_tls=is_tls) for one in sockets or ()]
+        self.servers = cast("list[asyncio.base_events.Server]", lobbies)
+        self.started = True
+
+    def _take(self, connection: Connection) -> None:
+        task = asyncio.create_task(self._speak(connection))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
+    async def _speak(self, connection: Connection) -> None:
+        protocol = partial(
+            self.config.http_protocol_class,
+            config=self.config,  # type: ignore[call-arg]
+            server_state=self.server_state,
+            app_state={},
+        )
+        tls = self.config.ssl
+        with suppress(OSError):  # of a handshake that fails: the connection is closed by then
+            await asyncio.get_running_loop().connect_accepted_socket(
+                protocol,
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=_HANDSHAKE_S if tls is not None else None,
+            )

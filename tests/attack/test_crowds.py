@@ -1,0 +1,139 @@
+"""Many connections, sessions and bodies of somebody, while others are served."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from support.attack.cases import attack_count
+from support.attack.served import (
+    HEADERS,
+    ServedProcess,
+    half_open_crowd,
+    served_process,
+    until,
+)
+from support.mcp.http_server import BEGIN, settings, token_for
+
+pytestmark = [pytest.mark.attack, pytest.mark.slow]
+
+_LONGEST_S = 1.0
+# Where the machine has other work to do, so that it takes long even without a crowd.
+_TIMES_QUIET = 10
+# What an interpreter keeps of memory that was in use once.
+_MOST_MORE_MIB = 48
+_ENDS_WITHIN_S = 5.0
+
+
+@pytest.fixture
+def served(home: Path, tmp_path: Path) -> Iterator[tuple[ServedProcess, str, str]]:
+    """A server, and the tokens of one who means harm and of another user."""
+    settings(home, "server: {requests_per_minute: 1000000}\n")
+    environment = {"TRAINMASTER_HOME": str(home)}
+    harming, other = (token_for(environment, name, "read") for name in ("mal", "ann"))
+    with served_process(["mcp", "--http", "--port", "0"], environment, tmp_path) as one:
+        for _ in range(3):  # what the first calls import counts for no crowd
+            one.overview_s(other)
+        yield one, harming, other
+
+
+def ends_as_it_began(served: ServedProcess, other: str, began: tuple[int, float]) -> None:
+    """Its descriptors and memory are those of before, and it still serves and ends."""
+    until(lambda: served.descriptors() <= began[0] + 4)
+    assert served.overview_s(other) <= _LONGEST_S
+    print(f"memory {began[1]:.0f} → {served.memory_mib():.0f} MiB, descriptors {began[0]}", end="")
+    print(f" → {served.descriptors()}")
+    assert served.memory_mib() <= began[1] + _MOST_MORE_MIB
+    assert served.ended_s() <= _ENDS_WITHIN_S
+
+
+def test_others_are_served_beside_half_open_connections(
+    served: tuple[ServedProcess, str, str],
+) -> None:
+    """1,500 by default, beyond the server's descriptors; 15,000 of them with `make test-attack`."""
+    one, _, other = served
+    began = one.descriptors(), one.memory_mib()
+    half = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+    waits: list[float] = []
+    halt = threading.Event()
+    quiet_s = max(one.overview_s(other) for _ in range(5))
+
+    def ask() -> None:
+        while not halt.is_set():
+            waits.append(one.overview_s(other))
+
+    with ThreadPoolExecutor(1) as asking:
+        during = asking.submit(ask)
+        try:
+            with half_open_crowd(one.port, attack_count(1500), half):
+                for _ in range(20):
+                    waits.append(one.overview_s(other))
+                assert one.descriptors() < 800
+        finally:
+            halt.set()
+        during.result()
+    print(f"{len(waits)} calls, the longest {max(waits):.3f} s, of five before {quiet_s:.3f} s")
+    assert max(waits) <= max(_LONGEST_S, _TIMES_QUIET * quiet_s)
+    ends_as_it_began(one, other, began)
+    assert len(one.log.read_text().splitlines()) < 200
+
+
+def test_one_users_sessions_are_bounded_and_cost_others_none(
+    served: tuple[ServedProcess, str, str],
+) -> None:
+    one, harming, other = served
+    began = one.descriptors(), one.memory_mib()
+    count = attack_count(100)
+    with httpx.Client(headers=HEADERS, timeout=60) as http:
+
+        def opened(token: str) -> httpx.Response:
+            return http.post(one.url, json=BEGIN, headers={"Authorization": f"Bearer {token}"})
+
+        mine = opened(other)
+        codes = {opened(harming).status_code for _ in range(count)}
+        assert codes <= {200, 429}
+        assert one.overview_s(other) <= _LONGEST_S
+        assert opened(other).status_code == 200
+        again = {"mcp-session-id": mine.headers["mcp-session-id"]}
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        held = http.post(
+            one.url, json=listing, headers={**again, "Authorization": f"Bearer {other}"}
+        )
+        assert held.status_code == 200  # another's session was not ended for them
+    ends_as_it_began(one, other, began)
+    assert mine.headers["mcp-session-id"] not in one.log.read_text()
+
+
+def test_one_users_unfinished_bodies_and_streams_are_bounded(
+    served: tuple[ServedProcess, str, str],
+) -> None:
+    one, harming, other = served
+    began = one.descriptors(), one.memory_mib()
+    head = (
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"
+        f"Content-Type: application/json\r\nAuthorization: Bearer {harming}\r\n"
+        f"Content-Length: {4 << 20}\r\n\r\n"
+    ).encode()
+    held: list[socket.socket] = []
+    try:
+        for _ in range(attack_count(100)):
+            connection = socket.create_connection(("127.0.0.1", one.port), timeout=20)
+            held.append(connection)
+            try:
+                connection.sendall(head)
+                connection.sendall(b" " * ((4 << 20) - 1))
+            except OSError:  # refused meanwhile
+                continue
+        assert one.overview_s(other) <= _LONGEST_S
+        most = one.memory_mib()
+        print(f"memory with the bodies: {began[1]:.0f} → {most:.0f} MiB")
+        assert most <= began[1] + _MOST_MORE_MIB
+    finally:
+        for connection in held:
+            connection.close()
+    ends_as_it_began(one, other, began)

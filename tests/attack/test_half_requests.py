@@ -1,0 +1,260 @@
+"""Requests that never end, or are none: the server lives, and serves others meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import resource
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from support.attack.cases import attack_count, attack_random
+from support.attack.served import ServedProcess, half_open_crowd, served_process, until
+from support.board.planted_board import plant_board
+from support.mcp.http_server import answered, serving, settings, token_for
+
+from trainmaster.serving.connections import DEADLINES_S, Connections
+from trainmaster.serving.log import ServerLog
+from trainmaster.sync.workspace import open_workspace
+
+pytestmark = pytest.mark.attack
+
+_PATIENCE_S = 30.0
+_TARGETS = ("/mcp", "/mcp/", "/", "*", "http://evil.example/mcp", "/%2e%2e/mcp", "/" + "x" * 20_000)
+_HEADERS = (
+    "Host: 127.0.0.1",
+    "Host: evil.example",
+    "Content-Length: 10000000",
+    "Content-Length: -1",
+    "Transfer-Encoding: chunked",
+    "Transfer-Encoding: gzip, chunked",
+    "Expect: 100-continue",
+    "Connection: Upgrade\r\nUpgrade: websocket",
+    "Upgrade: h2c",
+    "Authorization: Bearer tmk_unknown",
+    "Authorization: Bearer \xff\xfe",
+    "X: " + "y" * 70_000,
+    " folded: x",
+    "X-Forwarded-For: 1.2.3.4",
+)
+_BODIES = ("", "5\r\nhello\r\n", "fffffff\r\n", "{}", "x" * 100_000, "GET /mcp HTTP/1.1\r\n\r\n")
+
+
+def half_request(chance: random.Random) -> bytes:
+    """Something like a request: cut, odd, or none at all."""
+    kind = chance.random()
+    if kind < 0.15:
+        return chance.randbytes(chance.randrange(1, 3000))
+    if kind < 0.25:  # the beginning of TLS
+        return b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + chance.randbytes(200)
+    method = chance.choice(["GET", "POST", "DELETE", "OPTIONS", "PRI", "G\x00T", "x" * 500])
+    version = chance.choice(["HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", ""])
+    lines = [f"{method} {chance.choice(_TARGETS)} {version}"]
+    lines += chance.choices(_HEADERS, k=chance.randrange(6))
+    text = "\r\n".join(lines) + chance.choice(["", "\r\n", "\r\n\r\n", "\n\n"])
+    whole = (text + chance.choice(_BODIES)) * chance.choice([1, 1, 1, 5])
+    data = whole.encode("latin-1")
+    return data[: chance.randrange(1, len(data) + 1)] if chance.random() < 0.5 else data
+
+
+@pytest.fixture
+def served(home: Path, tmp_path: Path) -> Iterator[tuple[ServedProcess, str]]:
+    environment = {"TRAINMASTER_HOME": str(home)}
+    token = token_for(environment, "ann", "read")
+    with served_process(["mcp", "--http", "--port", "0"], environment, tmp_path, 256) as one:
+        yield one, token
+
+
+def test_no_half_request_stops_the_server_or_keeps_a_descriptor(
+    served: tuple[ServedProcess, str],
+) -> None:
+    one, token = served
+    one.overview_s(token)
+    began, chance = one.descriptors(), attack_random("half requests")
+    with ExitStack() as held:
+        for _ in range(attack_count(300)):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", one.port)))
+            connection.setblocking(False)
+            try:
+                connection.send(half_request(chance))
+            except OSError:
+                continue
+        one.overview_s(token)
+        assert one.descriptors() < 200
+        # Most still wait, but none for longer than its deadline.
+        until(lambda: one.descriptors() <= began + 4, max(DEADLINES_S.values()) + _PATIENCE_S)
+    one.overview_s(token)
+    assert "Traceback" not in one.log.read_text()
+
+
+def test_a_header_has_a_deadline_that_no_byte_moves(
+    served: tuple[ServedProcess, str],
+) -> None:
+    one, _ = served
+    connection = socket.create_connection(("127.0.0.1", one.port))
+    connection.settimeout(0.2)
+    connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+    answer = b""
+
+    def is_answered() -> bool:
+        nonlocal answer
+        try:
+            connection.sendall(b"x")
+            answer += connection.recv(1000)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    until(is_answered, DEADLINES_S["header"] + _PATIENCE_S)
+    assert not answer or answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_newest_connections_are_held_and_the_largest_holder_gives_way() -> None:
+    """By address; those who have shown a token go last, and a proxy's too."""
+
+    async def scenario() -> None:
+        with ExitStack() as kept:
+            limited = Connections(4)
+
+            def one(address: str) -> object:
+                ours, theirs = socket.socketpair()
+                kept.enter_context(theirs)
+                return limited.accepted(ours, address)
+
+            quiet = one("10.0.0.1")
+            crowd = [one("10.0.0.2") for _ in range(10)]
+            assert len(limited) == 4
+            assert quiet.fileno() != -1  # type: ignore[attr-defined]
+            assert [each.fileno() == -1 for each in crowd] == [True] * 7 + [False] * 3  # type: ignore[attr-defined]
+            crowd[-1].admit()  # type: ignore[attr-defined]
+            last = [one("10.0.0.3") for _ in range(10)][-1]
+            assert crowd[-1].fileno() != -1  # type: ignore[attr-defined]
+            assert last.fileno() != -1  # type: ignore[attr-defined]
+            limited.end_unauthenticated()
+            crowd[-1].close()  # type: ignore[attr-defined]
+            assert len(limited) == 0
+
+    anyio.run(scenario)
+
+
+def test_the_boards_owner_is_served_beside_half_open_connections(
+    home: Path, tmp_path: Path
+) -> None:
+    environment = {"TRAINMASTER_HOME": str(home)}
+    with open_workspace(environment) as workspace:
+        plant_board(workspace)
+    with served_process(["board"], environment, tmp_path) as one:
+        address, _, token = one.url.partition("/#token=")
+        headers = {"Authorization": f"Bearer {token}"}
+        with half_open_crowd(one.port, attack_count(300), b"GET / HTTP/1.1\r\nHost: "):
+            for _ in range(10):
+                page = httpx.get(address, timeout=5)
+                answer = httpx.get(f"{address}/api/board", headers=headers, timeout=20)
+                assert (page.status_code, answer.status_code) == (200, 200)
+            assert one.descriptors() < 300
+        assert one.ended_s() <= 5.0
+
+
+def test_a_server_without_descriptors_lives_and_serves_again(home: Path, tmp_path: Path) -> None:
+    """Its own limit is lowered while connections are open, so that accepting itself fails."""
+    environment = {"TRAINMASTER_HOME": str(home)}
+    token = token_for(environment, "ann", "operate")
+    with served_process(["mcp", "--http", "--port", "0"], environment, tmp_path) as one:
+        one.overview_s(token)
+        used, limits = one.descriptors(), (1024, 1024)
+        resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (used + 5, 1024))
+        with ExitStack() as held:
+            for _ in range(60):
+                connection = socket.create_connection(("127.0.0.1", one.port))
+                held.enter_context(connection).sendall(b"GET /mcp HTTP/1.1\r\nHost: ")
+            until(lambda: "No connection can be accepted" in one.log.read_text())
+        resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, limits)
+        until(lambda: one.overview_s(token) < 5)
+        assert one.process.poll() is None
+        assert one.ended_s() <= 5.0
+
+
+def test_a_refused_log_line_ends_nothing_and_lines_are_bounded(tmp_path: Path) -> None:
+    """The handler neither raises nor opens a file, whatever is logged and wherever to."""
+    path = tmp_path / "log"
+    session, token = "0123456789abcdef" * 2, "tmk_" + "a" * 43
+    opened: list[str] = []
+    sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
+    with path.open("wb") as file:
+        log = ServerLog(file.fileno())
+        opened.clear()
+        for number in range(500):
+            try:
+                raise OSError(24, f"session {session} of {token}\x1b[31m\nforged")
+            except OSError:
+                record = logging.LogRecord(
+                    "mcp", logging.ERROR, __file__, 1, "%s", (number,), sys.exc_info()
+                )
+            log.emit(record)
+        assert [one for one in opened if "test_half" in one] == []
+        log.emit(logging.LogRecord("mcp", logging.ERROR, __file__, 1, "%d", ("no number",), None))
+    lines = path.read_text().splitlines()
+    assert 0 < len(lines) <= 121
+    assert "OSError" in lines[0] and "test_half_requests.py" in lines[0]
+    assert session not in path.read_text() and "aaaa" not in path.read_text()
+    assert "\x1b" not in path.read_text()
+    ServerLog(-1).emit(record)
+
+
+def test_names_are_checked_before_anything_is_answered(home: Path) -> None:
+    """Also where nothing is, and where a slash could lead elsewhere."""
+    environment = {"TRAINMASTER_HOME": str(home)}
+    url_of_issuer = "https://id.example.org"
+    settings(home, f"server: {{oauth: {{issuer: '{url_of_issuer}'}}}}\n")
+
+    async def scenario() -> None:
+        async with serving(environment) as url:
+            own = url.removesuffix("/mcp")
+            paths = ("/mcp", "/mcp/", "/none", "/.well-known/oauth-protected-resource/mcp")
+            async with httpx.AsyncClient() as http:
+                for path in (*paths, *(f"{one}/" for one in paths)):
+                    for method in ("GET", "POST", "OPTIONS", "HEAD"):
+                        named = await http.request(
+                            method, own + path, headers={"host": "evil.example"}
+                        )
+                        assert named.status_code == 421, (method, path)
+                        paged = await http.request(
+                            method, own + path, headers={"origin": "http://evil.example"}
+                        )
+                        assert paged.status_code == 403, (method, path)
+                        assert "access-control-allow-origin" not in paged.headers
+                assert (await http.get(f"{own}/mcp/")).status_code == 404
+
+    anyio.run(scenario)
+
+
+def test_no_session_id_is_logged(home: Path, tmp_path: Path) -> None:
+    environment = {"TRAINMASTER_HOME": str(home)}
+    ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
+    with served_process(["mcp", "--http", "--port", "0"], environment, tmp_path) as one:
+
+        async def scenario() -> str:
+            opened = await answered(one.url, ann)
+            session_id = opened.headers["mcp-session-id"]
+            stolen = await answered(
+                one.url,
+                ben,
+                {"mcp-session-id": session_id},
+                {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+            )
+            assert stolen.status_code == 404
+            return session_id
+
+        session_id = anyio.run(scenario)
+        until(lambda: "Rejecting request for session" in one.log.read_text())
+        assert session_id not in one.log.read_text()
+        assert not re.search(r"[0-9a-f]{32}", one.log.read_text())

@@ -1,0 +1,119 @@
+"""What one user may have under way over HTTP: sessions, streams, bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from support.attack.served import HEADERS
+from support.mcp.http_server import BEGIN, serving, settings, token_for
+
+from trainmaster.mcp.http.quotas import MOST_BODY_BYTES, MOST_STREAMS
+from trainmaster.mcp.http.sessions import MOST_OF_A_USER
+
+pytestmark = pytest.mark.attack
+
+_LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+@pytest.fixture
+def environment(home: Path) -> Iterator[dict[str, str]]:
+    settings(home, "server: {requests_per_minute: 1000000}\n")
+    yield {"TRAINMASTER_HOME": str(home)}
+
+
+def test_the_oldest_idle_of_ones_own_sessions_ends_for_a_new_one(
+    environment: dict[str, str],
+) -> None:
+    ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
+
+    async def scenario() -> None:
+        async with serving(environment) as url, httpx.AsyncClient(timeout=60) as http:
+
+            async def ask(token: str, message: object, session: str = "") -> httpx.Response:
+                headers = {**HEADERS, "Authorization": f"Bearer {token}"}
+                if session:
+                    headers["mcp-session-id"] = session
+                return await http.post(url, json=message, headers=headers)
+
+            others = (await ask(ben, BEGIN)).headers["mcp-session-id"]
+            sessions = [
+                (await ask(ann, BEGIN)).headers["mcp-session-id"] for _ in range(MOST_OF_A_USER + 2)
+            ]
+            codes = [(await ask(ann, _LISTING, one)).status_code for one in sessions]
+            assert codes == [404, 404] + [200] * MOST_OF_A_USER
+            assert (await ask(ben, _LISTING, others)).status_code == 200
+
+    anyio.run(scenario)
+
+
+def test_one_users_streams_are_bounded_and_another_user_has_theirs(
+    environment: dict[str, str],
+) -> None:
+    """Those that are open keep their sessions: a new one of the same user waits."""
+    ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
+
+    async def scenario() -> None:
+        async with serving(environment) as url, httpx.AsyncClient(timeout=60) as http:
+
+            async def stream(kept: ExitStack, token: str) -> int:
+                headers = {**HEADERS, "Authorization": f"Bearer {token}"}
+                opened = await http.post(url, json=BEGIN, headers=headers)
+                if opened.status_code != 200:
+                    return opened.status_code
+                headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+                lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+                connection = kept.enter_context(socket.socket())
+                connection.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(connection, ("127.0.0.1", httpx.URL(url).port))
+                text = f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n"
+                await loop.sock_sendall(connection, text.encode())
+                return int((await loop.sock_recv(connection, 100)).split()[1])
+
+            with ExitStack() as kept:
+                codes = [await stream(kept, ann) for _ in range(MOST_STREAMS + 2)]
+                assert codes == [200] * MOST_STREAMS + [429, 429]
+                assert await stream(kept, ben) == 200
+
+    anyio.run(scenario)
+
+
+def test_one_users_unfinished_bodies_are_bounded(environment: dict[str, str]) -> None:
+    token = token_for(environment, "ann", "read")
+    size = 4 << 20
+
+    async def scenario() -> None:
+        async with serving(environment) as url:
+            refused = 0
+
+            async def send() -> None:
+                nonlocal refused
+                stream = await anyio.connect_tcp("127.0.0.1", httpx.URL(url).port or 0)
+                async with stream:
+                    lines = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+                    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}"
+                    head += f"Authorization: Bearer {token}\r\nContent-Length: {size}\r\n\r\n"
+                    answer = b""
+                    try:
+                        await stream.send(head.encode())
+                        await stream.send(b" " * (size - 1))
+                        with anyio.move_on_after(10):
+                            answer = await stream.receive()
+                    except (anyio.BrokenResourceError, anyio.EndOfStream):
+                        refused += 1
+                        return
+                    refused += answer.startswith(b"HTTP/1.1 429")
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(6):
+                    tasks.start_soon(send)
+            assert refused >= 6 - MOST_BODY_BYTES // size
+
+    anyio.run(scenario)
