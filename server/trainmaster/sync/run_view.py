@@ -41,7 +41,7 @@ _MOST_AHEAD_S = 300.0
 _EXITED_EARLY = "exited_early"
 
 
-@dataclass(frozen=True)  # without slots: `index` is built when it is first asked for
+@dataclass(frozen=True)  # without slots: some of it is worked out when it is first asked for
 class RunView:
     """`now` is by the clock of the run's host, which is `skew_s` ahead of this machine's, and so is
     `last_read_t`: when the host was last read, with or without success; None counts as now.
@@ -68,7 +68,7 @@ class RunView:
     incomplete: str | None = None
     skew_s: float = 0.0
 
-    @property
+    @cached_property
     def state(self) -> RunState:
         recorded = self._recorded_state
         if self.sessions is None:

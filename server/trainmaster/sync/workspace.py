@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from trainmaster.backends import Backend, open_backend
 from trainmaster.store.control import Control
@@ -18,11 +19,15 @@ from trainmaster.sync.kept_passes import KeptPasses
 from trainmaster.words.paths import Home
 from trainmaster.words.policy import UNBOUND, Policy
 
+if TYPE_CHECKING:
+    import asyncio
+
 
 class Workspace:
     """The home's databases, mirror and backends. Not to be shared between threads.
 
-    `policy_now` gives the limits of the caller; a server sets those of an agent.
+    `policy_now` gives the limits of the caller; a server sets those of an agent. `host_reads`: the
+    newest read of each host that answers need not wait for.
     """
 
     def __init__(self, home: Home) -> None:
@@ -31,6 +36,7 @@ class Workspace:
         self.control = Control(home.control_db)
         self.mirror = Mirror(home.mirror)
         self.kept_passes = KeptPasses()
+        self.host_reads: dict[str, asyncio.Task[None]] = {}
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
 
@@ -77,7 +83,10 @@ class Workspace:
             self.__dict__.pop("metrics").close()
 
     async def disconnect(self) -> None:
-        """Close the connections to hosts; the next call that needs one reconnects."""
+        """End the reads of hosts and close the connections to them; the next call that needs one
+        reconnects."""
+        for read in self.host_reads.values():
+            read.cancel()
         for backend in [*self._replaced, *(known[1] for known in self._backends.values())]:
             await backend.disconnect()
 
