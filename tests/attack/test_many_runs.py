@@ -125,7 +125,7 @@ def test_runs_whose_files_are_never_answered_for_keep_no_list_waiting(
     async def work() -> None:
         await list_runs(workspace, within_s=60.0)
         host.never = frozenset(chosen.sample(names, k=max(1, count // 2)))
-        for _ in range(5):
+        for _ in range(20):
             answer = await overview(workspace, within_s=0.01)
             assert any(f"{HOST}: TIMEOUT" in line for line in answer.attention)
             assert any(line.startswith("run-healthy 39/") for line in answer.running)

@@ -22,7 +22,7 @@ USERS = 4
 _CALLS = {"overview": {}, "list_runs": {}, "get_run": {"run_id": "open-7"}}
 _ROUNDS = 10
 # What a server does once, or every few minutes, is over.
-_SETTLES_S = 20.0
+_SETTLES_S = 12.0
 # More than two rounds of its maintenance.
 IDLE_S = 32.0
 _MCP = ("-m", "trainmaster", "mcp")
@@ -88,6 +88,10 @@ async def _over_stdio(environment: dict[str, str]) -> AsyncIterator[tuple[int, S
 
 @asynccontextmanager
 async def _over_http(environment: dict[str, str]) -> AsyncIterator[tuple[int, Sequence[Client]]]:
+    tokens = [
+        token_for(environment, f"user{number}-{time.time_ns()}", "operate")
+        for number in range(USERS)
+    ]
     served = await asyncio.create_subprocess_exec(
         sys.executable, *_MCP, "--http", "--port", "0",
         env=environment, stdout=asyncio.subprocess.PIPE,
@@ -97,8 +101,7 @@ async def _over_http(environment: dict[str, str]) -> AsyncIterator[tuple[int, Se
         url = (await served.stdout.readline()).split()[-1].decode()
         async with AsyncExitStack() as stack:
             users = []
-            for number in range(USERS):
-                token = token_for(environment, f"user{number}", "operate")
+            for token in tokens:
                 users.append(await stack.enter_async_context(client_of(url, token)))
             yield served.pid, users
     finally:

@@ -20,6 +20,7 @@ from trainmaster.store.control.run_list import ListedRun
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.keeper_state import keeper_problem
+from trainmaster.sync.last_pass import LastPass
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -29,7 +30,9 @@ from trainmaster.words.answers.overview import OverviewAnswer
 # Without a cursor: a weekend and more.
 DEFAULT_SPAN_S = 7 * 86400.0
 # Of ended runs the newest: which of them ended when is known only from their files.
-_MOST_ENDED = 200
+_MOST_ENDED = 100
+# Users who ask at once get one answer, where nothing was recorded meanwhile.
+_SHARED_FOR_S = 1.0
 _SOON_S = 3600.0
 _READ_WITHIN_S = 5.0
 _NOTHING = (
@@ -69,7 +72,13 @@ async def overview(
         from trainmaster.sync.follow import read_hosts  # ended runs need nothing of what follows
 
         await read_hosts(workspace, hosts, failures, within_s)
-    return _on_record(workspace, now, since_t, failures)
+    known = (cursor, workspace.control.version(), workspace.metrics.version(), failures.texts)
+    shared = workspace.newest_overview
+    if shared is not None and shared[0] > now - _SHARED_FOR_S and shared[1] == known:
+        return shared[2]
+    answer = _on_record(workspace, now, since_t, failures)
+    workspace.newest_overview = (now, known, answer)
+    return answer
 
 
 def overview_on_record(workspace: Workspace) -> OverviewAnswer:
@@ -82,10 +91,11 @@ def _on_record(
     workspace: Workspace, now: float, since_t: float, failures: Failures
 ) -> OverviewAnswer:
     lacking = incomplete(workspace)
+    lasts: dict[str, LastPass] = {}
     views = [
         view
         for run_id in _chosen(workspace, since_t)
-        if (view := _viewed(workspace, run_id, failures)) is not None
+        if (view := _viewed(workspace, run_id, lasts, failures)) is not None
         and (not view.ended or _is_news(workspace, view.run, since_t))
     ]
     pressing = [one for view in views for one in _of_run(view)]
@@ -117,10 +127,13 @@ def _chosen(workspace: Workspace, since_t: float) -> list[str]:
     return opened + [run.run_id for run in closed if _is_news(workspace, run, since_t)]
 
 
-def _viewed(workspace: Workspace, run_id: str, failures: Failures) -> RunView | None:
-    """None where it can't be read; why is among the failures."""
+def _viewed(
+    workspace: Workspace, run_id: str, lasts: dict[str, LastPass], failures: Failures
+) -> RunView | None:
+    """None where it can't be read; why is among the failures. `lasts`: by host, as `load_view`
+    has it."""
     with failures.caught(run_id):
-        return load_view(workspace, run_id)
+        return load_view(workspace, run_id, lasts)
     return None
 
 

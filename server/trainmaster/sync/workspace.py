@@ -22,12 +22,15 @@ from trainmaster.words.policy import UNBOUND, Policy
 if TYPE_CHECKING:
     import asyncio
 
+    from trainmaster.words.answers.overview import OverviewAnswer
+
 
 class Workspace:
     """The home's databases, mirror and backends. Not to be shared between threads.
 
     `policy_now` gives the limits of the caller; a server sets those of an agent. `host_reads`: the
-    newest read of each host that answers need not wait for.
+    newest read of each host that answers need not wait for. `newest_overview`: when it was made, of
+    what, and itself.
     """
 
     def __init__(self, home: Home) -> None:
@@ -37,6 +40,7 @@ class Workspace:
         self.mirror = Mirror(home.mirror)
         self.kept_passes = KeptPasses()
         self.host_reads: dict[str, asyncio.Task[None]] = {}
+        self.newest_overview: tuple[float, object, OverviewAnswer] | None = None
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
 
