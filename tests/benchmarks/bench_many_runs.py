@@ -106,6 +106,7 @@ def measure_server(bench: Benchmark) -> None:
 
 def report_load(bench: Benchmark, place: str, ours: Load, before: Load | None) -> None:
     figures: dict[str, tuple[str, Callable[[Load], float], Goal | None]] = {
+        f"calls of {USERS} users": ("s of processor", lambda load: load.round_s, None),
         "memory": ("MiB", lambda load: load.rss_mib, None),
         "threads": ("", lambda load: load.threads, at_most(12)),
         "descriptors": ("", lambda load: load.descriptors, at_most(64)),

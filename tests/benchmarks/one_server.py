@@ -30,9 +30,11 @@ _MCP = ("-m", "trainmaster", "mcp")
 
 @dataclass
 class Load:
-    """`taken_s`: of each call, by tool; the rest as it is once the users are silent."""
+    """`taken_s`: of each call, by tool; `round_s`: processor time of one of each by every user; the
+    rest as it is once the users are silent."""
 
     taken_s: dict[str, list[float]] = field(default_factory=dict)
+    round_s: float = 0.0
     rss_mib: float = 0.0
     threads: float = 0.0
     descriptors: float = 0.0
@@ -54,7 +56,9 @@ async def load_of(home: Path, *, over_http: bool, tree: Path | None = None) -> L
     load = Load()
     async with serve(environment) as (pid, users):
         await users[0].call_tool("overview", {})  # opens the home, and begins its maintenance
+        before_s = processor_s(pid)
         await asyncio.gather(*(_user(user, load) for user in users))
+        load.round_s = (processor_s(pid) - before_s) / _ROUNDS
         await asyncio.sleep(_SETTLES_S)
         before_s, began = processor_s(pid), time.monotonic()
         await asyncio.sleep(IDLE_S)
