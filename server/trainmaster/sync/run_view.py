@@ -224,7 +224,7 @@ def ended_instance(workspace: Workspace, host: str) -> RentedInstance | None:
 
 def load_view(workspace: Workspace, run: str, lasts: dict[str, LastPass] | None = None) -> RunView:
     """The run of this id or name, from the database. `lasts`: the newest passes over hosts that
-    were looked up for other views at this time, and this one's, which is added.
+    were read for other views at this time, and this one's, which is added.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.

@@ -20,7 +20,7 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.launchers import Abilities, Job, JobState
 from trainmaster.words.errors import HostError
 
-# Between two looks of a supervisor; what each other one adds, so that all share a little of a core.
+# Between two ticks of a supervisor; what each other one adds, so that all share a little of a core.
 _POLL_S, _POLL_S_FOR_OTHERS = 0.02, 0.1
 _ENDS_WITHIN_S = 10.0
 # Each has two threads and five descriptors of a process that serves others.
@@ -98,7 +98,7 @@ class _Supervisors:
         return True
 
     def pause_s(self) -> float:
-        """How long each of them rests between two looks."""
+        """How long each of them rests between two ticks."""
         return max(_POLL_S, _POLL_S_FOR_OTHERS * (len(self._living) - 1))
 
     def ended(self, folder: str) -> None:
