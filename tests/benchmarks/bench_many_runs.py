@@ -1,8 +1,11 @@
-"""What many runs cost: a tick with open ones; commands and tools with ended ones, beside few.
+"""What many runs cost: a tick and a server with live ones; commands and tools with ended ones.
 
-`list_runs` and `get_run` are asked over MCP's stdio, the others by the command line.
+`list_runs` and `get_run` are asked over MCP's stdio, the others by the command line. A server with
+`live` runs that report and `ended` ones answers several users at once. Ended runs are compared with
+few of them.
 
     python tests/benchmarks/bench_many_runs.py [--turns 3] [--open 50] [--closed 1000]
+        [--live 200] [--ended 2000] [--before DIR]
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -21,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from many_runs import home_of, unsettle
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from one_server import USERS, Load, load_of
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.result import Goal, at_most, of_peers_time
 from support.benchmarks.turns import Sample, command_processor_seconds, command_seconds
@@ -40,6 +46,7 @@ _COMMANDS: dict[str, tuple[list[str], Goal]] = {
 
 
 def measure(bench: Benchmark) -> None:
+    measure_server(bench)
     opened, closed = int(bench.sizes["open"]), int(bench.sizes["closed"])
     with tempfile.TemporaryDirectory() as folder, home_of(Path(folder, "home"), 1, opened) as home:
         name = f"tick of {opened} open runs"
@@ -75,6 +82,44 @@ def measure(bench: Benchmark) -> None:
                 goal=_FLAT,
                 turns=min(3, bench.turns),
             )
+
+
+def measure_server(bench: Benchmark) -> None:
+    """One server's share of the machine, and its answers to users who call all the while."""
+    live, ended = int(bench.sizes["live"]), int(bench.sizes["ended"])
+    if live == 0:
+        return
+    folder = tempfile.TemporaryDirectory()
+    with folder as place, home_of(Path(place, "home"), ended, live) as home:
+        for way in ("stdio", "HTTP"):
+            ours = asyncio.run(load_of(home.root, over_http=way == "HTTP"))
+            before = None
+            if bench.before is not None:
+                before = asyncio.run(
+                    load_of(home.root, over_http=way == "HTTP", tree=bench.before.resolve())
+                )
+            report_load(bench, f"{way}, {live:,} live and {ended:,} ended runs", ours, before)
+        command = command_seconds([*_TRAINMASTER, "tick", "--json"], of(home.root))
+        name = f"tick of {live:,} live and {ended:,} ended runs"
+        bench.compare(name, "s", ours=command, turns=min(3, bench.turns))
+
+
+def report_load(bench: Benchmark, place: str, ours: Load, before: Load | None) -> None:
+    figures: dict[str, tuple[str, Callable[[Load], float], Goal | None]] = {
+        f"calls of {USERS} users": ("s of processor", lambda load: load.round_s, None),
+        "memory": ("MiB", lambda load: load.rss_mib, None),
+        "threads": ("", lambda load: load.threads, at_most(12)),
+        "descriptors": ("", lambda load: load.descriptors, at_most(64)),
+        "idle": ("% of a core", lambda load: load.idle_share, at_most(5)),
+    }
+    for tool in ours.taken_s:
+        figures[f"{tool} of {USERS} users, median"] = ("s", partial(Load.median_s, tool=tool), None)
+        worst = partial(Load.worst_s, tool=tool)
+        figures[f"{tool} of {USERS} users, worst"] = ("s", worst, at_most(1))
+    for name, (unit, figure, goal) in figures.items():
+        earlier = () if before is None else (figure(before),)
+        line = f"{name}: {place}"
+        bench.report(line, unit, ours=[figure(ours)], before=earlier, goal=goal)
 
 
 def of(home: Path) -> dict[str, str]:
@@ -119,4 +164,10 @@ async def call_s(
 
 
 if __name__ == "__main__":
-    run_benchmark(measure, open=Size(50, full=400), closed=Size(1000, full=5000))
+    run_benchmark(
+        measure,
+        open=Size(50, full=400),
+        closed=Size(1000, full=5000),
+        live=Size(200, full=200),
+        ended=Size(2000, full=2000),
+    )

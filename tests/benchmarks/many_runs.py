@@ -4,7 +4,7 @@
 
 Ended runs are rows of both databases and files of the mirror. Open runs are on `local`, with real
 folders and journals; one process holds the locks of all their supervisors and writes their
-heartbeats, until it is ended.
+heartbeats, and two steps with each, until it is ended.
 """
 
 from __future__ import annotations
@@ -54,8 +54,14 @@ while os.getppid() == parent:
         line = {"v": 1, "seq": beat, "t": time.time(), "kind": "sample", "values": {}}
         with open(folder + "/supervisor.jsonl", "a") as file:
             file.write(json.dumps(line) + "\\n")
+        with open(folder + "/attempts/1/events.jsonl", "a") as file:
+            for step in (2 * beat, 2 * beat + 1):
+                values = {"loss": 2 + 1 / step, "lr": 1e-3, "tokens_per_s": 9e3, "step_time_s": 5.0}
+                line = {"v": 1, "seq": step, "t": time.time(), "kind": "metric", "step": step,
+                        "values": values}
+                file.write(json.dumps(line) + "\\n")
+        time.sleep(10 / len(folders))
     beat += 1
-    time.sleep(10)
 """
 
 

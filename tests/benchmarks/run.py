@@ -37,7 +37,7 @@ _PARTS = {
     "files": 35.0,
     "following": 90.0,
     "long_run": 45.0,
-    "many_runs": 80.0,
+    "many_runs": 220.0,
     "server": 50.0,
     "slurm": 120.0,
     "ssh": 40.0,

@@ -42,6 +42,8 @@ from trainmaster.sync.replay import replay
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.paths import Home
 
+pytestmark = pytest.mark.attack
+
 JOURNAL, EVENTS = "supervisor.jsonl", "attempts/1/events.jsonl"
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 MUTANTS = int(os.environ.get("TRAINMASTER_MUTANTS", "200"))

@@ -27,7 +27,7 @@ from trainmaster.backends.hosts import LocalHost
 from trainmaster.sync.follow import catch_up
 from trainmaster.words.paths import Home
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.attack, pytest.mark.slow]
 
 _BOUND_S = 60.0
 _FOLLOWED = (*APPENDED_IN_RUN, *REPLACED_IN_RUN)

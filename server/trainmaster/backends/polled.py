@@ -73,6 +73,7 @@ class PolledFollower:
     async def _copy_some(self, left: Iterator[tuple[str, Followed]], news: News) -> None:
         """Copy one run after the other, beside others that take from the same ones."""
         for run_id, followed in left:
+            await asyncio.sleep(0)  # files of this machine are read without waiting for anything
             known = self._known.pop(run_id, None)
             try:
                 if known is None or known.followed is not followed:

@@ -18,6 +18,7 @@ from trainmaster.words.answers.run_list import RunRow, RunsAnswer
 from trainmaster.words.errors import StateError, UsageError
 
 _READ_AT_A_TIME = 64
+_READ_WITHIN_S = 5.0
 _COMMIT = re.compile(r"[0-9a-f]{4,64}")
 _ENDED = frozenset(state.value for state in ENDED_RUNS)
 
@@ -30,11 +31,13 @@ async def list_runs(
     code: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
+    within_s: float = _READ_WITHIN_S,
 ) -> RunsAnswer:
     """The newest runs; only those in a state, with a label (`key` or `key=value`), or of a program
     at a commit (`code`, its beginning), if given.
 
-    `cursor`, from an earlier answer: only those after its last run. What can't be read of one is
+    `cursor`, from an earlier answer: only those after its last run. Of hosts that take longer than
+    `within_s` it says what is on record. What can't be read of one is
     named in `failed`, and takes no other with it.
 
     Raises:
@@ -44,11 +47,10 @@ async def list_runs(
     _check_commit(code)
     after = None if cursor is None else _last_listed(workspace, cursor)
     lacking, failures = incomplete(workspace), Failures(workspace.home)
-    for host in workspace.control.hosts_of_open_runs():
-        from trainmaster.sync.follow import catch_up  # ended runs need nothing of what follows
+    if hosts := workspace.control.hosts_of_open_runs():
+        from trainmaster.sync.follow import read_hosts  # ended runs need nothing of what follows
 
-        with failures.caught(host):
-            await catch_up(workspace, host)
+        await read_hosts(workspace, hosts, failures, within_s)
     rows: list[RunRow] = []
     ends: dict[str, End] = {}
     for run in _newest(workspace, after, state=state, label=label, code=code, limit=limit):

@@ -235,6 +235,7 @@ async def _maintain_host(
     opened = [run for run in runs if not run.closed]
     supervised = SupervisedRuns(workspace, host, [run.run_id for run in opened])
     for run in runs:
+        await asyncio.sleep(0)  # the calls of a server come between any two runs
         done = Maintained([], away, False)
         if away is None:
             done = await _advance(workspace, run, how, supervised)
@@ -249,6 +250,7 @@ async def _maintain_host(
     if away is None:
         await learn_ends(workspace, runs, how.bound_s)
     for run in runs:
+        await asyncio.sleep(0)
         done = found[run.run_id]
         try:
             if not run.closed and done.error is None and away is None:

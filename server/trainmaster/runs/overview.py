@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,11 @@ from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
 from trainmaster.runs.positions import cursor_of_time, time_of
 from trainmaster.runs.status import status_of
 from trainmaster.store.control.instances import RentedInstance
+from trainmaster.store.control.run_list import ListedRun
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.keeper_state import keeper_problem
+from trainmaster.sync.last_pass import LastPass
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -29,9 +30,11 @@ from trainmaster.words.answers.overview import OverviewAnswer
 # Without a cursor: a weekend and more.
 DEFAULT_SPAN_S = 7 * 86400.0
 # Of ended runs the newest: which of them ended when is known only from their files.
-_MOST_ENDED = 200
+_MOST_ENDED = 100
+# Users who ask at once get one answer, where nothing was recorded meanwhile.
+_SHARED_FOR_S = 1.0
 _SOON_S = 3600.0
-_LONGEST_READ_S = 5.0
+_READ_WITHIN_S = 5.0
 _NOTHING = (
     "Nothing here yet: `trainmaster plan SPEC`, then `trainmaster launch SPEC`; `trainmaster demo` "
     "shows a run."
@@ -51,9 +54,13 @@ class _Pressing:
     run: str | None = None
 
 
-async def overview(workspace: Workspace, *, cursor: str | None = None) -> OverviewAnswer:
+async def overview(
+    workspace: Workspace, *, cursor: str | None = None, within_s: float = _READ_WITHIN_S
+) -> OverviewAnswer:
     """What needs attention (failed runs, decisions, findings, instances, the keeper), what runs
     with its loss and the time to go, and what has ended since `cursor`, from an earlier answer.
+
+    Of hosts that take longer than `within_s` it says what is on record.
 
     Raises:
         UsageError: `CURSOR_INVALID`.
@@ -61,9 +68,17 @@ async def overview(workspace: Workspace, *, cursor: str | None = None) -> Overvi
     now = time.time()
     since_t = now - DEFAULT_SPAN_S if not cursor else time_of(cursor)
     failures = Failures(workspace.home)
-    hosts = workspace.control.hosts_of_open_runs()
-    await asyncio.gather(*(_read(workspace, host, failures) for host in hosts))
-    return _on_record(workspace, now, since_t, failures)
+    if hosts := workspace.control.hosts_of_open_runs():
+        from trainmaster.sync.follow import read_hosts  # ended runs need nothing of what follows
+
+        await read_hosts(workspace, hosts, failures, within_s)
+    known = (cursor, workspace.control.version(), workspace.metrics.version(), failures.texts)
+    shared = workspace.newest_overview
+    if shared is not None and shared[0] > now - _SHARED_FOR_S and shared[1] == known:
+        return shared[2]
+    answer = _on_record(workspace, now, since_t, failures)
+    workspace.newest_overview = (now, known, answer)
+    return answer
 
 
 def overview_on_record(workspace: Workspace) -> OverviewAnswer:
@@ -76,11 +91,12 @@ def _on_record(
     workspace: Workspace, now: float, since_t: float, failures: Failures
 ) -> OverviewAnswer:
     lacking = incomplete(workspace)
+    lasts: dict[str, LastPass] = {}
     views = [
         view
-        for run in _chosen(workspace, since_t)
-        if (view := _viewed(workspace, run, failures)) is not None
-        and (not view.ended or _reported_t(workspace, run) > since_t)
+        for run_id in _chosen(workspace, since_t)
+        if (view := _viewed(workspace, run_id, lasts, failures)) is not None
+        and (not view.ended or _is_news(workspace, view.run, since_t))
     ]
     pressing = [one for view in views for one in _of_run(view)]
     pressing += _of_hosts(views)
@@ -104,54 +120,54 @@ def _on_record(
     )
 
 
-async def _read(workspace: Workspace, host: str, failures: Failures) -> None:
-    from trainmaster.sync.follow import catch_up  # ended runs need nothing of what follows
-
-    with failures.caught(host):
-        await catch_up(workspace, host, _LONGEST_READ_S)
-
-
-def _chosen(workspace: Workspace, since_t: float) -> list[Run]:
-    """The open runs, and those of the newest of which something was heard since then."""
-    found = {run.run_id: run for run in workspace.control.runs(only_open=True)}
-    for listed in workspace.control.list.newest(_MOST_ENDED):
-        run = workspace.control.run(listed.run_id)
-        if not run.cleaned and _reported_t(workspace, run) > since_t:
-            found.setdefault(run.run_id, run)
-    return list(found.values())
+def _chosen(workspace: Workspace, since_t: float) -> list[str]:
+    """The open runs, and those of the newest closed ones of which something was heard since."""
+    opened = [run_id for run_id, is_closed in workspace.control.due_runs() if not is_closed]
+    closed = workspace.control.list.newest(_MOST_ENDED, only_closed=True)
+    return opened + [run.run_id for run in closed if _is_news(workspace, run, since_t)]
 
 
-def _viewed(workspace: Workspace, run: Run, failures: Failures) -> RunView | None:
-    """None where it can't be read; why is among the failures."""
-    with failures.caught(run.run_id):
-        return load_view(workspace, run.run_id)
+def _viewed(
+    workspace: Workspace, run_id: str, lasts: dict[str, LastPass], failures: Failures
+) -> RunView | None:
+    """None where it can't be read; why is among the failures. `lasts`: by host, as `load_view`
+    has it."""
+    with failures.caught(run_id):
+        return load_view(workspace, run_id, lasts)
     return None
 
 
-def _reported_t(workspace: Workspace, run: Run) -> float:
-    """When the newest line of the run's journal arrived here, whatever its host's clock says."""
+def _is_news(workspace: Workspace, run: Run | ListedRun, since_t: float) -> bool:
+    """Whether the newest line of the run's journal arrived here since then, whatever its host's
+    clock says."""
+    if run.cleaned:
+        return False
     try:
-        path = workspace.mirror.of(run.run_id, run.placement).path(JOURNAL)
-        return path.stat().st_mtime
+        return (
+            workspace.mirror.of(run.run_id, run.placement).path(JOURNAL).stat().st_mtime > since_t
+        )
     except OSError:
-        return run.created_t
+        return run.created_t > since_t
 
 
 def _of_run(view: RunView) -> Iterator[_Pressing]:
     name, state, findings = view.run.name, view.state, open_findings(view)
-    step = status_of(view).next_step
     worst = next((one for one in findings if one.severity != "info"), None)
     if state is RunState.FAILED:
         why = _named(worst) if worst is not None else view.reason or ""
-        yield _Pressing(0, f"{name} failed: {why}".rstrip(": "), step, name)
+        yield _Pressing(0, f"{name} failed: {why}".rstrip(": "), _step_of(view), name)
     elif view.record.reason == NEEDS_OPERATOR and not view.ended:
         why = "" if worst is None else f" on {_named(worst)}"
-        yield _Pressing(0, f"{name} waits for a decision{why}", step, name)
+        yield _Pressing(0, f"{name} waits for a decision{why}", _step_of(view), name)
     elif state is RunState.LOST:
-        yield _Pressing(1, f"{name} lost on {view.run.host}", step, name)
+        yield _Pressing(1, f"{name} lost on {view.run.host}", _step_of(view), name)
     elif worst is not None:
         rank = 1 if worst.severity == "critical" else 3
-        yield _Pressing(rank, f"{_line(view)}: {_named(worst)}", step, name)
+        yield _Pressing(rank, f"{_line(view)}: {_named(worst)}", _step_of(view), name)
+
+
+def _step_of(view: RunView) -> str:
+    return status_of(view).next_step
 
 
 def _of_hosts(views: Sequence[RunView]) -> Iterator[_Pressing]:

@@ -111,8 +111,14 @@ class MetricsStore:
                 self._forget()  # series and sums that were rolled back
                 raise
 
+    def forget(self, run_id: str, placement: int) -> None:
+        """Drop what is cached of a placement."""
+        for place in [place for place in self._known if place[:2] == (run_id, placement)]:
+            del self._known[place]
+        self._keys.pop(run_id, None)
+
     def clear(self, run_id: str | None = None) -> None:
-        """Forget one run, or everything."""
+        """Remove one run, or everything."""
         self.clear_records(run_id)
         while self.clear_series(run_id):
             pass

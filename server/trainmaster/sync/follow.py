@@ -15,16 +15,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Follower
 from trainmaster.store.database import as_storage_error
 from trainmaster.store.disk_space import LACKS
+from trainmaster.store.failures import Failures
 from trainmaster.sync.event_loop import loop_needed
 from trainmaster.sync.kept_passes import forget_passes
 from trainmaster.sync.last_pass import ask_for_pass, last_pass
 from trainmaster.sync.passes import Passes
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StorageError
+from trainmaster.words.errors import HostError, StorageError
 from trainmaster.words.paths import Home
 
 POLL_S = 0.25
@@ -43,6 +45,9 @@ _CLIENT_STARTS_S = 6.0
 _RECENTLY_S = 60.0
 _LOCK_WAIT_S = 30.0
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+# Of a host that nobody waits for any more.
+_LONGEST_READ_S = 5.0
+_AN_AGE_S = 365 * 86400.0
 
 
 @asynccontextmanager
@@ -181,6 +186,43 @@ async def _catch_up(workspace: Workspace, host: str, bound_s: float) -> None:
             return
         ask_for_pass(workspace.home, host, asked)
         await asyncio.sleep(0.02)
+
+
+async def read_hosts(
+    workspace: Workspace, hosts: Sequence[str], failures: Failures, within_s: float
+) -> None:
+    """Bring what is on record of these hosts up to date, as far as that is done within the time.
+
+    The reads of slower hosts continue, one of each host however many callers wait for it, so that
+    a later answer has what they bring. A host that has not answered is among the failures.
+    """
+    if not hosts:
+        return
+    await loop_needed()
+    reads = {host: _read_of(workspace, host) for host in hosts}
+    await asyncio.wait(reads.values(), timeout=within_s)
+    for host, read in reads.items():
+        with failures.caught(host):
+            if not read.done():
+                age_s = max(0.0, time.time() - last_pass(workspace.home, host).t)
+                raise _slow(host, age_s)
+            read.result()
+
+
+def _read_of(workspace: Workspace, host: str) -> asyncio.Task[None]:
+    """The read of a host that is under way, or a new one."""
+    read = workspace.host_reads.get(host)
+    if read is None or read.done():
+        read = asyncio.create_task(catch_up(workspace, host, _LONGEST_READ_S))
+        read.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        workspace.host_reads[host] = read
+    return read
+
+
+def _slow(host: str, age_s: float) -> HostError:
+    since = f"of {spoken_duration(age_s)} ago" if age_s < _AN_AGE_S else "on record"
+    message = f"{host} has not answered yet; what is shown of its runs is {since}."
+    return HostError("TIMEOUT", message, "Ask again in a moment.", retryable=True)
 
 
 @asynccontextmanager

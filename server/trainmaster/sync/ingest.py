@@ -71,10 +71,14 @@ class Ingest:
         Raises:
             StorageError, sqlite3.Error: the database can't be used.
         """
-        held = self._store.refusals.quarantined()
-        free = [one for one in grown if (one.run_id, one.placement) not in held]
+        free = self.free(grown)
         while free:
             free = self.take_portion(free)
+
+    def free(self, grown: Iterable[MirrorGrowth]) -> list[MirrorGrowth]:
+        """Those that are not quarantined."""
+        held = self._store.refusals.quarantined()
+        return [one for one in grown if (one.run_id, one.placement) not in held]
 
     def take_portion(self, grown: Sequence[MirrorGrowth]) -> list[MirrorGrowth]:
         """Ingest a portion of each; those that have more. As `take_in` otherwise."""
@@ -98,6 +102,7 @@ class Ingest:
     def forget(self, run_id: str, placement: int) -> None:
         """Drop what is cached of a placement."""
         self._sources.pop((run_id, placement), None)
+        self._store.forget(run_id, placement)
 
     def _together(self, grown: Iterable[MirrorGrowth]) -> list[MirrorGrowth]:
         """A portion of each in one transaction: everything, or nothing; those that have more."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 
+from trainer_runtime.core.decoding import MAX_RECORD_BYTES
 from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
@@ -23,6 +25,8 @@ from trainmaster.words.errors import HostError
 _REBUILD_EVERY_S = 10.0
 # After so long, settings and where each copy ends are read again.
 _KEPT_FOR_S = 60.0
+# Of so many runs together, a quarter of a second's work of each at most; a whole line fits.
+_TAKEN_AT_ONCE, _PORTION_BYTES = 4, MAX_RECORD_BYTES + 4096
 _Placement = tuple[str, int]
 
 
@@ -37,7 +41,7 @@ class Passes:
         self._workspace = workspace
         self._host = host
         self._awaited = awaited
-        self._ingest = Ingest(workspace.metrics)
+        self._ingest = Ingest(workspace.metrics, _PORTION_BYTES)
         # The files that were copied and are not ingested yet, None for any of a placement; and when
         # the last pass began that left nothing.
         self._copied: dict[_Placement, set[str] | None] = {}
@@ -92,11 +96,11 @@ class Passes:
         except HostError:
             for run_id in self._wanted:
                 self._copied[run_id, self._open[run_id][0]] = None
-            self._take_in(takes_all=True)
+            await self._take_in(takes_all=True)
             raise
         self._quarantine(news)
         self._note_copied(news)
-        ended = self._take_in(takes_all=takes_all)
+        ended = await self._take_in(takes_all=takes_all)
         self._close(news)
         self._passes += 1
         self._skew_s = news.skew_s
@@ -147,11 +151,17 @@ class Passes:
         }
         self._wanted = {run_id: self._placement(run_id) for run_id in self._open}
         for run_id, (number, _) in self._open.items():
-            if (
-                run_id,
-                number,
-            ) not in self._answered:  # an earlier process may not have ingested it
+            if (run_id, number) not in self._answered:  # an earlier process may have left some
                 self._copied[run_id, number] = None
+        self._forget_closed()
+
+    def _forget_closed(self) -> None:
+        """Keep what is known of open runs alone, and of those that are not ingested yet."""
+        kept = {(run_id, number) for run_id, (number, _) in self._open.items()} | {*self._copied}
+        for placement in [one for one in self._followed if one not in kept]:
+            del self._followed[placement]
+            self._answered.pop(placement, None)
+            self._ingest.forget(*placement)
 
     def _placement(self, run_id: str) -> Followed:
         home, (number, _) = self._workspace.home, self._open[run_id]
@@ -192,8 +202,9 @@ class Passes:
             if known is not None:
                 known |= names
 
-    def _take_in(self, *, takes_all: bool) -> bool:
-        """Ingest what was copied: of all runs, or of the awaited one.
+    async def _take_in(self, *, takes_all: bool) -> bool:
+        """Ingest what was copied: of all runs, or of the awaited one; a few at a time, so that the
+        calls of a server come between them.
 
         True where a run turns out to be over: it can be closed after one more pass.
         """
@@ -203,17 +214,28 @@ class Passes:
             if takes_all or placement[0] == self._awaited
         ]
         grown = self._not_rebuilt(grown)
-        self._ingest.take_in(grown)
         self.has_written = bool(grown)
         has_ended = False
-        for one in grown:
-            placement = (one.run_id, one.placement)
-            was_over = self._is_over(*placement)
-            self._answered[placement] = self._ingest.closed(*placement)
-            del self._copied[placement]
-            if self._is_over(*placement) != was_over:
-                has_ended, self._seen = not was_over, None
+        for begin in range(0, len(grown), _TAKEN_AT_ONCE):
+            some = grown[begin : begin + _TAKEN_AT_ONCE]
+            left = self._ingest.free(some)
+            while left:
+                left = self._ingest.take_portion(left)
+                await asyncio.sleep(0)
+            for one in some:
+                has_ended |= self._has_ended(one)
         return has_ended
+
+    def _has_ended(self, ingested: MirrorGrowth) -> bool:
+        """Whether the run turns out to be over, now that what was copied of it is ingested."""
+        placement = (ingested.run_id, ingested.placement)
+        was_over = self._is_over(*placement)
+        self._answered[placement] = self._ingest.closed(*placement)
+        del self._copied[placement]
+        if self._is_over(*placement) == was_over:
+            return False
+        self._seen = None
+        return not was_over
 
     def _not_rebuilt(self, grown: list[MirrorGrowth]) -> list[MirrorGrowth]:
         """Without those of which a rebuild of the database has more than a piece to read: they stay

@@ -24,7 +24,7 @@ from trainmaster.backends import KAGGLE, NAMES, SLURM
 from trainmaster.store.control.run_list import End
 from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quarantine, Refused
 from trainmaster.store.run import Run
-from trainmaster.sync.last_pass import last_pass
+from trainmaster.sync.last_pass import LastPass, last_pass
 from trainmaster.sync.preparation import Preparation, preparation_of
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress
@@ -41,7 +41,7 @@ _MOST_AHEAD_S = 300.0
 _EXITED_EARLY = "exited_early"
 
 
-@dataclass(frozen=True)  # without slots: `index` is built when it is first asked for
+@dataclass(frozen=True)  # without slots: some of it is worked out when it is first asked for
 class RunView:
     """`now` is by the clock of the run's host, which is `skew_s` ahead of this machine's, and so is
     `last_read_t`: when the host was last read, with or without success; None counts as now.
@@ -68,7 +68,7 @@ class RunView:
     incomplete: str | None = None
     skew_s: float = 0.0
 
-    @property
+    @cached_property
     def state(self) -> RunState:
         recorded = self._recorded_state
         if self.sessions is None:
@@ -222,14 +222,18 @@ def ended_instance(workspace: Workspace, host: str) -> RentedInstance | None:
     return None if instance is None or instance.open else instance
 
 
-def load_view(workspace: Workspace, run: str) -> RunView:
-    """The run of this id or name, from the database.
+def load_view(workspace: Workspace, run: str, lasts: dict[str, LastPass] | None = None) -> RunView:
+    """The run of this id or name, from the database. `lasts`: the newest passes over hosts that
+    were read for other views at this time, and this one's, which is added.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
     found = workspace.control.run(run)
-    last = last_pass(workspace.home, found.host)  # first: what it brought is in what is read next
+    lasts = {} if lasts is None else lasts
+    if found.host not in lasts:  # first: what it brought is in what is read next
+        lasts[found.host] = last_pass(workspace.home, found.host)
+    last = lasts[found.host]
     lacking = incomplete(workspace)  # before the records, which may be complete a moment later
     refused = workspace.metrics.refusals.of(found.run_id, found.placement)
     try:

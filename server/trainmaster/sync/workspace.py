@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainmaster.backends import Backend, open_backend
 from trainmaster.store.control import Control
@@ -22,11 +23,18 @@ from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import Home
 from trainmaster.words.policy import UNBOUND, Policy
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from trainmaster.words.answers.overview import OverviewAnswer
+
 
 class Workspace:
     """The home's databases, mirror and backends. Not to be shared between threads.
 
-    `policy_now` gives the limits of the caller; a server sets those of an agent.
+    `policy_now` gives the limits of the caller; a server sets those of an agent. `host_reads`: the
+    newest read of each host that answers need not wait for. `newest_overview`: when it was made, of
+    what, and itself.
     """
 
     def __init__(self, home: Home) -> None:
@@ -36,6 +44,8 @@ class Workspace:
         self.mirror = Mirror(home.mirror)
         self.kept_passes = KeptPasses()
         self._unwritable: StorageError | None = None
+        self.host_reads: dict[str, asyncio.Task[None]] = {}
+        self.newest_overview: tuple[float, object, OverviewAnswer] | None = None
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
 
@@ -106,7 +116,10 @@ class Workspace:
             self.__dict__.pop("metrics").close()
 
     async def disconnect(self) -> None:
-        """Close the connections to hosts; the next call that needs one reconnects."""
+        """End the reads of hosts and close the connections to them; the next call that needs one
+        reconnects."""
+        for read in self.host_reads.values():
+            read.cancel()
         for backend in [*self._replaced, *(known[1] for known in self._backends.values())]:
             await backend.disconnect()
 

@@ -1,4 +1,4 @@
-"""Supervisors as threads of this process."""
+"""Supervisors as threads of this process: so many at once, the others wait for their turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
@@ -19,8 +20,11 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.launchers import Abilities, Job, JobState
 from trainmaster.words.errors import HostError
 
-_POLL_S = 0.02
+# Between two ticks of a supervisor; what each other one adds, so that all share a little of a core.
+_POLL_S, _POLL_S_FOR_OTHERS = 0.02, 0.1
 _ENDS_WITHIN_S = 10.0
+# Each has two threads and five descriptors of a process that serves others.
+MOST_AT_ONCE = 16
 
 
 class InProcessLauncher:
@@ -28,22 +32,13 @@ class InProcessLauncher:
     abilities = Abilities()
 
     async def submit(self, host: Host, folder: str) -> bool:
-        run = RunFolder(Path(folder))
-        lock = try_lock(run.supervisor_lock)
-        if lock is None:
-            return False
-        _SupervisorThread(run, lock).start()
-        return True
+        return _SUPERVISORS.add(folder)
 
     async def state(self, host: Host, folder: str) -> Job:
         return Job(JobState.RUNNING if await self.jobs(host, [folder]) else JobState.ABSENT)
 
     async def jobs(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
-        return {
-            folder: Job(JobState.RUNNING)
-            for folder in folders
-            if is_locked(RunFolder(Path(folder)).supervisor_lock)
-        }
+        return {folder: Job(JobState.RUNNING) for folder in folders if _SUPERVISORS.has(folder)}
 
     def log_path(self, folder: str) -> str:
         return posixpath.join(folder, "logs", "supervisor.err")
@@ -56,12 +51,75 @@ class InProcessLauncher:
         )
 
     async def cancel(self, host: Host, folder: str) -> bool:
-        for thread in threading.enumerate():
-            if isinstance(thread, _SupervisorThread) and str(thread.run_folder.root) == folder:
-                thread.cancelled.set()
-                thread.join(_ENDS_WITHIN_S)
+        return _SUPERVISORS.cancel(folder)
+
+
+class _Supervisors:
+    """Those of this process. A run that waits is known to it alone: another process may begin it
+    meanwhile."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self._living: dict[str, _SupervisorThread] = {}
+        self._waiting: dict[str, None] = {}
+
+    def add(self, folder: str) -> bool:
+        """Have a run supervised; False where it is already.
+
+        Raises:
+            OSError: its folder can't be used.
+        """
+        with self._mutex:
+            if folder in self._waiting:
+                return False
+            if len(self._living) < MOST_AT_ONCE:
+                return self._begin(folder)
+            if is_locked(RunFolder(Path(folder)).supervisor_lock):
+                return False
+            self._waiting[folder] = None
+            return True
+
+    def has(self, folder: str) -> bool:
+        """Whether a run is supervised, by whichever process, or waits for that here."""
+        with self._mutex:
+            return folder in self._waiting or is_locked(RunFolder(Path(folder)).supervisor_lock)
+
+    def cancel(self, folder: str) -> bool:
+        """End a run's supervisor; False where this process has none."""
+        with self._mutex:
+            if folder in self._waiting:
+                del self._waiting[folder]
                 return True
-        return False
+            thread = self._living.get(folder)
+        if thread is None:
+            return False
+        thread.cancelled.set()
+        thread.join(_ENDS_WITHIN_S)
+        return True
+
+    def pause_s(self) -> float:
+        """How long each of them rests between two ticks."""
+        return max(_POLL_S, _POLL_S_FOR_OTHERS * (len(self._living) - 1))
+
+    def ended(self, folder: str) -> None:
+        """Begin what waited for this one's end."""
+        with self._mutex:
+            self._living.pop(folder, None)
+            while self._waiting and len(self._living) < MOST_AT_ONCE:
+                following = next(iter(self._waiting))
+                del self._waiting[following]
+                with suppress(OSError):  # its folder was removed meanwhile
+                    self._begin(following)
+
+    def _begin(self, folder: str) -> bool:
+        run = RunFolder(Path(folder))
+        lock = try_lock(run.supervisor_lock)
+        if lock is None:
+            return False
+        thread = _SupervisorThread(run, lock)
+        thread.start()
+        self._living[folder] = thread
+        return True
 
 
 class _SupervisorThread(threading.Thread):
@@ -82,7 +140,7 @@ class _SupervisorThread(threading.Thread):
                     run, processes, time.time, Telemetry(run.root), window=False
                 )
                 while not (self.cancelled.is_set() or supervisor.tick()):
-                    self.cancelled.wait(_POLL_S)
+                    self.cancelled.wait(_SUPERVISORS.pause_s())
                 supervisor.close()
                 if self.cancelled.is_set():
                     processes.kill_all()
@@ -95,3 +153,7 @@ class _SupervisorThread(threading.Thread):
         finally:
             if self._lock is not None:
                 os.close(self._lock)
+            _SUPERVISORS.ended(str(run.root))
+
+
+_SUPERVISORS = _Supervisors()

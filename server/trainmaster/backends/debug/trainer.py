@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from trainer_runtime.box.files.files import AppendedLog, write_json
 from trainer_runtime.box.files.layout import RunFolder
@@ -37,6 +37,8 @@ from trainmaster.backends.debug.faults import (
 )
 
 _DEFAULT_STEP_S = 0.01
+# What each other trainer of the process adds to the shortest step: a tenth of a core for all.
+_STEP_S_FOR_OTHERS = 0.002
 _PARAMETER_BYTES = 4096
 _SIGKILL = 9
 _SPIKE_STEPS = 80
@@ -65,6 +67,8 @@ def thread_name(run_id: str, attempt: int) -> str:
 class SimulatedTrainer(threading.Thread):
     """One attempt. `asked_to_end` is its SIGTERM, `killed` its SIGKILL."""
 
+    _living: ClassVar[set[str]] = set()
+
     def __init__(self, folder: Path, attempt: int) -> None:
         super().__init__(name=thread_name(folder.name, attempt), daemon=True)
         run = RunFolder(folder)
@@ -86,12 +90,15 @@ class SimulatedTrainer(threading.Thread):
         self.killed = threading.Event()
 
     def run(self) -> None:
+        self._living.add(self.name)
         try:
             self._attempt_to_train()
         except FileNotFoundError:
             if self._attempt.exit.parent.exists():
                 raise
             # The run was removed: a process would end with its last words in nobody's log.
+        finally:
+            self._living.discard(self.name)
 
     def _attempt_to_train(self) -> None:
         self._events = AppendedLog(self._attempt.events, 0)
@@ -169,7 +176,7 @@ class SimulatedTrainer(threading.Thread):
         self._report(self._loss())
 
     def _pause(self) -> None:
-        self.killed.wait(self._step_s)
+        self.killed.wait(max(self._step_s, _STEP_S_FOR_OTHERS * (len(self._living) - 1)))
         if self.killed.is_set():
             raise _Killed
         if self.asked_to_end.is_set():

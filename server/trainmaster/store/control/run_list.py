@@ -16,7 +16,9 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import transaction
 from trainmaster.store.run import Run
 
-_COLUMNS = "run_id, name, host, labels, closed, ended_state, ended_step, ended_target"
+_COLUMNS = (
+    "run_id, name, host, placement, labels, closed, cleaned, ended_state, ended_step, ended_target"
+)
 # ?1 and ?2: the run before the page; ?3 and ?4: label and its value; ?7: of a commit.
 _PAGE = (
     f"SELECT {_COLUMNS}, created_t FROM runs WHERE {{}}"
@@ -43,8 +45,10 @@ class ListedRun:
     run_id: str
     name: str
     host: str
+    placement: int
     labels: Mapping[str, str]
     closed: bool
+    cleaned: bool
     end: End | None
     created_t: float
 
@@ -61,6 +65,7 @@ class RunList:
         *,
         after: Run | ListedRun | None = None,
         only_open: bool = False,
+        only_closed: bool = False,
         ended: str | None = None,
         label: str | None = None,
         code: str | None = None,
@@ -69,7 +74,8 @@ class RunList:
         label (`key` or `key=value`), if given. `ended`: those that ended in this state, and those
         of which that is not known. `code`: the beginning of a program's commit, in hex."""
         key, equals, value = (label or "").partition("=")
-        wheres = ["closed = 0 AND ?6 IS NULL" if only_open else "?6 IS NULL"]
+        chosen = "closed = 0 AND " if only_open else "closed > 0 AND " if only_closed else ""
+        wheres = [f"{chosen}?6 IS NULL"]
         if ended is not None:
             wheres = ["ended_state = ?6", "ended_state IS NULL"]
         rows = self._connection.execute(
@@ -106,6 +112,8 @@ class RunList:
 
 
 def _listed(row: tuple[Any, ...]) -> ListedRun:
-    run_id, name, host, labels, closed, state, step, target, created_t = row
-    end = End(state, step, target) if closed and state is not None else None
-    return ListedRun(run_id, name, host, json.loads(labels), bool(closed), end, created_t)
+    run_id, name, host, placement, labels, closed, cleaned, *end, created_t = row
+    return ListedRun(
+        run_id, name, host, placement, json.loads(labels), bool(closed), bool(cleaned),
+        end=End(*end) if closed and end[0] is not None else None, created_t=created_t,
+    )  # fmt: skip

@@ -339,7 +339,7 @@ class RunRecords:
         )
 
 
-@lru_cache(maxsize=256)  # an unchanged row is decoded once in a server's life
+@lru_cache(maxsize=512)  # so many unchanged rows are decoded once in a server's life
 def _run(row: tuple[Any, ...]) -> Run:
     run_id, name, created_t, host, placement, spec, *documents, closed, cleaned = row
     config, plan, labels = map(json.loads, documents)
