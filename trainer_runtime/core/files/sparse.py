@@ -1,9 +1,11 @@
-"""Where a sparse file has data: what was never written reads as zeros, and is no text."""
+"""Where a sparse file has text: what was never written reads as zeros, and is none."""
 
 from __future__ import annotations
 
 import errno
 import os
+
+_MOST_REGIONS = 256
 
 
 def data_region(descriptor: int, offset: int) -> tuple[int, int] | None:
@@ -15,4 +17,29 @@ def data_region(descriptor: int, offset: int) -> tuple[int, int] | None:
     except OSError as error:
         if error.errno == errno.ENXIO:
             return None
-        return offset, os.fstat(descriptor).st_size
+        return offset, max(offset, os.fstat(descriptor).st_size)
+
+
+def next_text(descriptor: int, offset: int, most_bytes: int) -> tuple[int, bytes] | None:
+    """The next text from `offset` on, and where it begins; None where only zeros follow.
+
+    Zeros before a hole, or before the file's end, are left out: text may come to stand there. The
+    text is empty where many regions had none: it is searched on from there.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    for _ in range(_MOST_REGIONS):
+        region = data_region(descriptor, offset)
+        if region is None:
+            return None
+        begin, end = region
+        data = os.pread(descriptor, min(most_bytes, end - begin), begin)
+        if begin + len(data) >= end:
+            data = data.rstrip(b"\0")
+        if data:
+            return begin, data
+        if end >= os.fstat(descriptor).st_size:
+            return None
+        offset = end
+    return offset, b""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 
+# One log may be replaced, or go on behind a hole, so often: each time is recorded.
+MOST_REPLACED = 10_000
 _GIB = 1 << 30
-_MIB = 1 << 20
+_MARGIN_BYTES = 512 << 20
 _MARGIN_SHARE = 1 / 100
 # A small disk has room for a log and for a margin.
 _MOST_OF_A_DISK = 1 / 10
@@ -27,16 +29,12 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class WriteBounds:
     """Bytes. `source`: of one log; `run`: of all files that a run writes for others, `root`: of all
-    such runs of a host; `margin`: what stays free on its disk, at least.
-
-    `most_replaced`: so often one log may be replaced, or go on beyond a hole: each is recorded.
-    """
+    such runs of a host; `margin`: what stays free on its disk, at least."""
 
     source: int = 2 * _GIB
     run: int = 4 * _GIB
     root: int = 32 * _GIB
-    margin: int = 512 * _MIB
-    most_replaced: int = 10_000
+    margin: int | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> WriteBounds:
@@ -48,6 +46,9 @@ class WriteBounds:
         return cls(**{name: int(value * _GIB) for name, value in gib.items() if value is not None})
 
     def margin_of(self, disk_bytes: int) -> int:
-        """What stays free of a disk of this size: the larger of `margin` and 1 %."""
-        least = min(self.margin, int(disk_bytes * _MOST_OF_A_DISK))
+        """What stays free of a disk of this size; by default the larger of 512 MiB and 1 % of it,
+        of a small disk a tenth."""
+        if self.margin is not None:
+            return self.margin
+        least = min(_MARGIN_BYTES, int(disk_bytes * _MOST_OF_A_DISK))
         return max(least, int(disk_bytes * _MARGIN_SHARE))
