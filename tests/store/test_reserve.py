@@ -17,6 +17,8 @@ from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, total_quota, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 from trainmaster.words.paths import Home
 
+pytestmark = pytest.mark.attack
+
 _ON_A_FULL_DISK = """
 import json, os, sqlite3, subprocess, sys, time
 from pathlib import Path

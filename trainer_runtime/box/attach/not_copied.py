@@ -6,11 +6,11 @@ from trainer_runtime.box.attach.log_events import LogEvents
 from trainer_runtime.core.diagnosis.detectors.not_copied import COPIED, NOT_COPIED
 from trainer_runtime.core.policy.write_bounds import Refusal
 
-_REPORT_EVERY_S = 60.0
+_REPORT_EVERY_S = 10.0
 
 
 class NotCopied:
-    """One attempt's. A change is reported once it is seen, but not more often than each minute: a
+    """One attempt's. A change is reported once it is seen, but ten seconds after the last at the
     disk may have room for one more piece again and again."""
 
     def __init__(self, events: LogEvents) -> None:
