@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from support.attack.small_disk import allocated_bytes
 from support.box.attached_folder import AttachedFolder, limit
+from support.box.scripted_processes import Box, Life
+from support.core.journal_records import started
+from support.runs.watched_run import codes, lived, recorded
 
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.supervise.long_logs import LongLogs
@@ -70,6 +73,23 @@ def test_a_program_that_prints_without_end_keeps_a_beginning_and_an_end(
     assert (kind, fields["what"], fields["limit"], more) == ("decision", "log_cut", MOST, [])
 
 
+def test_a_cut_log_is_a_finding_of_the_run(tmp_path: Path) -> None:
+    limit(tmp_path, source=4 * MIB)
+    printed = "it prints and prints\n" * (5 * MIB // 21)
+    box = lived(Box(tmp_path / "runs" / "small-abc234", {}), Life((started(),), None, log=printed))
+    supervisor = box.supervisor()
+    box.tick(supervisor, "finding")
+    assert codes(box) == [(1, "log_cut")]
+    assert box.run.attempt(1).train_log.stat().st_blocks * 512 <= 4 * MIB
+    supervisor.close()
+    again = box.supervisor()  # which reports what it does itself once more
+    for _ in range(5):
+        again.tick()
+        box.now += 1.0
+    again.close()
+    assert codes(box) == [(1, "log_cut")] and not recorded(box, "finding_closed")
+
+
 def test_a_log_of_usual_length_is_left_alone(attempt: AttemptFolder, written: Written) -> None:
     prints(attempt.train_log, MOST - MIB)
     before = attempt.train_log.read_bytes()
@@ -77,6 +97,7 @@ def test_a_log_of_usual_length_is_left_alone(attempt: AttemptFolder, written: Wr
     assert attempt.train_log.read_bytes() == before and written == []
 
 
+@pytest.mark.slow
 def test_what_a_pane_prints_without_end_is_copied_once_and_freed(tmp_path: Path) -> None:
     limit(tmp_path, source=256 * MIB)
     spool = tmp_path / "runs" / "watched-abc234" / "attempts" / "1" / "source.log"

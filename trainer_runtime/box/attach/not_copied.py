@@ -10,8 +10,8 @@ _REPORT_EVERY_S = 10.0
 
 
 class NotCopied:
-    """One attempt's. A change is reported once it is seen, but ten seconds after the last at the
-    disk may have room for one more piece again and again."""
+    """One attempt's. A change is reported once it is seen, but not within ten seconds of the last
+    one: a disk may have room for one more piece again and again."""
 
     def __init__(self, events: LogEvents) -> None:
         self._events = events
