@@ -13,9 +13,11 @@ from support.box.scripted_processes import CONFIG
 
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.mirror_writer import MirrorWriter
-from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, TotalQuota, used
+from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, total_quota, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 from trainmaster.words.paths import Home
+
+pytestmark = pytest.mark.attack
 
 _ON_A_FULL_DISK = """
 import json, os, sqlite3, subprocess, sys, time
@@ -121,7 +123,7 @@ def test_all_mirrors_together_stop_at_the_total_whichever_process_writes(home: P
         mirror.append("supervisor.jsonl", b"")
         os.truncate(mirror.path("supervisor.jsonl"), ALWAYS_ALLOWED_BYTES)
     writers = [
-        MirrorWriter(mirror, lambda: None, total=TotalQuota(Home(home))) for mirror in mirrors
+        MirrorWriter(mirror, lambda: None, total=total_quota(Home(home))) for mirror in mirrors
     ]
     refused = set()
     for turn in range(60):
@@ -134,6 +136,6 @@ def test_all_mirrors_together_stop_at_the_total_whichever_process_writes(home: P
     # A share of each other process may be forgotten when the disk is measured.
     assert limit - (4 << 20) < used(home / "mirror")[0] <= limit + 2 * (4 << 20)
     small = MirrorWriter(
-        Mirror(home / "mirror").of("other-abc234", 1), lambda: None, total=TotalQuota(Home(home))
+        Mirror(home / "mirror").of("other-abc234", 1), lambda: None, total=total_quota(Home(home))
     )
     assert small.append("supervisor.jsonl", piece, final=True) == len(piece)

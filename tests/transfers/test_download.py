@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import random
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.attack.small_disk import free_bytes, small_disk
 
 from trainer_runtime.core.files.listing import ListedFile, list_files
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
+from trainmaster.store.reserve import margin_bytes
 from trainmaster.transfers.download import download
 from trainmaster.transfers.file_sources import MirroredFiles
 from trainmaster.words.errors import HostError, StorageError
@@ -194,3 +198,19 @@ def test_cancelled_at_any_moment_it_resumes(box: Path, tmp_path: Path) -> None:
 
     asyncio.run(work())
     assert_whole(box, target)
+
+
+@pytest.mark.attack
+def test_a_download_leaves_the_disk_its_margin_and_goes_on_once_there_is_room(
+    box: Path, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 40) as disk:
+        folder = disk / "fetched"
+        folder.mkdir()
+        with pytest.raises(OSError) as caught:
+            bring(MirroredFiles(box), listed(box), folder / "model.bin")
+        assert caught.value.errno == errno.ENOSPC
+        assert margin_bytes(disk) <= free_bytes(disk) < margin_bytes(disk) + (2 << 20)
+        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+        assert bring(MirroredFiles(box), listed(box), folder / "model.bin") == SIZE
+        assert_whole(box, folder / "model.bin")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Protocol
 
+from trainer_runtime.core.files.shared_quota import SharedQuota
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.masking import Mask
 from trainmaster.store.mirror import OpenFiles, PlacementMirror
 from trainmaster.store.mirror_writer import UNLIMITED, MirrorWriter
-from trainmaster.store.quota import TotalQuota
 from trainmaster.store.reserve import Room
 from trainmaster.store.secrets_folder import SecretsFolder
 
@@ -30,7 +30,7 @@ class Followed:
     over: bool
     limit_bytes: int = UNLIMITED
     room: Room | None = None
-    total: TotalQuota | None = None
+    total: SharedQuota | None = None
     secrets: SecretsFolder | None = None
 
     def writer(self, files: OpenFiles | None = None) -> MirrorWriter:

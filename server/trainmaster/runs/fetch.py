@@ -25,6 +25,7 @@ from trainer_runtime.core.files.names import TakenNames, git_folder, why_unsafe
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
+from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -281,8 +282,8 @@ def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         share(folder)
     needed = sum(item.missing_bytes(folder) for item in found)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
+    if needed and not leaves_margin(folder, needed):
+        free = shutil.disk_usage(folder).free
         raise _full(folder, f"{needed / 2**30:.2f} GiB are to come, {free / 2**30:.2f} are free")
 
 

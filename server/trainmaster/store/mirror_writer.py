@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
+from trainer_runtime.core.files.shared_quota import SharedQuota
 from trainer_runtime.core.protocol.followed_files import (
     APPENDED_IN_ATTEMPT,
     APPENDED_IN_RUN,
@@ -18,7 +19,7 @@ from trainer_runtime.core.protocol.followed_files import (
 )
 from trainmaster.store.masking import Mask
 from trainmaster.store.mirror import OpenFiles, PlacementMirror
-from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, MOST_FILES, TotalQuota, used
+from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, MOST_FILES, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 from trainmaster.store.reserve import Room
 
@@ -43,7 +44,7 @@ class MirrorWriter:
         mask: Callable[[], Mask | None],
         limit_bytes: int = UNLIMITED,
         room: Room | None = None,
-        total: TotalQuota | None = None,
+        total: SharedQuota | None = None,
         *,
         files: OpenFiles | None = None,
     ) -> None:

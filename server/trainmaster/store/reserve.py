@@ -87,9 +87,10 @@ def margin_bytes(folder: Path) -> int:
     return _size(folder, _MARGIN_BYTES, _MARGIN_SHARE)
 
 
-def leaves_margin(folder: Path, more_bytes: int) -> bool:
-    """Whether the disk keeps its margin after `more_bytes` were written."""
-    return _beyond_margin(folder) >= more_bytes
+def leaves_margin(place: Path | int, more_bytes: int) -> bool:
+    """Whether the disk of a folder, or of an open file, keeps its margin after `more_bytes` were
+    written."""
+    return _beyond_margin(place) >= more_bytes
 
 
 class Room:
@@ -126,9 +127,9 @@ class Room:
             return _beyond_margin(self._folder)
 
 
-def _beyond_margin(folder: Path) -> int:
+def _beyond_margin(place: Path | int) -> int:
     """The free bytes above the margin; below zero where the margin is used."""
-    found = os.statvfs(folder)
+    found = os.statvfs(place)
     margin = min(_MARGIN_BYTES, int(found.f_blocks * found.f_frsize * _MARGIN_SHARE))
     return found.f_bavail * found.f_frsize - margin
 

@@ -10,7 +10,7 @@ from trainer_runtime.core.decoding import MAX_RECORD_BYTES
 from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
-from trainmaster.store.quota import TotalQuota, run_limit_bytes
+from trainmaster.store.quota import run_limit_bytes, total_quota
 from trainmaster.store.refusals import Quarantine
 from trainmaster.store.reserve import Room
 from trainmaster.store.secrets_folder import SecretsFolder
@@ -60,7 +60,7 @@ class Passes:
         self._skew_s: float | None = None
         self._passes = 0
         self._limit_bytes = run_limit_bytes(workspace.home)
-        self._total = TotalQuota(workspace.home)
+        self._total = total_quota(workspace.home)
         self._rebuild_begun = -math.inf
         self.has_written = False
         # Whether the newest pass left nothing that these alone know of, and the database after it.

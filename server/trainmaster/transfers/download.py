@@ -8,6 +8,7 @@ where it is of another version or damaged.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import hashlib
 import os
@@ -21,6 +22,7 @@ from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.listing import ListedFile, count_chunks
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
 from trainer_runtime.core.files.private import share
+from trainmaster.store.reserve import leaves_margin
 from trainmaster.transfers.file_sources import FileSource
 from trainmaster.words.errors import HostError, StorageError
 
@@ -145,6 +147,11 @@ async def _append(
 
 
 def _write(descriptor: int, data: bytes, position: int) -> None:
+    """Raises:
+    OSError: `ENOSPC`, also where the disk would not keep its margin.
+    """
+    if not leaves_margin(descriptor, len(data)):
+        raise OSError(errno.ENOSPC, "the disk has only its margin left")
     done = 0
     while done < len(data):
         done += os.pwrite(descriptor, data[done:], position + done)

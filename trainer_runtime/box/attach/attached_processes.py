@@ -17,8 +17,10 @@ from trainer_runtime.box.attach.foreign_process import GONE, ForeignProcess
 from trainer_runtime.box.attach.log_copy import LogCopy
 from trainer_runtime.box.attach.log_end import end_in_log
 from trainer_runtime.box.attach.log_events import LogEvents, tail
+from trainer_runtime.box.attach.not_copied import NotCopied
 from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.files.write_room import WriteRoom
 from trainer_runtime.box.processes.identity import ProcessIdentity
 from trainer_runtime.box.processes.open_files import writers
 from trainer_runtime.box.processes.processes import Observation
@@ -139,29 +141,38 @@ class _Watched:
         self._clock = clock
         self._capture = capture
         self._setup_log = folder.setup_log
-        self._events = LogEvents(folder, clock, pattern=source.pattern)
+        room = WriteRoom(run, attempt, folder.train_log)
+        self._events = LogEvents(folder, clock, pattern=source.pattern, room=room)
         if capture is not None:
             parts, successors = [capture.history, capture.spool], capture.running
         else:
             parts = [Path(source.path or "")]
             successors = partial(writers, parts[0])
         begin = source.begin
-        self._copy = LogCopy(folder.train_log, folder.source, parts, begin, clock, self._warn)
+        self._copy = LogCopy(
+            *(folder.train_log, folder.source, parts, begin, clock, self._warn), room=room.take
+        )
+        self._not_copied = NotCopied(self._events)
         processes = [ProcessIdentity.from_dict(one) for one in source.processes]
         silence_s = source.ends_after_s
         self._foreign = ForeignProcess(processes, successors, parts[-1], silence_s)
-        self._live = False
+        self._live = self._is_behind = False
+        self._length = self._copy.position[1]
         self._end: str | None = None
 
     def poll(self) -> str | None:
-        """Copy and read what is new, within a bound; how it ended, once all of it was read."""
+        """Copy and read what is new, within a bound; how it ended, once all of it was read, or as
+        much as there is room for."""
         deadline = time.monotonic() + _LONGEST_POLL_S
-        grew = False
+        grew = self._has_grown()
         while time.monotonic() < deadline:
             copied = self._copy.advance()
-            read = self._events.advance(live=self._live)
+            read = self._events.advance(live=self._live and not self._is_behind)
             grew = grew or (bool(copied) and self._live)
             if not copied and not read:
+                refusal = self._copy.refusal or self._events.refusal
+                self._is_behind = refusal is not None
+                self._not_copied.note(refusal, self._copy.position, self._clock())
                 return self._at_the_end_of_it(grew)
         self._foreign.end(self._clock(), grew=grew)
         return None
@@ -173,6 +184,11 @@ class _Watched:
     def close(self) -> None:
         self._events.close()
         self._copy.close()
+
+    def _has_grown(self) -> bool:
+        """Whether the source has since the last time, though nothing of it may be copied."""
+        before, (_, self._length) = self._length, self._copy.position
+        return self._live and self._length > before > 0
 
     def _at_the_end_of_it(self, grew: bool) -> str | None:
         self._live = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 
 from trainer_runtime.box.attach.terminals import (
@@ -18,6 +19,8 @@ from trainer_runtime.box.attach.terminals import (
 from trainer_runtime.box.processes.identity import ProcessIdentity
 from trainer_runtime.core.config import PaneConfig
 from trainer_runtime.core.files.durable import write_atomic
+
+_MOST_OF_A_PANE = 64 << 20
 
 
 class Capture:
@@ -49,9 +52,9 @@ class Capture:
             problem = begin_capture(pane, self._raw, self.spool, with_history=self._with_history)
             if problem is not None:
                 return problem
-        data = self._raw.read_bytes() if self._raw.exists() else b""
         width = width_of(pane) if pane is not None else None
-        write_atomic(self.history, whole_history(self._wanted.program, width, data))
+        write_atomic(self.history, whole_history(self._wanted.program, width, self._read_raw()))
+        self._raw.unlink(missing_ok=True)
         return None
 
     def running(self) -> list[ProcessIdentity]:
@@ -64,6 +67,17 @@ class Capture:
         pane = find_pane(self._wanted)
         if pane is not None and self.spool.exists() and pane.piped:
             end_capture(pane)
+
+    def _read_raw(self) -> bytes:
+        """The newest lines of what was captured: a pane may be told to keep any number."""
+        try:
+            with self._raw.open("rb") as file:
+                begin = max(0, file.seek(0, os.SEEK_END) - _MOST_OF_A_PANE)
+                file.seek(begin)
+                data = file.read()
+        except FileNotFoundError:
+            return b""
+        return data.partition(b"\n")[2] if begin else data
 
     def _is_being_begun(self) -> bool:
         """Whether the program that an earlier supervisor started still writes the history."""

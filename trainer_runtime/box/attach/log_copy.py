@@ -2,7 +2,7 @@
 
 The copy's content decides what is copied next: beside it is a journal of the files that it
 was taken from, a line for each before its first byte is copied, so that a copy killed at any
-moment resumes with the same bytes, each once.
+moment resumes with the same bytes, each once. What a sparse file never wrote is left out.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from pathlib import Path
 from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.protected import open_unprotected
+from trainer_runtime.core.files.sparse import next_text
+from trainer_runtime.core.policy.write_bounds import MOST_REPLACED, Refusal
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 from trainer_runtime.core.records import dataclass
 
 _CHUNK_BYTES = 1 << 20
 _MOST_NAMES = 10_000  # of a folder, when searching for a moved log
+_LEAST_HOLE_BYTES = 1 << 20  # shorter ones are copied as the zeros that they read as
+_NOTE_BYTES = 1 << 10  # what recording a further file writes at most, in all places
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class LogCopy:
 
     `begin`: where the last part's first file is taken up. `warn` gets a sentence whenever a file
     was found cut off or replaced; the copy then continues with what is there now, from its start.
+    `room` says of so many bytes whether they may be written: while it refuses, `refusal` says why,
+    nothing is copied, and `position` alone follows the file. Copying then goes on from there.
+    After `most_replaced` files, or places behind holes, no further one is taken up.
     """
 
     def __init__(
@@ -51,10 +58,15 @@ class LogCopy:
         begin: int,
         clock: Callable[[], float],
         warn: Callable[[str], None],
+        *,
+        room: Callable[[int], Refusal | None] = lambda _: None,
+        most_replaced: int = MOST_REPLACED,
     ) -> None:
         self._parts, self._begin, self._clock, self._warn = parts, begin, clock, warn
+        self._room, self._most_replaced = room, most_replaced
+        self.refusal: Refusal | None = None
         self._origin: Origin | None = None
-        next_seq = 0
+        self._origins = next_seq = 0
         for line in LineReader(journal).read():
             try:
                 event = decode(line)
@@ -62,6 +74,7 @@ class LogCopy:
                 continue  # torn by a kill
             next_seq = event.seq + 1
             self._origin = _origin(event)
+            self._origins += 1
         self._journal = AppendedLog(journal, next_seq)
         self._root = RunFolder(copy.parents[2]).host_root
         self._copy = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -73,23 +86,30 @@ class LogCopy:
         Raises:
             OSError: the copy can't be written; nothing is lost by trying again.
         """
+        self.refusal = None
+        return self._advance()
+
+    def _advance(self) -> int:
         size = os.fstat(self._copy).st_size
         if self._origin is None:
-            return 0 if not self._take_up(0, self._begin_of(0), size) else self.advance()
+            return 0 if not self._take_up(0, self._begin_of(0), size) else self._advance()
         if size < self._origin.at:
             self._append(b"\n")  # what a log that was cut off has left begun
             return 1
         if self._source is None:
             self._source = self._open(self._origin)
         copied = 0 if self._source is None else self._copy_from(self._source, size)
-        if copied or not self._continue(size):
+        if copied or self.refusal is not None or not self._continue(size):
             return copied
-        return self.advance()
+        return self._advance()
 
     @property
-    def size(self) -> int:
-        """The copy's length in bytes."""
-        return os.fstat(self._copy).st_size
+    def position(self) -> tuple[int, int]:
+        """Up to where the present file was read, and its length; zeros before there is one."""
+        if self._source is None or self._origin is None:
+            return 0, 0
+        copied = os.fstat(self._copy).st_size - self._origin.at
+        return self._origin.begin + max(0, copied), os.fstat(self._source).st_size
 
     def close(self) -> None:
         self._let_go()
@@ -105,9 +125,28 @@ class LogCopy:
         offset = origin.begin + size - origin.at
         if os.fstat(source).st_size <= offset or not self._matches(source, offset, size):
             return 0
-        data = os.pread(source, _CHUNK_BYTES, offset)
+        text = next_text(source, offset, _CHUNK_BYTES)
+        if text is None:
+            return 0  # nothing was written there yet
+        begin, data = text
+        if begin - offset >= _LEAST_HOLE_BYTES or not data:
+            return self._skip_to(source, begin, size)
+        data = bytes(begin - offset) + data
+        if not self._may_write(len(data)):
+            return 0
         self._append(data)
         return len(data)
+
+    def _may_write(self, more_bytes: int) -> bool:
+        self.refusal = self._room(more_bytes)
+        return self.refusal is None
+
+    def _skip_to(self, source: int, begin: int, size: int) -> int:
+        """Go on behind a hole of the file; 0 where that may not be recorded."""
+        if not self._may_record():
+            return 0
+        self._record(source, self._current().part, begin, size, apart=True)
+        return 1
 
     def _matches(self, source: int, offset: int, size: int) -> bool:
         """Whether the file still has, before `offset`, what the copy ends in."""
@@ -141,14 +180,29 @@ class LogCopy:
 
     def _take_up(self, part: int, begin: int, size: int, *, apart: bool = False) -> bool:
         """Record the file at a part's path as the copy's next; False if there is none."""
+        if not self._may_record():
+            return False
         try:
             source = self._opened(self._parts[part])
         except OSError:
             return False
+        begin = begin if begin <= os.fstat(source).st_size else 0
+        self._record(source, part, begin, size, apart=apart)
+        self._let_go()
+        self._source = source
+        return True
+
+    def _may_record(self) -> bool:
+        """Whether one more file, or place in a file, may be recorded."""
+        if self._origins > self._most_replaced:
+            self.refusal = Refusal("replaced", self._most_replaced)
+            return False
+        return self._may_write(_NOTE_BYTES)
+
+    def _record(self, source: int, part: int, begin: int, size: int, *, apart: bool) -> None:
+        """Write down that an open file is the copy's next, from `begin` on."""
         status = os.fstat(source)
         torn = apart and size > 0 and os.pread(self._copy, 1, size - 1) != b"\n"
-        if begin > status.st_size:
-            begin = 0
         fields = {
             "part": part,
             "device": status.st_dev,
@@ -158,9 +212,7 @@ class LogCopy:
         }
         self._origin = _origin(decode(self._journal.append(self._clock(), "source", fields)))
         self._journal.sync()
-        self._let_go()
-        self._source = source
-        return True
+        self._origins += 1
 
     def _open(self, origin: Origin) -> int | None:
         """The file that was being copied, also where it was moved within its folder."""

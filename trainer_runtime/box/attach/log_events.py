@@ -17,6 +17,7 @@ from typing import Any
 from trainer_runtime.box.attach.reported import Report
 from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.box.files.layout import AttemptFolder
+from trainer_runtime.box.files.write_room import WriteRoom
 from trainer_runtime.core.diagnosis.parse import Coverage, LogParser, Parsed, Point
 from trainer_runtime.core.diagnosis.parse.pattern import taught
 from trainer_runtime.core.diagnosis.parse.points import LogEvent
@@ -25,9 +26,14 @@ from trainer_runtime.core.diagnosis.rank_aggregates import (
     RankAggregates,
     described,
 )
+from trainer_runtime.core.files.sparse import data_region
+from trainer_runtime.core.policy.write_bounds import Refusal
 from trainer_runtime.core.protocol.lines import ProtocolError, decode
 
 _CHUNK_BYTES = 1 << 18
+# What lines may become as events: the shortest line with a metric has some six bytes, its event two
+# hundred.
+_WRITTEN_TIMES = 32
 # Whose metrics stand by themselves beside those of the first rank that reports one; the
 # aggregates are of all ranks.
 _MOST_RANKS = 16
@@ -51,15 +57,18 @@ class LogEvents:
         *,
         launched: bool = False,
         pattern: str | None = None,
+        room: WriteRoom | None = None,
     ) -> None:
         """`clock`: of events; None: they get the time of the newest one that stands. `launched`: of
         a program that this host has started, whose start, target, checkpoints and end are known
         from elsewhere and are reported by the caller. `pattern`: the shape of its lines, where it
-        was taught."""
+        was taught. `room`: nothing is read while it has none; `refusal` says why."""
         self._path = attempt.train_log
         self._launched = launched
         self._parser = LogParser(patterns=taught(pattern))
         self._offset = 0
+        self._room = room
+        self.refusal: Refusal | None = None
         self._state = _EventState(attempt)
         self._clock = clock or self._state.newest_t
         self._log = AppendedLog(attempt.events, self._state.last_seq + 1)
@@ -81,19 +90,29 @@ class LogEvents:
         Raises:
             OSError: the events can't be written; a new reader resumes where they end.
         """
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(_CHUNK_BYTES)
-        except FileNotFoundError:
-            return False
+        data = self._read()
         if not data:
+            return False
+        self.refusal = None if self._room is None else self._room.lacks(_WRITTEN_TIMES * len(data))
+        if self.refusal is not None:
             return False
         self._live = live
         self._take(self._parser.feed(data))
         self._offset += len(data)
         self._measure_pace()
         return True
+
+    def _read(self) -> bytes:
+        """What follows; what was freed of a long log, or never written, is passed over."""
+        try:
+            with self._path.open("rb") as file:
+                region = data_region(file.fileno(), self._offset)
+                if region is not None and region[0] - self._offset >= _CHUNK_BYTES:
+                    self._offset = region[0]
+                file.seek(self._offset)
+                return b"" if region is None else file.read(_CHUNK_BYTES)
+        except FileNotFoundError:
+            return b""
 
     def finish(self) -> None:
         """Take in a last line without an end. Nothing is read afterwards."""
@@ -114,6 +133,11 @@ class LogEvents:
     def coverage(self) -> Coverage:
         """How much was understood so far."""
         return self._parser.coverage
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Up to where the log was read, and its length."""
+        return self._offset, self._path.stat().st_size if self._path.exists() else 0
 
     @property
     def path(self) -> Path:

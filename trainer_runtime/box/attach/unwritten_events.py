@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from trainer_runtime.box.attach.log_events import LogEvents
 from trainer_runtime.box.attach.reported import Reports
-from trainer_runtime.box.files.layout import AttemptFolder
+from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
+from trainer_runtime.box.files.write_room import WriteRoom
 
 
 def write_left_events(attempt: AttemptFolder, pattern: str | None) -> None:
@@ -22,7 +23,8 @@ def write_left_events(attempt: AttemptFolder, pattern: str | None) -> None:
         OSError: they can't be written.
     """
     reports = Reports(attempt.reported).read()
-    events = LogEvents(attempt, None, launched=True, pattern=pattern)
+    room = WriteRoom(RunFolder(attempt.root.parents[1]), int(attempt.root.name), None)
+    events = LogEvents(attempt, None, launched=True, pattern=pattern, room=room)
     try:
         if any(report.trained or report.evaluated for report in reports):
             for report in reports:

@@ -21,9 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.box.attach.log_events import LogEvents
+from trainer_runtime.box.attach.not_copied import NotCopied
 from trainer_runtime.box.attach.reported import Report, Reports
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
+from trainer_runtime.box.files.write_room import WriteRoom
 from trainer_runtime.box.processes.signals import Signals, die_by, received
 from trainer_runtime.box.script.beginning import (
     Beginning,
@@ -95,7 +97,11 @@ class _Relay:
         attempt = AttemptFolder(folder)
         attempt.reported.touch()
         self._reports = Reports(attempt.reported)
-        self._events = LogEvents(attempt, time.time, launched=True, pattern=script.pattern)
+        room = WriteRoom(run, config.attempt.number, None)
+        self._events = LogEvents(
+            attempt, time.time, launched=True, pattern=script.pattern, room=room
+        )
+        self._not_read = NotCopied(self._events)
         settled = (read_json(folder / "environment.json") or {}).get("python")
         self._python = str(settled) if settled is not None else script.python
         self._reporting = False
@@ -237,6 +243,7 @@ class _Relay:
             self._events.say("report_not_readable", reason)
         # One source of metrics: what the program reports itself, once it does.
         is_new = not self._reporting and self._events.advance(live=True)
+        self._not_read.note(self._events.refusal, self._events.position, time.time())
         for step, values in self._events.take_recent().items():
             self._take_values(step, values)
         return bool(reports) or is_new

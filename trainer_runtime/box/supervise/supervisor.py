@@ -23,6 +23,7 @@ from trainer_runtime.box.processes.processes import Processes
 from trainer_runtime.box.supervise import attempts
 from trainer_runtime.box.supervise.given_up import end_given_up, is_wanted
 from trainer_runtime.box.supervise.history import SNAPSHOT_EVERY, open_history
+from trainer_runtime.box.supervise.long_logs import LongLogs
 from trainer_runtime.box.supervise.old_regions import OldRegions
 from trainer_runtime.box.supervise.publish import Publisher
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
@@ -78,6 +79,7 @@ class Supervisor:
         self._pinned = PinnedCheckpoints(run)
         self._deadlines = Deadlines(run)
         self._old_regions = OldRegions(run, clock)
+        self._long_logs = LongLogs(run, clock, self._journal.write)
         self._heard_t = record.heartbeat_t
         self._unseen = record.current.number if record.current else None
         self._recall_t = clock() + HEARTBEAT_S
@@ -107,6 +109,7 @@ class Supervisor:
             self._evaluate(attempt)
             self._advance(attempt, desired)
             self._mirror_checkpoints()
+            self._long_logs.poll(attempt.number)
         elif attempt is not None and record.undecided:
             self._decide(attempt)
         elif end_given_up(self._run, self._journal, desired):

@@ -35,7 +35,7 @@ from trainer_runtime.core.records import dataclass
 
 PLACEMENT = 1  # the one that every run has so far
 # What of the journal detectors know: its `started` is the supervisor's own, not the trainer's.
-_OF_JOURNAL = frozenset({"attempt_starting", "attempt_ended", "sample"})
+_OF_JOURNAL = frozenset({"attempt_starting", "attempt_ended", "decision", "sample"})
 _POLL_EVERY_S = 1.0
 _MOST_A_POLL = 4 << 20  # bytes of log: some 20 ms of reading
 _MOST_AT_THE_END = 2 << 30

@@ -213,6 +213,8 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "checkpoint_overdue",
         "checkpoints_unmatched",
         "log_not_understood",
+        "source_not_copied",
+        "log_cut",
         "disk_filling",
         "memory_rising",
         "resume_mismatch",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.diagnosis.detectors import unmatched
+from trainer_runtime.core.diagnosis.detectors import not_copied, unmatched
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.detector_set import DetectorSet
 from trainer_runtime.core.diagnosis.detectors.resumed import changes_the_loss
@@ -67,6 +67,9 @@ def _decision(context: DetectorContext, detectors: DetectorSet, step: int, field
     decided = Decided.of(fields)
     if decided.what in (unmatched.CHECKPOINTS, unmatched.LOG):
         unmatched.noticed(context, decided.what, step, fields)
+        return
+    if decided.what in (not_copied.NOT_COPIED, not_copied.COPIED, not_copied.LOG_CUT):
+        not_copied.noticed(context, decided.what, step, fields)
         return
     every = decided.value
     if decided.what != "checkpoint_every" or every is None:

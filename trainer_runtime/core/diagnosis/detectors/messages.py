@@ -236,6 +236,33 @@ MESSAGES: Mapping[str, Message] = {
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),
+    "source_not_copied": Message(
+        "The log that is followed is not copied any further: the host has no more room for it. The "
+        "training is still watched, by its processes and the length of its log; steps and metrics "
+        "that it logs from here on are not known.",
+        (
+            "{read_gib} GiB of the {size_gib} GiB of the log were read",
+            "the host copies {source_gib} GiB of one log",
+            "the host writes {run_gib} GiB for one run that it follows",
+            "the host writes {root_gib} GiB for all runs that it follows",
+            "{disk_gib} GiB of the host's disk stay free",
+            "the log was replaced {replaced} times",
+        ),
+        (
+            "Free space on the host, or raise the bound in `limits.json` in the folder of its runs "
+            "(docs/hosts.md): copying then goes on where it stopped.",
+            "Or attach again with `--from end`, which leaves out what was written before.",
+        ),
+    ),
+    "log_cut": Message(
+        "The log has grown so long that its middle was freed on the host. Its beginning and its "
+        "newest lines are kept; the training itself is not affected.",
+        ("the log has {size_gib} GiB; the host keeps {source_gib} GiB of it",),
+        (
+            "Have the program print less, or raise `source_gib` in `limits.json` in the folder of "
+            "the host's runs (docs/hosts.md).",
+        ),
+    ),
     "disk_filling": Message(
         "The disk is filling up.",
         (
