@@ -305,6 +305,8 @@ def test_doctor_reports_what_ends_each_rented_instance(
         return {row.name: (row.state, row.found) for row in rows if row.name.startswith("lease of")}
 
     environment, now = dict(systemd), time.time()
+    installed(workspace, environment)
+    run_async(lambda: tick(workspace, every="5m"))
     for name, by_itself in (("able", True), ("unable", False)):
         tag = f"tm-0a1b2c-{name}"
         instance = RentedInstance(
@@ -313,11 +315,15 @@ def test_doctor_reports_what_ends_each_rented_instance(
             lease_timer="Can't end the instance: the provider answered 403.",
         )  # fmt: skip
         workspace.control.instances.add(instance)
+    assert checked()["lease of unable"][0] == "warn"  # the keeper hasn't the provider's key
+    workspace.home.secrets_env.write_text("RUNPOD_API_KEY=rpa_SECRET\n")
+    workspace.home.secrets_env.chmod(0o600)
+    assert checked()["lease of able"][1].endswith("ended by the keeper and its own timer")
+    assert checked()["lease of unable"][1].endswith("ended by the keeper")
+    environment |= {"HOME": "/nowhere", "XDG_CONFIG_HOME": "/nowhere"}  # without that keeper
+    workspace.home.keeper_installed.unlink()
     found = checked()
     assert found["lease of able"][0] == "ok" and found["lease of able"][1].endswith("its own timer")
     assert found["lease of unable"][0] == "warn" and "answered 403" in found["lease of unable"][1]
-    installed(workspace, environment)
-    run_async(lambda: tick(workspace, every="5m"))
-    assert checked()["lease of able"][1].endswith("ended by the keeper and its own timer")
     workspace.control.instances.change("tm-0a1b2c-able", RentState.ENDED, ended_t=now)
     assert list(checked()) == ["lease of unable"]
