@@ -62,3 +62,21 @@ def test_live_checks_without_any_key_fail_and_name_the_variables(tmp_path: Path)
     assert done.returncode == 1
     assert "NOT CHECKED: KAGGLE_API_TOKEN is not set" in done.stdout
     assert "Nothing was checked" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "said"),
+    [
+        ("NvidiaL4X1", "ok", "1 x NVIDIA L4"),
+        ("NvidiaTeslaP100", "warn", "gives NvidiaTeslaT4 in its place"),
+        ("NvidiaL4x1", "warn", "no accelerator of this exact name"),
+    ],
+)
+def test_doctor_checks_the_accelerator_of_the_settings(
+    tmp_path: Path, name: str, state: str, said: str
+) -> None:
+    home = Home(tmp_path)
+    home.settings.write_text(f"kaggle: {{accelerator: {name}}}\n")
+    found = {check.name: check for check in kaggle_checks(home, {"HOME": str(tmp_path)})}
+    check = found["kaggle accelerator"]
+    assert (check.state, said in check.found) == (state, True)

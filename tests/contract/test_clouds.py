@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from support.backends.tcp_proxy import free_port
 from support.providers.customer import DISK_GIB, SITES, TAG, Customer
+from support.providers.runpod_site import RunPodSite
 from support.providers.site import Fault, How, Kind, Site
+from support.providers.vast_site import VastSite
 from support.runs.running_run import wait_until
 
 from trainmaster.backends.ssh.connect import open_transport
@@ -325,3 +327,37 @@ def _check_lifecycle(customer: Customer, site: Site, tmp_path: Path) -> None:
     assert customer(lambda cloud: cloud.instance(provider_id)) is None
     assert customer.instances() == []
     wait_until(lambda: site.instances[provider_id].sshd is None, "the end of the instance")
+
+
+def test_all_pages_of_instances_are_read(customer: Customer, site: Site) -> None:
+    tags = {f"tm-0a1b2c-22222{number}" for number in range(2, 7)}
+    offer = customer.cheapest()
+    for tag in tags:
+        customer.create(offer, tag=tag)
+    if isinstance(site, VastSite | RunPodSite):  # Lambda's list has no pages
+        site.page = 2
+    assert {instance.tag for instance in customer.instances()} == tags
+    assert site.count("list") == (1 if customer.provider == "lambda" else 3)
+
+
+def test_a_list_whose_pages_repeat_is_invalid(customer: Customer, site: Site) -> None:
+    site.spoilt["list"] = lambda body: {**body, "next_token": "7", "nextCursor": "7"}
+    if customer.provider != "lambda":
+        assert customer.refused(lambda cloud: cloud.instances()).code == "INVALID_RESPONSE"
+        assert site.count("list") == 2
+
+
+@pytest.mark.parametrize("kind", ["list", "instance", "end"])
+def test_an_api_that_is_gone_is_not_taken_for_an_instance_that_has_ended(
+    customer: Customer, site: Site, kind: Kind
+) -> None:
+    provider_id = customer.create()
+    site.fail(kind, Fault("status", status=410), times=9)
+    calls: dict[str, Callable[[Cloud], Awaitable[Any]]] = {
+        "list": lambda cloud: cloud.instances(),
+        "instance": lambda cloud: cloud.instance(provider_id),
+        "end": lambda cloud: cloud.end(provider_id),
+    }
+    error = customer.refused(calls[kind])
+    assert error.code == "CLOUD_REFUSED" and "try a newer Trainmaster" in str(error.fix)
+    assert len(site.alive) == 1

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from trainmaster.keeper.systemd import service as service_unit
 from trainmaster.keeper.systemd import timer as timer_unit
 from trainmaster.keeper.tick import tick
 from trainmaster.runs.launch import launch
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.keeper_state import keeper_problem, read_last_tick, record_installed, ticking
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
@@ -293,3 +295,35 @@ def test_doctor_reports_the_keeper_and_of_keys(
     environment["RUNPOD_API_KEY"] = "rpa_SECRET"
     assert checked()[1] == ("ok", "RUNPOD_API_KEY in the environment")
     assert checked()[0][0] == "warn"  # a timer has it not
+
+
+def test_doctor_reports_what_ends_each_rented_instance(
+    workspace: Workspace, systemd: dict[str, str]
+) -> None:
+    def checked() -> dict[str, tuple[str, str]]:
+        rows = run_async(lambda: keeping_checks(workspace, environment))
+        return {row.name: (row.state, row.found) for row in rows if row.name.startswith("lease of")}
+
+    environment, now = dict(systemd), time.time()
+    installed(workspace, environment)
+    run_async(lambda: tick(workspace, every="5m"))
+    for name, by_itself in (("able", True), ("unable", False)):
+        tag = f"tm-0a1b2c-{name}"
+        instance = RentedInstance(
+            tag, name, "runpod", RentState.READY, "1", now, now + 60, 1.0, 1.0,
+            can_self_terminate=by_itself,
+            lease_timer="Can't end the instance: the provider answered 403.",
+        )  # fmt: skip
+        workspace.control.instances.add(instance)
+    assert checked()["lease of unable"][0] == "warn"  # the keeper hasn't the provider's key
+    workspace.home.secrets_env.write_text("RUNPOD_API_KEY=rpa_SECRET\n")
+    workspace.home.secrets_env.chmod(0o600)
+    assert checked()["lease of able"][1].endswith("ended by the keeper and its own timer")
+    assert checked()["lease of unable"][1].endswith("ended by the keeper")
+    environment |= {"HOME": "/nowhere", "XDG_CONFIG_HOME": "/nowhere"}  # without that keeper
+    workspace.home.keeper_installed.unlink()
+    found = checked()
+    assert found["lease of able"][0] == "ok" and found["lease of able"][1].endswith("its own timer")
+    assert found["lease of unable"][0] == "warn" and "answered 403" in found["lease of unable"][1]
+    workspace.control.instances.change("tm-0a1b2c-able", RentState.ENDED, ended_t=now)
+    assert list(checked()) == ["lease of unable"]

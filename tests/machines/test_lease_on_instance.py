@@ -17,7 +17,7 @@ from trainmaster.backends.ssh import Completed
 from trainmaster.machines.renting.leases import write_lease
 
 HOUR_S = 3600.0
-OWN_END = OwnEnd("http", method="DELETE", url="https://e.invalid/", key_variable="K")
+OWN_END = OwnEnd(method="DELETE", url="https://e.invalid/", key_variable="K")
 
 
 class Instance:

@@ -67,6 +67,50 @@ def test_the_best_counts_nothing_that_a_restart_took_back(two_runs: Workspace) -
     assert (ranking.runs, ranking.steps, ranking.values) == ([FAST, SLOW], [40, 40], [2.6, 3.6])
 
 
+def with_documents(workspace: Workspace, *documents: dict[str, object]) -> list[RunSource]:
+    """The two runs, trained by these."""
+    views = [load_view(workspace, run) for run in (FAST, SLOW)]
+    return [
+        RunSource(
+            workspace, replace(view, run=replace(view.run, document=document)), view.run.run_id
+        )
+        for view, document in zip(views, documents, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"method": "dpo", "data": {"fingerprint": "a" * 16}},
+        {"method": "pretrain", "data": {"fingerprint": "b" * 16}},
+    ],
+)
+def test_losses_of_different_methods_or_data_have_no_best(
+    two_runs: Workspace, other: dict[str, object]
+) -> None:
+    one = {"method": "pretrain", "data": {"fingerprint": "a" * 16}}
+    for keys in (["loss"], ["loss", "tokens_per_s"]):
+        answer = compare_metrics(with_documents(two_runs, one, other), keys, 4, selection())
+        assert "loss" not in (answer.best or {})
+        (note,) = answer.notes or ()
+        assert "can't be compared" in note and FAST in note and SLOW in note
+    alike = compare_metrics(with_documents(two_runs, one, one), ["loss"], 4, selection())
+    assert (alike.best or {})["loss"].run == FAST and alike.notes is None
+
+
+def test_a_table_of_runs_that_can_not_be_compared_is_in_the_order_of_the_question(
+    two_runs: Workspace,
+) -> None:
+    documents = ({"method": "pretrain"}, {"method": "dpo"})
+    keys = ["loss", "tokens"]
+    unlike = list(reversed(with_documents(two_runs, *documents)))
+    table = compare_metrics(unlike, keys, 0, selection()).table
+    assert table is not None and (table.by, table.runs) == (None, [SLOW, FAST])
+    alike = list(reversed(with_documents(two_runs, documents[0], documents[0])))
+    table = compare_metrics(alike, keys, 0, selection()).table
+    assert table is not None and (table.by, table.runs) == ("loss", [FAST, SLOW])
+
+
 def test_evaluations_are_never_averaged(two_runs: Workspace) -> None:
     mirror = two_runs.mirror.of(SLOW, 1)
     mirror.append("attempts/2/events.jsonl", b"".join(lines((started(40), *_EVALUATIONS))))

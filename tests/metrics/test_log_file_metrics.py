@@ -106,6 +106,28 @@ def test_the_last_step_is_that_of_the_last_line_of_any_kind(metrics: Metrics) ->
     assert (understood["first_step"], understood["last_step"]) == (0, 3)
 
 
+_TRAINER = "{{'loss': '{:.1f}', 'learning_rate': '1e-4', 'epoch': '{:.1f}'}}\n"
+_SUMMARY = "{'train_runtime': '5.1', 'train_loss': '6.1', 'epoch': '1'}\n"
+
+
+def test_logs_that_are_counted_for_want_of_a_step_are_said_to_be(metrics: Metrics) -> None:
+    lines = [_TRAINER.format(6 - n / 100, n / 10) for n in range(1, 400)]
+    (note,) = metrics("".join(lines))["notes"]
+    assert "the numbers of its logs" in note and "not the optimizer's" in note
+    with_evaluations = "".join(f"{line}{{'eval_loss': '{n}.5'}}\n" for n, line in enumerate(lines))
+    (note,) = metrics(with_evaluations)["notes"]
+    assert "the numbers of its logs" in note
+
+
+def test_steps_of_progress_bars_and_of_lines_are_not_called_counted(metrics: Metrics) -> None:
+    bars = "".join(
+        f"  {n}%|#  | {n * 10}/1000 [00:0{n}<01:00,  1.00it/s]\n" + _TRAINER.format(6 - n, n / 10)
+        for n in range(1, 4)
+    )
+    assert "notes" not in metrics(bars + _SUMMARY)
+    assert "notes" not in metrics(losses(3.0, 2.0) + "{'eval_loss': '1.5'}\n")
+
+
 def test_steps_that_go_back_are_kept_in_order_and_said(metrics: Metrics) -> None:
     log = losses(3.0, 2.0, 1.5) + _ITER.format(1, 1.9) + _ITER.format(2, 1.4)
     answer = metrics(log, "--all")

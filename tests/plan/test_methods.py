@@ -62,6 +62,29 @@ def test_continuing_from_weights_is_gentle_and_warns_of_forgetting(
     assert any("forget" in warning for warning in made.warnings)
 
 
+def test_who_mixes_texts_is_not_warned_of_forgetting(
+    gpu_host: HostFacts, rows: CorpusFacts
+) -> None:
+    sources = '[{"name": "main", "path": "/corpus"}, {"name": "web", "path": "/web"}]'
+    both = (*rows.sources, rows.sources[0].model_copy(update={"name": "web", "path": "/web"}))
+    mixed = rows.model_copy(update={"sources": both})
+    made = planned("hf", gpu_host, mixed, f"data.sources={sources}", model=BILLION)
+    assert not any("forget" in warning for warning in made.warnings)
+
+
+def test_an_optimizer_does_not_inherit_the_rate_of_another(
+    gpu_host: HostFacts, rows: CorpusFacts
+) -> None:
+    error = refusal("hf", gpu_host, rows, "optimizer.name=sgd", model=BILLION)
+    assert (error.code, error.field) == ("INVALID_VALUE", "optimizer.lr")
+    sets = ("optimizer.name=sgd", "optimizer.lr=0.1")
+    made = planned("hf", gpu_host, rows, *sets, model=BILLION)
+    assert made.config["optimizer"]["lr"] == 0.1
+    assert not any("diverge" in warning for warning in made.warnings)
+    made = planned("hf", gpu_host, rows, "optimizer.name=adafactor", model=BILLION)
+    assert "Adafactor" in str(decided(made, "optimizer.lr")[2])
+
+
 @pytest.mark.parametrize(
     ("examples", "epochs"), [(400, 3), (1000, 3), (1100, 2), (5000, 2), (200_000, 1)]
 )

@@ -10,7 +10,7 @@ from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
 from trainmaster.plan.decisions.session_calendar import Calendar, calendar
 from trainmaster.plan.facts import SessionFacts
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.errors import PlanError
+from trainmaster.words.errors import CloudError, PlanError
 from trainmaster.words.settings import KaggleSettings
 
 HOUR_S = 3600.0
@@ -40,6 +40,43 @@ def sessions(left_h: float = 30.0) -> SessionFacts:
 def kaggle(left_h: float = 30.0, **settings: object) -> HostFacts:
     quota = Quota((30.0 - left_h) * HOUR_S, 30.0 * HOUR_S, IN_A_DAY)
     return documented(KaggleSettings(**settings), quota, "/tmp/cache", NOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus"),
+    [
+        ("NvidiaTeslaT4", ["NVIDIA T4"] * 2),
+        ("NvidiaL4", ["NVIDIA L4"] * 4),
+        ("NvidiaL4X1", ["NVIDIA L4"]),
+        ("NvidiaTeslaA100", ["NVIDIA A100-40"]),
+        ("NvidiaH100", ["NVIDIA H100"]),
+        ("NvidiaRtxPro6000", ["nvidia-rtx-pro-6000"]),
+    ],
+)
+def test_a_session_has_the_gpus_of_the_accelerators_exact_name(
+    accelerator: str, gpus: list[str]
+) -> None:
+    assert [gpu.name for gpu in kaggle(accelerator=accelerator).gpus] == gpus
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "said"),
+    [
+        ("NvidiaTeslaP100", "retired it, and gives NvidiaTeslaT4"),
+        ("TpuV38", "gives TpuV5E8 in its place, and no framework here trains on TPUs"),
+        ("Tpu1VmV38", "gives TpuV5E8"),
+        ("TpuV5E8", "no framework here trains on TPUs"),
+        ("TpuV232", "no framework here trains on TPUs"),
+        ("NvidiaTeslaT4Highmem", "no accelerator of this exact name"),
+        ("nvidiateslat4", "no accelerator of this exact name"),
+        ("", "no accelerator of this exact name"),
+    ],
+)
+def test_any_other_accelerator_is_refused_with_the_list(accelerator: str, said: str) -> None:
+    with pytest.raises(CloudError) as error:
+        kaggle(accelerator=accelerator)
+    assert error.value.code == "UNSUPPORTED" and said in error.value.message
+    assert "NvidiaTeslaT4, NvidiaL4, NvidiaL4X1" in str(error.value.fix)
 
 
 def planned(corpus: CorpusFacts, facts: HostFacts, *sets: str) -> Plan:

@@ -50,11 +50,11 @@ def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
         (NO_MIRROR, None, {}, []),
         (HERE, None, {}, ["copied here"]),
         (NO_MIRROR, "its next session is pushed from here", {}, ["next session"]),
-        (NO_MIRROR, None, {"ends_itself": ends_itself(OwnEnd("http"))}, []),
+        (NO_MIRROR, None, {"ends_itself": ends_itself(OwnEnd())}, []),
         (
             NO_MIRROR,
             None,
-            {"ends_itself": ends_itself(OwnEnd("http"), "no key")},
+            {"ends_itself": ends_itself(OwnEnd(), "no key")},
             ["end itself"],
         ),
         (NO_MIRROR, None, {"ends_itself": ends_itself(None)}, ["end itself"]),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.metrics.directions import is_better_higher
+from trainmaster.metrics.comparable import Group
+from trainmaster.metrics.directions import is_better_higher, is_of_speed
 from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.last_values import last_values
 from trainmaster.metrics.selection import Axis, Selection, bad_argument
@@ -48,10 +49,12 @@ def compare_metrics(
     covered = {name: coverage for name, coverage in coverages.items() if coverage is not None}
     notes = [note for query in queries for note in _notes(query.source, query.keys)]
     notes += [note for source in sources for note in _empty(source, answers[source.name])]
+    unlike = _unlike(sources)
+    notes += [unlike] if unlike else []
     if max_points == 0 and sum(map(len, answers.values())) > _MOST_SERIES:
         return MetricsAnswer(
             runs={},
-            table=last_values(answers),
+            table=last_values(answers, comparable=not unlike),
             form=selection.form,
             coverage=covered or None,
             notes=notes or None,
@@ -59,7 +62,7 @@ def compare_metrics(
     return MetricsAnswer(
         runs=answers,
         form=selection.form,
-        best=(_best(answers) or None) if selection.rate is None else None,
+        best=(_best(answers, speed_alone=bool(unlike)) or None) if selection.rate is None else None,
         coverage=covered or None,
         notes=notes or None,
     )
@@ -167,7 +170,28 @@ def _no_times(source: Source, field: str) -> Exception:
     return bad_argument(field, f"The lines of {source.name} carry no times.", "Use steps.")
 
 
-def _best(answers: Mapping[str, Mapping[str, MetricSeries]]) -> dict[str, BestRun]:
+def _unlike(sources: Sequence[Source]) -> str | None:
+    """Why the sources have no best value; None where they can be compared.
+
+    Log files say neither their method nor their data: those alone are the caller's to compare.
+    """
+    groups: dict[Group | None, str] = {}
+    for source in sources:
+        groups.setdefault(source.group(), source.name)
+    if len(groups) < 2:
+        return None
+    named = "; ".join(
+        f"{name}: {group or 'a log file, which does not say'}" for group, name in groups.items()
+    )
+    return (
+        "Losses and other results of different methods or data can't be compared, so none is the "
+        f"best ({named})."
+    )
+
+
+def _best(
+    answers: Mapping[str, Mapping[str, MetricSeries]], *, speed_alone: bool
+) -> dict[str, BestRun]:
     """By key, the best finite value of several sources."""
     best: dict[str, BestRun] = {}
     if len(answers) < 2:
@@ -177,6 +201,8 @@ def _best(answers: Mapping[str, Mapping[str, MetricSeries]]) -> dict[str, BestRu
             higher = is_better_higher(key)
             value, step = (series.max, series.max_step) if higher else (series.min, series.min_step)
             if higher is None or value is None or step is None:
+                continue
+            if speed_alone and not is_of_speed(key):
                 continue
             known = best.get(key)
             if known is None or (value > known.value if higher else value < known.value):  # type: ignore[operator]

@@ -20,6 +20,11 @@ _HIGHER = frozenset((*_OF_SPEED, *_OF_QUALITY, *(f"val_{name}" for name in _OF_Q
 _LOWER = frozenset(["loss", "val_loss", "perplexity", "val_perplexity", "step_time_s"])
 
 
+def is_of_speed(key: str) -> bool:
+    """Whether a metric is of the machine, and means the same whatever is trained."""
+    return key.partition("/")[0] in (*_OF_SPEED, "step_time_s")
+
+
 def is_better_higher(key: str) -> bool | None:
     """Whether more of a metric is better; None for a metric without a direction."""
     family = key.partition("/")[0]

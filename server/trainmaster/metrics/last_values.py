@@ -15,11 +15,15 @@ _DIGITS = (4, 3)
 _MOST_BYTES = 420
 
 
-def last_values(answers: Mapping[str, Mapping[str, MetricSeries]]) -> LastValues:
+def last_values(
+    answers: Mapping[str, Mapping[str, MetricSeries]], *, comparable: bool = True
+) -> LastValues:
     """The table of these series, by source and key: the best sources first, by the first key of
-    which more or less is better; those that are beyond the size are counted."""
+    which more or less is better, where they are `comparable`; those that are beyond the size are
+    counted."""
     keys = list(dict.fromkeys(key for by_key in answers.values() for key in by_key))
-    by = next((key for key in keys if is_better_higher(key) is not None), None)
+    directed = (key for key in keys if is_better_higher(key) is not None)
+    by = next(directed, None) if comparable else None
     names = list(answers)
     if by is not None:
         names.sort(key=lambda name: _rank(answers[name], by))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.backends import DEBUG
+from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.series_sql import Best, bests
@@ -19,7 +18,6 @@ from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricsAnswer, Ranking
 
 _MOST_GROUPS = 4
-_MOST_SOURCES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +39,6 @@ class Among:
 
 
 ALL_RUNS = Among()
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Runs whose losses mean the same: one method, the same data and tokenizer; simulated ones are
-    by themselves."""
-
-    simulated: bool
-    method: str
-    data: str
-    named: str
-
-    @classmethod
-    def of(cls, run: Run) -> Group:
-        data = run.document.get("data")
-        data = data if isinstance(data, Mapping) else {}
-        sources = [item for item in data.get("sources") or () if isinstance(item, Mapping)]
-        identity = data.get("fingerprint") or json.dumps(
-            [sources, data.get("tokenizer")], sort_keys=True, default=str
-        )
-        names = [PurePath(str(item.get("path") or item.get("name"))).name for item in sources]
-        more = ["..."] * (len(names) > _MOST_SOURCES)
-        method = str(run.document.get("method"))
-        named = "+".join([*names[:_MOST_SOURCES], *more]) or "unknown data"
-        return cls(run.host == DEBUG, method, str(identity), named)
-
-    def __str__(self) -> str:
-        return ", ".join([self.method, self.named, *["simulated"] * self.simulated])
 
 
 def rank_runs(

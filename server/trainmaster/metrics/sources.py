@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
 from trainmaster.metrics.ranged_series import RangedSeries
@@ -52,6 +53,9 @@ class Source(Protocol):
 
     def coverage(self) -> LogCoverage | None: ...
 
+    def group(self) -> Group | None:
+        """With which others its values can be compared; None for a file, which doesn't say."""
+
 
 class RunSource:
     def __init__(self, workspace: Workspace, view: RunView, name: str) -> None:
@@ -95,6 +99,9 @@ class RunSource:
     def coverage(self) -> LogCoverage | None:
         return None
 
+    def group(self) -> Group | None:
+        return Group.of(self._view.run)
+
 
 class FileSource:
     """A log file; `name`: as the caller calls it, `found`: what was read for `selection`."""
@@ -127,6 +134,12 @@ class FileSource:
             notes.insert(0, first_part(self.name, self._found))
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
+        if self._found.understood.counted:
+            notes.append(
+                f"{self.name}: its lines have no step and no progress bar: the steps here are the "
+                "numbers of its logs, 1, 2, 3, not the optimizer's (multiply them by "
+                "logging_steps)."
+            )
         back = max((self._found.restarts(key) for key in keys), default=0)
         if back:
             notes.append(
@@ -149,6 +162,9 @@ class FileSource:
         if not self._found.size_bytes:
             return None
         return self._found.understood.answer(self._found.coverage, self._found.other_ranks)
+
+    def group(self) -> Group | None:
+        return None
 
 
 def first_part(name: str, found: FileMetrics) -> str:

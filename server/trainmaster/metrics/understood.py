@@ -30,12 +30,13 @@ _FORMS = {
 @dataclass(slots=True)
 class Understood:
     """`first_step` to `last_step` in the order of the log; `target_step` where the log has it.
-    `completed`: its closing lines were found."""
+    `completed`: its closing lines were found. `counted`: lines have no step, and are counted."""
 
     first_step: int | None = None
     last_step: int | None = None
     target_step: int | None = None
     completed: bool = False
+    counted: bool = False
     keys: list[str] = field(default_factory=list)
     first_rank: int = 0  # of the first step
     last_rank: int = 0
@@ -50,6 +51,7 @@ class Understood:
             self._reach(first.rank, int(first.steps[0]), last.rank, int(last.steps[-1]))
             for batch in batches:
                 self._add_keys(batch.keys)
+                self.counted = self.counted or batch.counted
         self.completed = self.completed or any(event.kind == "completed" for event in parsed.events)
 
     def add(self, later: Understood, shifts: Mapping[int, Shift]) -> None:
@@ -61,6 +63,7 @@ class Understood:
             self._reach(first_rank, int(first), last_rank, int(last))
         self._add_keys(later.keys)
         self.completed = self.completed or later.completed
+        self.counted = self.counted or later.counted
 
     def _reach(self, first_rank: int, first_step: int, last_rank: int, last_step: int) -> None:
         if self.first_step is None:
@@ -106,6 +109,7 @@ class Understood:
             "last_step": self.last_step,
             "target_step": self.target_step,
             "completed": self.completed,
+            "counted": self.counted,
             "keys": list(self.keys),
         }
 

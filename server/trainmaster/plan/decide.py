@@ -6,7 +6,11 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.decisions.architecture import flops_per_token
 from trainmaster.plan.decisions.best_metric import choose_best_metric
-from trainmaster.plan.decisions.corpus_checks import check_corpus, warn_of_passes
+from trainmaster.plan.decisions.corpus_checks import (
+    check_corpus,
+    describe_texts,
+    warn_of_passes,
+)
 from trainmaster.plan.decisions.disk import check_disk, data_gib, disk_gib
 from trainmaster.plan.decisions.environment import (
     choose_environment,
@@ -79,6 +83,7 @@ def plan(
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
     check_corpus(spec, corpus, method.form)
+    describe_texts(corpus, ledger)
     decide_validation(corpus, method.form, ledger)
     facts = facts_to_train_by(spec, facts, ledger)
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
@@ -86,7 +91,9 @@ def plan(
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
     decided = _decide_open_values(spec, facts, basis, ledger)
     strategy = decided.fitted.sharing.strategy
-    required = choose_requirements(spec, facts, decided.environment, strategy, ledger)
+    required = choose_requirements(
+        spec, facts, decided.environment, strategy, ledger, tokenizer=tokenizer
+    )
     inputs_gib = sum(one.size_bytes for one in (model, tokenizer) if one is not None) / GIB
     refuse_without_internet(spec, facts, (model, tokenizer), required)
     uses_quota = basis.target.device == "cuda"

@@ -18,6 +18,8 @@ from trainer_runtime.core.inputs.token_files import validation_names
 _BYTE = "byte"
 # For English text and current vocabularies; other languages and code take more tokens.
 _BYTES_PER_TOKEN = 4
+# Of a source's files, how many a plan names.
+_NAMED = 3
 
 
 # An absolute path that can't be read as a sentence or as more than one word of a command.
@@ -161,7 +163,8 @@ class SourceFacts(Facts):
     set, 0 for running text and if not counted. `malformed`: the problem of its rows. `format` is
     the spec's. `held_out`: it is of `data.validation`; `trained_on`: which of its files are read by
     the training, too. `own_validation`: how many files of tokens are named as validation, and
-    `beside` one that lies beside a file given alone.
+    `beside` one that lies beside a file given alone. `names`: the first files that are read of a
+    folder; `undecodable`, `left_out`, `left_name`: see `core.files.corpus.Listing`.
     """
 
     name: str
@@ -178,6 +181,10 @@ class SourceFacts(Facts):
     trained_on: str | None = None
     own_validation: int = 0
     beside: str | None = None
+    names: tuple[str, ...] = ()
+    undecodable: int = 0
+    left_out: int = 0
+    left_name: str | None = None
 
 
 class CorpusFacts(Facts):
@@ -245,6 +252,7 @@ class CorpusFacts(Facts):
                 format=source.format,
                 held_out=source.held_out,
                 own_validation=_own_validation(source),
+                names=tuple(file.name for file in source.files[:_NAMED]),
             )
             for source in listed
         )
@@ -299,11 +307,15 @@ class ModelFacts(FolderFacts):
 
     `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
     `max_positions`: the longest sequence that they support. `matrices`: see
-    `core.files.model_folder`.
+    `core.files.model_folder`. `architectures`: the classes that config.json names, None if not
+    probed.
     """
 
     kind: str = "hf"
     model_type: str = ""
+    architectures: tuple[str, ...] | None = None
+    is_decoder: bool = False
+    is_encoder_decoder: bool = False
     parameters: int | None = None
     n_layer: int | None = None
     n_head: int | None = None
@@ -322,9 +334,10 @@ class ModelFacts(FolderFacts):
 class TokenizerFacts(FolderFacts):
     """A tokenizer other than the byte tokenizer. `digest` identifies its tokens;
     `vocab_size` is None if not probed. `of_model`: it is in the model's folder, and transferred
-    with it."""
+    with it. `packages`: what else the environment needs to read it."""
 
     digest: str = ""
+    packages: tuple[str, ...] = ()
     vocab_size: int | None = None
     of_model: bool = False
 

@@ -111,9 +111,11 @@ class KaggleSettings(Group):
 
     accelerator: str = setting(
         "NvidiaTeslaT4",
-        "The accelerator of kernels with GPUs. `NvidiaTeslaT4` is two T4s, available to most "
-        "accounts: Kaggle silently replaces an accelerator that it does not have.",
-        "an accelerator's name as Kaggle's API has it",
+        "The accelerator of kernels with GPUs. `NvidiaTeslaT4` is two T4s, available to all "
+        "accounts; `NvidiaL4` is four L4s, `NvidiaL4X1` one. `NvidiaTeslaA100`, `NvidiaH100` and "
+        "`NvidiaRtxPro6000` are for some competitions. Planning refuses any other name: Kaggle "
+        "silently replaces an accelerator that it does not have.",
+        "an accelerator's exact name in Kaggle's API",
     )
     internet: bool = setting(
         True,

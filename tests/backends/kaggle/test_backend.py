@@ -15,7 +15,7 @@ from trainmaster.runs.launch import launched
 from trainmaster.runs.next_step import next_step
 from trainmaster.store.control.kaggle import SessionRequest, SessionState
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
+from trainmaster.words.errors import CloudError, HostError
 
 
 @pytest.fixture
@@ -321,6 +321,19 @@ def test_a_refused_push_is_reported_and_retried_only_later(stage: Stage) -> None
     assert not stage.start()
     assert stage.kaggle.asked.count("push") == 1
     stage.now, stage.kaggle.refused = stage.now + 301.0, None
+    assert stage.start()
+
+
+def test_nothing_is_pushed_for_an_accelerator_that_kaggle_would_replace(stage: Stage) -> None:
+    stage.place()
+    home = stage.workspace.home
+    home.settings.write_text("kaggle: {accelerator: NvidiaTeslaP100}\n")
+    with pytest.raises(CloudError, match="retired it"):
+        stage.start()
+    assert "push" not in stage.kaggle.asked
+    assert stage.standing[0] == "queued" and "retired it" in str(stage.standing[1])
+    home.settings.unlink()
+    stage.now += 301.0
     assert stage.start()
 
 

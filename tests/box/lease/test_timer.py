@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from trainer_runtime.box.lease.self_terminate import (
 )
 from trainer_runtime.box.lease.start_timer import LOG
 from trainer_runtime.box.lease.timer import LeaseTimer
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd, stop_t, time_to_stop_s
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.lines import decode, encode
@@ -29,7 +30,6 @@ from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import PlacementState
 
 HTTP = OwnEnd(
-    "http",
     method="DELETE",
     url="https://user:pass@cloud.example/v0/box/7?token=hidden",
     key_variable="BOX_KEY",
@@ -246,29 +246,16 @@ def test_keys_are_found_where_images_leave_them(tmp_path: Path) -> None:
     assert host_variables({"BOX_KEY": "own"}, first, [written])["BOX_KEY"] == "own"
 
 
-def test_what_an_instance_lacks_to_end_itself_is_reported(tmp_path: Path) -> None:
-    command = OwnEnd("command", command=("no-such-program", "7"))
+def test_what_an_instance_lacks_to_end_itself_is_reported() -> None:
     assert missing(HTTP, {}) == "it has no key called BOX_KEY"
     assert missing(HTTP, {"BOX_KEY": "k"}) is None
-    both = replace(HTTP, otherwise=command)
-    program_missing = "the program no-such-program is missing"
-    assert missing(both, {}) == f"it has no key called BOX_KEY, and {program_missing}"
-    assert missing(both, {"BOX_KEY": "k"}) is None
-    assert described(both) == (
-        "DELETE https://cloud.example/v0/box/7, or else no-such-program 7"
-    )  # fmt: skip
-    assert not terminate_host(both, {}).taken
+    assert described(HTTP) == "DELETE https://cloud.example/v0/box/7"
+    assert terminate_host(HTTP, {}) == Answered(False, "it has no key called BOX_KEY")
 
 
-def test_a_command_ends_the_box_with_the_box_own_variables(tmp_path: Path) -> None:
-    program = tmp_path / "end-box"
-    program.write_text('#!/bin/sh\necho "$1 $BOX_KEY" >> "$0.called"; exit $EXIT\n')
-    program.chmod(0o755)
-    way = replace(HTTP, otherwise=OwnEnd("command", command=("end-box", "7")))
-    variables = {"PATH": f"{tmp_path}:/bin:/usr/bin", "EXIT": "3"}
-    assert terminate_host(way, variables) == Answered(
-        False, "it has no key called BOX_KEY; end-box ended with code 3"
-    )  # fmt: skip
-    command = OwnEnd("command", command=("end-box", "7"))
-    assert terminate_host(command, {**variables, "EXIT": "0", "BOX_KEY": "its own"}).taken
-    assert (tmp_path / "end-box.called").read_text() == "7 \n7 its own\n"
+def test_a_lease_of_an_earlier_version_is_read() -> None:
+    program = {"kind": "command", "command": ["runpodctl", "pod", "delete", "7"]}
+    request = {"method": "DELETE", "url": "https://e.invalid/7", "key_variable": "K"}
+    written = {"own_end": {"kind": "http", **request, "otherwise": program}}
+    before = {**lease(5.0).to_dict(), **written}
+    assert Lease.of(decode_fields(json.dumps(before).encode(), LEASE)).own_end == OwnEnd(**request)

@@ -74,7 +74,7 @@ class Provider:
 
     def own_end(self) -> OwnEnd:
         url = f"http://127.0.0.1:{self.port}/v0/instances/7/"
-        return OwnEnd("http", method="DELETE", url=url, key_variable="BOX_KEY")
+        return OwnEnd(method="DELETE", url=url, key_variable="BOX_KEY")
 
 
 @contextmanager

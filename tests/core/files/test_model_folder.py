@@ -6,7 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from support.train.model_folders import write_model, write_safetensors, write_tokenizer
+from support.train.model_folders import (
+    write_model,
+    write_safetensors,
+    write_sentencepiece,
+    write_tokenizer,
+)
 
 from trainer_runtime.core.files.model_folder import ModelFolder, read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder, read_tokenizer_folder
@@ -121,12 +126,11 @@ def test_a_tokenizer_gives_its_vocabulary_and_its_end_of_text(tmp_path: Path) ->
 
 
 def test_pieces_of_sentencepiece_are_counted(tmp_path: Path) -> None:
-    pieces = [b"<unk>", b"<s>", b"</s>", "▁a".encode()]
-    entries = [b"\x0a" + bytes([len(p)]) + p + b"\x15\0\0\0\0\x18\x02" for p in pieces]
-    model = b"".join(b"\x0a" + bytes([len(e)]) + e for e in entries) + b"\x12\x02\x08\x01"
-    (tmp_path / "tokenizer.model").write_bytes(model)
+    write_sentencepiece(tmp_path)
     found = read_tokenizer_folder(str(tmp_path))
     assert (found.vocab_size, found.end_of_text) == (4, 2)
+    assert found.packages == ("sentencepiece", "protobuf")
+    assert TokenizerFolder.from_dict(found.to_dict()) == found
 
 
 @pytest.mark.parametrize(

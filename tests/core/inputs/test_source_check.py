@@ -66,8 +66,65 @@ def test_what_is_no_text_is_recognised_before_it_is_trained_on(
 def test_text_is_taken_as_it_is(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.txt").write_text(text)
     assert problem(tmp_path / "a.txt") == ""
-    (tmp_path / "latin.txt").write_bytes("Größe\n".encode("latin-1"))
-    assert problem(tmp_path / "latin.txt") == ""
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp1251", "gbk", "shift_jis"])
+def test_text_in_another_encoding_is_refused_wherever_it_begins(
+    tmp_path: Path, encoding: str
+) -> None:
+    words = "Größe“" if encoding == "cp1252" else "Größe" if encoding == "latin-1" else "文字"
+    words = "слово " if encoding == "cp1251" else words
+    for before in (0, 50_000, 100_000):
+        (tmp_path / "a.txt").write_bytes(b"plain\n" * before + words.encode(encoding) * 9)
+        assert "a.txt is not UTF-8" in problem(tmp_path / "a.txt"), before
+        assert "iconv -f" in problem(tmp_path)
+
+
+def test_single_damaged_bytes_are_counted_and_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff" + "Größe 文字 \ufffd\n".encode() * 4_000)
+    found = check_source(AskedSource(str(tmp_path / "a.txt")))
+    assert (found.malformed, found.undecodable) == (None, 1)
+
+
+def test_windows_of_a_long_text_may_begin_within_a_character(tmp_path: Path) -> None:
+    for shift in range(4):
+        (tmp_path / "a.txt").write_bytes(b"a" * shift + "文𝄞ö".encode() * 20_000)
+        found = check_source(AskedSource(str(tmp_path / "a.txt")))
+        assert (found.malformed, found.undecodable) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("shard.00000.mds", "MosaicML Streaming (MDS)"),
+        ("train/shard.00000.mds.zstd", "MosaicML Streaming (MDS)"),
+        ("chunk-0-0.bin", "LitData"),
+        ("000000.tar", "WebDataset"),
+        ("part.tfrecord-00000-of-00010", "TFRecord"),
+    ],
+)
+def test_a_folder_of_shards_is_refused_by_name_and_not_trained_on_by_its_index(
+    tmp_path: Path, name: str, library: str
+) -> None:
+    (tmp_path / "index.json").write_text('{"version": 2, "shards": []}')
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(bytes(range(256)))
+    said = problem(tmp_path)
+    assert f"{name} is a shard of {library}" in said and "framework script" in said
+
+
+def test_a_folder_whose_text_only_describes_the_rest_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("What the others are.\n")
+    (tmp_path / "weights.dat").write_bytes(bytes(100_000))
+    assert "text is 21 bytes of it (README.md)" in problem(tmp_path)
+
+
+def test_what_a_folder_of_text_leaves_out_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A line.\n" * 99)
+    (tmp_path / "picture.png").write_bytes(bytes(99))
+    (tmp_path / ".hidden").write_bytes(bytes(99))
+    found = check_source(AskedSource(str(tmp_path)))
+    assert (found.malformed, found.left_out, found.left_name) == (None, 1, "picture.png")
 
 
 def test_json_is_text_where_it_is_called_so_or_lies_among_other_texts(tmp_path: Path) -> None:

@@ -19,9 +19,11 @@ from support.providers.site import Fault
 from support.providers.vast_site import VastSite
 from support.runs.running_run import wait_until
 
+from trainer_runtime.box.lease.self_terminate import missing
 from trainmaster.machines.clouds import NAMES, Cloud, open_cloud
 from trainmaster.machines.clouds.http import Account, Api, Pace
 from trainmaster.machines.clouds.vast import ADD_KEY
+from trainmaster.machines.renting.leases import expected_timer
 from trainmaster.words.errors import CloudError, StateError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import Settings
@@ -170,13 +172,62 @@ def test_an_instances_own_key_ends_that_instance_alone(customer_of: Opened, prov
     customer = customer_of(provider)
     first, second = customer.create(), customer.create(tag="tm-0a1b2c-234567")
     own_end = customer.client().self_termination(first)
-    assert own_end is not None and own_end.kind == "http"
+    assert own_end is not None
     key = customer.site.instances[first].environment[own_end.key_variable]
     headers = {"Authorization": f"Bearer {key}"}
     other = own_end.url.replace(first, second)
     assert httpx.request(own_end.method, other, headers=headers).status_code == 401
     assert httpx.request(own_end.method, own_end.url, headers=headers).is_success
     assert [instance.provider_id for instance in customer.site.alive] == [second]
+
+
+@pytest.mark.parametrize("status", [401, 403, 410, 500])
+def test_a_pod_tries_its_own_key_by_reading_itself(customer_of: Opened, status: int) -> None:
+    customer = customer_of("runpod")
+    own_end = customer.client().self_termination(customer.create())
+    (pod,) = customer.site.alive
+    assert own_end is not None and missing(own_end, pod.environment) is None
+    customer.site.fail("instance", Fault("status", status=status))
+    lacks = missing(own_end, pod.environment)
+    assert lacks == f"its key was tried, and the provider answered {status}"
+    assert customer.site.alive == [pod]
+    assert "is tried once it runs" in expected_timer(customer.client()).description
+
+
+def test_a_key_that_its_provider_documents_is_not_tried(customer_of: Opened) -> None:
+    customer = customer_of("vast")
+    own_end = customer.client().self_termination(customer.create())
+    (instance,) = customer.site.alive
+    assert own_end is not None and missing(own_end, instance.environment) is None
+    assert customer.site.count("instance") == 0
+    assert expected_timer(customer.client()).can_self_terminate
+
+
+@pytest.mark.parametrize("image", [None, "some/image"])
+def test_offers_have_the_driver_that_a_pod_is_created_with(
+    customer_of: Opened, image: str | None
+) -> None:
+    customer = customer_of("runpod")
+    offer = customer.cheapest()
+    request = replace(customer.request(offer), image=image)
+    customer(lambda cloud: cloud.create(offer, request))
+    catalog = [
+        asked.query.get("minCudaVersion") for asked in customer.site.asked if asked.kind == "offers"
+    ]
+    (pod,) = customer.site.alive
+    assert catalog[0] == "12.8"
+    assert catalog[-1] == pod.body["gpu"].get("minCudaVersion") == (None if image else "12.8")
+
+
+@pytest.mark.parametrize("form", ["object", "string"])
+def test_vast_takes_variables_in_either_form(customer_of: Opened, form: str) -> None:
+    vast = customer_of("vast")
+    assert isinstance(vast.site, VastSite)
+    vast.site.env_form = form
+    vast.create(vast.cheapest(), environment={"COLOUR": "dark blue"})
+    (instance,) = vast.site.alive
+    assert instance.environment["COLOUR"] == "dark blue"
+    assert vast.site.count("create") == (1 if form == "object" else 2)
 
 
 def test_lambdas_instances_cannot_end_themselves(customer_of: Opened) -> None:
@@ -216,17 +267,6 @@ def test_vasts_refusals_with_a_success_status_are_refusals(customer_of: Opened) 
         request = vast.request(offer)
         refused = vast.refused(lambda cloud: cloud.create(offer, request))  # noqa: B023
         assert refused.code == code, error
-
-
-def test_all_pages_of_vasts_instances_are_read(customer_of: Opened) -> None:
-    vast = customer_of("vast")
-    assert isinstance(vast.site, VastSite)
-    vast.site.page = 2
-    tags = {f"tm-0a1b2c-22222{number}" for number in range(2, 7)}
-    offer = vast.cheapest()
-    for tag in tags:
-        vast.create(offer, tag=tag)
-    assert {instance.tag for instance in vast.instances()} == tags
 
 
 def test_a_machine_with_too_small_a_disk_is_not_offered(customer_of: Opened) -> None:

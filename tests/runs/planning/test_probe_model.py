@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.runs.running_run import run_async
 from support.train.hub_server import REVISION, Hub, serving
-from support.train.model_folders import write_model, write_tokenizer
+from support.train.model_folders import write_model, write_sentencepiece, write_tokenizer
 
 from trainmaster.runs.planning.plan_run import Planned, plan_again, plan_spec
 from trainmaster.sync.workspace import Workspace
@@ -284,3 +284,34 @@ def test_a_reward_file_travels_and_must_define_what_rates(
         "def reward_length(completions, **kwargs):\n    return [1.0 for _ in completions]\n"
     )
     assert planned(workspace, spec).attached == {"reward.py": reward.read_text()}
+
+
+def test_a_bert_folder_is_refused_and_not_trained_as_a_causal_model(
+    workspace: Workspace, corpus: Path, tmp_path: Path
+) -> None:
+    bert = write_model(tmp_path / "bert", model_type="bert", architectures=["BertForMaskedLM"])
+    error = refused(workspace, spec_of(corpus, {"path": str(bert)}))
+    assert error.code == "MODEL_UNUSABLE"
+    assert "it is BertForMaskedLM, not a causal language model" in str(error)
+
+
+def test_a_model_of_the_hub_is_refused_by_its_architecture(
+    workspace: Workspace, corpus: Path, tmp_path: Path, hub: Hub
+) -> None:
+    flags = {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}
+    hub.models["acme/t5"] = write_model(tmp_path / "t5", model_type="t5", **flags)
+    error = refused(workspace, spec_of(corpus, {"hub": "acme/t5"}))
+    assert "an encoder with a decoder, which pretrain can't train" in str(error)
+
+
+def test_sentencepiece_brings_the_packages_that_read_it(
+    workspace: Workspace, corpus: Path, tmp_path: Path
+) -> None:
+    folder = write_model(tmp_path / "model", tokenizer=False)
+    write_sentencepiece(folder)
+    made = planned(workspace, spec_of(corpus, {"path": str(folder)}))
+    required = " ".join(made.plan.requirements)
+    assert "sentencepiece>=" in required and "protobuf>=" in required
+    write_tokenizer(folder)  # tokenizer.json is read without them
+    made = planned(workspace, spec_of(corpus, {"path": str(folder)}))
+    assert "sentencepiece" not in " ".join(made.plan.requirements)

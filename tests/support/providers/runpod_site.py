@@ -31,6 +31,7 @@ class RunPodSite(Site):
     )
 
     def __init__(self, has_sshd: bool = True) -> None:
+        self.page = 100
         super().__init__(description("runpod_openapi.json", self.PREFIX), has_sshd)
 
     def problem(self, status: int, message: str) -> Answer:
@@ -104,7 +105,11 @@ class RunPodSite(Site):
 
     def _list(self, asked: Asked) -> Answer:
         listed = [instance for instance in self.instances.values() if instance.is_listed()]
-        return Answer(200, {"pods": [self._pod(instance, instance.poll()) for instance in listed]})
+        begin = int(asked.query.get("cursor", "0"))
+        end = begin + self.page
+        rows = [self._pod(instance, instance.poll()) for instance in listed[begin:end]]
+        more = {"nextCursor": str(end)} if end < len(listed) else {}
+        return Answer(200, {"pods": rows, **more})
 
     def _show(self, asked: Asked) -> Answer:
         instance = self.instances.get(asked.ids[0])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from support.backends.ssh_hosts import Sshd
@@ -54,6 +56,7 @@ class VastSite(Site):
     def __init__(self, has_sshd: bool = True) -> None:
         self._numbers = itertools.count(70001)
         self.page = 25
+        self.env_form = "object"
         super().__init__(description("vast_openapi.yaml", self.PREFIX), has_sshd)
 
     def problem(self, status: int, message: str) -> Answer:
@@ -98,6 +101,9 @@ class VastSite(Site):
         if machine is None or self.modes.no_capacity:
             number = asked.ids[0]
             return self.problem(410, f"no_such_ask Instance type {number} is no longer available.")
+        env = asked.body.get("env", {})
+        if env and isinstance(env, str) != (self.env_form == "string"):
+            return self.problem(400, f"env must be a {self.env_form}")
         bid = asked.body.get("price")
         base = machine.usd_per_h * self.modes.price_factor
         if bid is not None and bid < machine.least_bid * self.modes.price_factor:
@@ -113,7 +119,7 @@ class VastSite(Site):
             authorize=_Onstart(asked.body.get("onstart", "")),
             body={**asked.body, "gpu": machine.gpu, "count": machine.count},
             environment={
-                **asked.body.get("env", {}),
+                **(_variables(env) if isinstance(env, str) else env),
                 "CONTAINER_ID": provider_id,
                 "CONTAINER_API_KEY": own_key,
             },
@@ -161,6 +167,7 @@ class VastSite(Site):
             "dph_total": instance.usd_per_h,
             "start_date": instance.created_t,
             "is_bid": "price" in instance.body,
+            "env": "" if self.env_form == "string" else {},
         }
         if booted:
             row |= {"ssh_host": instance.address, "ssh_port": instance.port}
@@ -168,6 +175,12 @@ class VastSite(Site):
             published = [{"HostIp": "0.0.0.0", "HostPort": str(instance.port)}]
             row |= {"public_ipaddr": instance.address, "ports": {"22/tcp": published}}
         return row
+
+
+def _variables(options: str) -> dict[str, str]:
+    """Of Docker's options: `-e NAME=value`."""
+    words = shlex.split(options)
+    return dict(word.split("=", 1) for flag, word in pairwise(words) if flag == "-e")
 
 
 class _Onstart:

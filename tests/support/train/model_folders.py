@@ -64,3 +64,12 @@ def write_tokenizer(folder: Path, words: Sequence[str] = ()) -> Path:
         ]
         file.write_text(json.dumps(document))
     return folder
+
+
+def write_sentencepiece(folder: Path) -> Path:
+    """A `tokenizer.model` of four pieces."""
+    pieces = [b"<unk>", b"<s>", b"</s>", "▁a".encode()]
+    entries = [b"\x0a" + bytes([len(p)]) + p + b"\x15\0\0\0\0\x18\x02" for p in pieces]
+    model = b"".join(b"\x0a" + bytes([len(e)]) + e for e in entries) + b"\x12\x02\x08\x01"
+    (folder / "tokenizer.model").write_bytes(model)
+    return folder

@@ -14,8 +14,9 @@ from support.train.model_folders import write_tokenizer
 from trainer_runtime.box.environment.training_python import InputUnusableError, TrainingPython
 from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core.config import RunConfig, SourceConfig
-from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainer_runtime.core.files.corpus import AskedSource, Source, fingerprint, list_files
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
+from trainer_runtime.core.inputs.source_check import check_source
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.batches import Corpus
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, pieces
@@ -235,3 +236,26 @@ def test_a_negative_token_is_named(tmp_path: Path) -> None:
     write_megatron(tmp_path / "tokens/a.bin", [[5, -1, 7] * 20])
     with pytest.raises(InputUnusableError, match="holds token -1"):
         prepare(config_of(tmp_path, "byte", ("main", tmp_path / "tokens", "tokens")), print, PYTHON)
+
+
+def test_latin_1_behind_what_the_plan_has_sampled_ends_the_preparation(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(
+        b"plain text\n" * 20_000 + "Größe ".encode("latin-1") * 60 + b"text\n" * 40_000
+    )
+    assert check_source(AskedSource(str(file))).malformed is None
+    with pytest.raises(ConfigError, match=r"a\.txt is not UTF-8: \d+ of"):
+        list(pieces(SourceConfig(name="main", path=str(file)), [str(file)]))
+
+
+def test_damaged_bytes_are_counted_over_all_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for file in files:
+        file.write_bytes("Größe\n".encode() * 5_000 + b"\xc3")
+    read = "".join(
+        text for text, *_ in pieces(SourceConfig(name="main", path="x"), [*map(str, files)])
+    )
+    assert read.count("\ufffd") == 2
+    assert "2 of 80,002 bytes are not UTF-8" in capsys.readouterr().out

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import http.client
 import os
-import shlex
-import shutil
-import subprocess
 import urllib.error
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +19,7 @@ from trainer_runtime.core.lease.lease import OwnEnd
 from trainer_runtime.core.records import dataclass
 
 TIMEOUT_S = 30.0
+TRIAL_TIMEOUT_S = 8.0
 _FIRST_PROCESS = Path("/proc/1/environ")
 _FILES = (Path("/etc/environment"), Path("/etc/rp_environment"), Path("/root/.ssh/environment"))
 
@@ -37,25 +36,26 @@ def described(own_end: OwnEnd | None) -> str:
     """What is done at the lease's end, without what may be secret of an address."""
     if own_end is None:
         return "nothing: its provider has no key by which an instance could end itself"
-    return ", or else ".join(_described(way) for way in own_end.ways)
+    parts = urlsplit(own_end.url)
+    return f"{own_end.method} {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path}"
 
 
 def missing(own_end: OwnEnd, variables: Mapping[str, str]) -> str | None:
-    """Why the instance can't end itself; None if one way lacks nothing, as far as known."""
-    lacking = [_missing(way, variables) for way in own_end.ways]
-    return None if None in lacking else ", and ".join(filter(None, lacking))
+    """Why the instance can't end itself, as far as known; its key is tried where that is needed."""
+    lacking = _missing_key(own_end, variables)
+    if lacking is not None or not own_end.tried_by:
+        return lacking
+    trial = replace(own_end, method=own_end.tried_by)
+    answered = _ask(trial, variables[own_end.key_variable], TRIAL_TIMEOUT_S)
+    return None if answered.taken else f"its key was tried, and {answered.report}"
 
 
 def terminate_host(own_end: OwnEnd, variables: Mapping[str, str]) -> Answered:
-    """Ask once, by each way until one is taken. The machine goes away then; until it has, asking
-    may be repeated."""
-    reports = []
-    for way in own_end.ways:
-        answered = _end_by(way, variables)
-        reports.append(answered.report)
-        if answered.taken:
-            break
-    return Answered(answered.taken, "; ".join(reports))
+    """Ask once. The machine goes away then; until it has, asking may be repeated."""
+    lacking = _missing_key(own_end, variables)
+    if lacking is not None:
+        return Answered(False, lacking)
+    return _ask(own_end, variables[own_end.key_variable], TIMEOUT_S)
 
 
 def host_variables(
@@ -73,29 +73,9 @@ def host_variables(
     return {**found, "PATH": os.pathsep.join(paths) or os.defpath}
 
 
-def _described(way: OwnEnd) -> str:
-    if way.kind == "command":
-        return shlex.join(way.command)
-    parts = urlsplit(way.url)
-    return f"{way.method} {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path}"
-
-
-def _missing(way: OwnEnd, variables: Mapping[str, str]) -> str | None:
-    if way.kind == "command":
-        program = way.command[0] if way.command else ""
-        found = shutil.which(program, path=variables.get("PATH"))
-        return None if found else f"the program {program} is missing"
-    name = way.key_variable
+def _missing_key(own_end: OwnEnd, variables: Mapping[str, str]) -> str | None:
+    name = own_end.key_variable
     return None if variables.get(name) else f"it has no key called {name}"
-
-
-def _end_by(way: OwnEnd, variables: Mapping[str, str]) -> Answered:
-    lacking = _missing(way, variables)
-    if lacking is not None:
-        return Answered(False, lacking)
-    if way.kind == "command":
-        return _run(list(way.command), variables)
-    return _ask(way, variables[way.key_variable])
 
 
 def _of_process(path: Path) -> dict[str, str]:
@@ -121,10 +101,10 @@ def _of_file(path: Path) -> dict[str, str]:
     return found
 
 
-def _ask(way: OwnEnd, key: str) -> Answered:
+def _ask(way: OwnEnd, key: str, timeout_s: float) -> Answered:
     headers = {"Authorization": f"Bearer {key}"}
     try:
-        with opened(way.method, way.url, headers, timeout_s=TIMEOUT_S) as answer:
+        with opened(way.method, way.url, headers, timeout_s=timeout_s) as answer:
             return Answered(True, f"the provider answered {answer.status}")
     except NotWebError:
         return Answered(False, "its address is not of http or https")
@@ -135,19 +115,3 @@ def _ask(way: OwnEnd, key: str) -> Answered:
         return Answered(False, f"no answer: {type(error.reason).__name__}")
     except (OSError, ValueError, http.client.HTTPException) as error:
         return Answered(False, f"no answer: {type(error).__name__}")
-
-
-def _run(command: list[str], variables: Mapping[str, str]) -> Answered:
-    """Its output is not kept: its content is unknown."""
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Answered(False, f"{command[0]}: {type(error).__name__}")
-    return Answered(done.returncode == 0, f"{command[0]} ended with code {done.returncode}")

@@ -170,9 +170,9 @@ def ensure_timer(root: Path, within_s: float = 10.0) -> TimerAnswer:
     """Run `start_timer`; returns the status once a timer runs."""
     started = start_timer(root)
     deadline = time.monotonic() + within_s
-    while not (answer := timer_status(root)).runs and time.monotonic() < deadline:
+    while not is_locked(root / LOCK) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return replace(answer, started=started)
+    return replace(timer_status(root), started=started)
 
 
 def _ask(lease: Lease) -> Answered:

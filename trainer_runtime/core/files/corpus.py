@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -95,7 +95,9 @@ class Listing:
     """What lies at a path, as a source; `problem` says why there is nothing to list, `malformed`
     what is wrong with its content. `examples`: about how many rows, 0 where nobody counted;
     `tokens`: of files of tokens, None for others. `beside`: validation tokens beside a file of
-    tokens that was given alone."""
+    tokens that was given alone. `undecodable`: bytes of a sample of the texts that are not UTF-8,
+    few enough to train on. `left_out`: files of a folder that are not text, such as `left_name`.
+    """
 
     path: str
     is_folder: bool = False
@@ -105,6 +107,9 @@ class Listing:
     examples: int = 0
     tokens: int | None = None
     beside: str | None = None
+    undecodable: int = 0
+    left_out: int = 0
+    left_name: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
@@ -117,6 +122,9 @@ class Listing:
             "examples": self.examples,
             "tokens": self.tokens,
             "beside": self.beside,
+            "undecodable": self.undecodable,
+            "left_out": self.left_out,
+            "left_name": self.left_name,
         }
 
     @classmethod
@@ -131,6 +139,9 @@ class Listing:
             int(data.get("examples", 0)),
             None if data.get("tokens") is None else int(data["tokens"]),
             data.get("beside"),
+            int(data.get("undecodable", 0)),
+            int(data.get("left_out", 0)),
+            data.get("left_name"),
         )
 
 
@@ -159,19 +170,35 @@ def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
     if not path.is_dir():
         return (_corpus_file(path, path.name),)
     root = Path(os.path.realpath(path))
-    found: list[CorpusFile] = []
+    found = [
+        _corpus_file(root / name, name) for name in _names(root) if _is_of(root / name, data_format)
+    ]
+    return tuple(sorted(found, key=lambda file: file.name))
+
+
+def other_files(path: Path, read: Sequence[CorpusFile]) -> list[CorpusFile]:
+    """The files of a folder besides those that were listed; empty ones don't count.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    root, names = Path(os.path.realpath(path)), {file.name for file in read}
+    others = [_corpus_file(root / name, name) for name in _names(root) if name not in names]
+    return [file for file in others if file.size_bytes]
+
+
+def _names(root: Path) -> Iterator[str]:
+    """The files of a folder that may be sent anywhere, by relative name."""
     for folder, folder_names, file_names in os.walk(root):
         shown = [name for name in folder_names if not name.startswith(".")]
         folder_names[:] = sorted(name for name in shown if not is_home(Path(folder, name)))
         for name in file_names:
             file = Path(folder, name)
-            if name.startswith(".") or not _inside(file, root) or not _is_of(file, data_format):
+            if name.startswith(".") or not file.is_file() or not _inside(file, root):
                 continue
             within = file.relative_to(root)
-            if names_credentials(within) or is_protected(file):
-                continue
-            found.append(_corpus_file(file, within.as_posix()))
-    return tuple(sorted(found, key=lambda file: file.name))
+            if not names_credentials(within) and not is_protected(file):
+                yield within.as_posix()
 
 
 def fingerprint(
@@ -261,8 +288,6 @@ def _inside(path: Path, root: Path) -> bool:
 
 
 def _is_of(path: Path, data_format: str) -> bool:
-    if not path.is_file():
-        return False
     endings = ENDINGS.get(data_format)
     if endings is not None:
         return path.name.endswith(endings) and path.stat().st_size > 0

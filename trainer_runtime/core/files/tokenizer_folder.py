@@ -40,8 +40,8 @@ _FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_t
 @dataclass(frozen=True, slots=True)
 class TokenizerFolder:
     """`vocab_size`: the highest token's number and one; `end_of_text`: the number of the token that
-    ends a text; `digest`: sixteen hexadecimal digits of what decides how texts are cut. `problem`
-    says why the folder holds no tokenizer that can be used.
+    ends a text; `digest`: sixteen hexadecimal digits of what decides how texts are cut. `packages`:
+    see `packages_to_read`. `problem` says why the folder holds no tokenizer that can be used.
     """
 
     path: str
@@ -49,13 +49,16 @@ class TokenizerFolder:
     end_of_text: int = 0
     digest: str = ""
     problem: str | None = None
+    packages: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TokenizerFolder:
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        packages = tuple(str(name) for name in known.pop("packages", ()))
+        return cls(**known, packages=packages)
 
 
 def read_tokenizer_folder(path: str) -> TokenizerFolder:
@@ -70,7 +73,8 @@ def read_tokenizer_folder(path: str) -> TokenizerFolder:
         names = "eos_token in tokenizer_config.json"
         return TokenizerFolder(path, problem=f"nothing names the token that ends a text ({names})")
     digest = hashlib.sha256(content + b"\0%d" % end_of_text).hexdigest()[:16]
-    return TokenizerFolder(path, max(tokens.values()) + 1, end_of_text, digest)
+    packages = packages_to_read(set(tokenizer_files(path)))
+    return TokenizerFolder(path, max(tokens.values()) + 1, end_of_text, digest, packages=packages)
 
 
 def tokenizer_files(path: str) -> list[str]:
@@ -92,6 +96,14 @@ def is_of_tokenizer(name: str) -> bool:
 def holds_tokenizer(names: set[str]) -> bool:
     """Whether a folder with files of these names holds a tokenizer that can be used."""
     return JSON_NAME in names or SENTENCEPIECE_NAME in names
+
+
+def packages_to_read(names: set[str]) -> tuple[str, ...]:
+    """The packages beside transformers with which it reads the tokenizer of a folder with files of
+    these names: SentencePiece's own file is a protocol buffer."""
+    if JSON_NAME in names or SENTENCEPIECE_NAME not in names:
+        return ()
+    return ("sentencepiece", "protobuf")
 
 
 def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:

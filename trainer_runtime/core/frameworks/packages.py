@@ -21,6 +21,8 @@ MODULES: Mapping[str, str] = MappingProxyType(
         "mlflow": "mlflow",
         "neptune": "neptune",
         "peft": "peft",
+        "protobuf": "google.protobuf",
+        "sentencepiece": "sentencepiece",
         "tensorboard": "tensorboard",
         "transformers": "transformers.trainer",
         "trl": "trl.trainer.sft_trainer",

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, MAX_ROW_DEPTH, decode_value
-from trainer_runtime.core.files.corpus import TEXT, AskedSource, Listing, list_source
+from trainer_runtime.core.files.corpus import (
+    TEXT,
+    AskedSource,
+    CorpusFile,
+    Listing,
+    list_source,
+    other_files,
+)
 from trainer_runtime.core.inputs.file_kinds import (
     is_json_lines,
     problem_of_parquet,
     problem_of_text,
 )
 from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row
+from trainer_runtime.core.inputs.shard_folders import problem_of_shards
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
+from trainer_runtime.core.inputs.utf8_text import another_encoding, is_another_encoding, sampled
 
 _ROWS, _FILES, _TEXTS = 100, 20, 1000
+# Below this share of a folder's bytes, text is a list of contents or a licence.
+_LEAST_TEXT = 0.01
 _LONGEST_LINE_BYTES = 16 << 20
 _MOST_SOURCE_BYTES = 64 << 20
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -26,10 +37,10 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 def check_source(asked: AskedSource) -> Listing:
     """A source's files, and what is wrong with their content; never raises.
 
-    Of texts the first bytes of up to a thousand files are read, of files of tokens all headers
-    and indices, of JSON Lines the first hundred rows of up to twenty files, 64 MiB in all. Of
-    Parquet files it reads the column names if pyarrow is installed; otherwise the host checks them
-    in the run's environment.
+    Of texts the begin, middle and end of up to a thousand files are read, of files of tokens all
+    headers and indices, of JSON Lines the first hundred rows of up to twenty files, 64 MiB in all.
+    Of Parquet files it reads the column names if pyarrow is installed; otherwise the host checks
+    them in the run's environment.
     """
     found = list_source(asked.path, asked.format)
     check = _CHECKS.get(asked.format)
@@ -42,17 +53,53 @@ def check_source(asked: AskedSource) -> Listing:
 
 
 def _check_texts(asked: AskedSource, found: Listing) -> Listing:
-    """Binary data, and JSON Lines that nobody called text, would be trained on as bytes."""
+    """Binary data, other encodings, and JSON Lines that nobody called text, would be trained on
+    as bytes; of a folder of something else, what describes it."""
     paths = _paths(found)[:_TEXTS]
-    malformed = next(filter(None, map(problem_of_text, paths)), None)
+    others = other_files(Path(found.path), found.files) if found.is_folder else []
+    found = replace(found, left_out=len(others), left_name=others[0].name if others else None)
+    malformed = _problem_of_folder(found, others) or next(
+        filter(None, map(problem_of_text, paths)), None
+    )
+    if malformed is None:
+        malformed, undecodable = _encoding(paths)
+        found = replace(found, undecodable=undecodable)
     if malformed is None and paths and not asked.stated and all(map(is_json_lines, paths)):
         malformed = (
             f"{paths[0].name} holds JSON objects, one a line: set the source's format to jsonl, or "
             "to text where the JSON itself is to be learnt"
         )
-    if not paths and found.is_folder:
+    if not paths and found.is_folder and malformed is None:
         malformed = _what_else(found.path)
     return replace(found, malformed=malformed)
+
+
+def _problem_of_folder(found: Listing, others: Sequence[CorpusFile]) -> str | None:
+    """Why a folder's text is not what it is there for."""
+    shards = problem_of_shards(file.name for file in others)
+    if shards is not None or not found.files or not others:
+        return shards
+    text_bytes = sum(file.size_bytes for file in found.files)
+    other_bytes = sum(file.size_bytes for file in others)
+    if text_bytes > _LEAST_TEXT * (text_bytes + other_bytes):
+        return None
+    return (
+        f"text is {text_bytes:,} bytes of it ({found.files[0].name}), and {other_bytes:,} are not "
+        f"({others[0].name}): name the text by its own path, or set the source's format"
+    )
+
+
+def _encoding(paths: Sequence[Path]) -> tuple[str | None, int]:
+    """Why samples of the files can't be trained on as UTF-8, and how much of them is damaged."""
+    undecodable = total = 0
+    worst, most = None, 0
+    for path in paths:
+        bad, read = sampled(path)
+        undecodable, total = undecodable + bad, total + read
+        worst, most = (path, bad) if bad > most else (worst, most)
+    if worst is None or not is_another_encoding(undecodable, total):
+        return None, undecodable
+    return another_encoding(worst.name, undecodable, total), undecodable
 
 
 def _what_else(folder: str) -> str | None:

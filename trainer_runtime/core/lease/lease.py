@@ -22,43 +22,26 @@ _BYTES_PER_S = {"host:": DISK_BYTES_PER_S, "operator": 5e6}
 
 @dataclass(frozen=True, slots=True)
 class OwnEnd:
-    """How a host has itself ended, by a key that is good for nothing else and that it has already.
+    """How a host has itself ended: a request of `method` to `url` with the key of `key_variable`,
+    which is good for nothing else and which it has already. Never holds a key.
 
-    `kind` is `http` (a request of `method` to `url` with the key of `key_variable`) or `command`.
-    `otherwise` is tried where it isn't taken. Never holds a key.
+    `tried_by`: the method of a harmless request to `url` that shows whether the key is accepted, ""
+    where the provider documents that it is.
     """
 
-    kind: str
     method: str = ""
     url: str = ""
     key_variable: str = ""
-    command: tuple[str, ...] = ()
-    otherwise: OwnEnd | None = None
+    tried_by: str = ""
 
     @classmethod
     def of(cls, fields: Fields) -> OwnEnd:
         return cls(
-            kind=fields.text("kind", "http"),
             method=fields.text("method", ""),
             url=fields.text("url", ""),
             key_variable=fields.text("key_variable", ""),
-            command=fields.texts("command"),
-            otherwise=fields.part("otherwise", OwnEnd.of),
+            tried_by=fields.text("tried_by", ""),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields in `lease.json`."""
-        if self.kind == "command":
-            way: dict[str, Any] = {"kind": self.kind, "command": list(self.command)}
-        else:
-            request = {"method": self.method, "url": self.url, "key_variable": self.key_variable}
-            way = {"kind": self.kind, **request}
-        return way if self.otherwise is None else {**way, "otherwise": self.otherwise.to_dict()}
-
-    @property
-    def ways(self) -> list[OwnEnd]:
-        """It and what is tried otherwise, in this order."""
-        return [self, *(self.otherwise.ways if self.otherwise is not None else ())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +61,7 @@ class Lease:
     stop_before_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        own_end = None if self.own_end is None else self.own_end.to_dict()
-        return {"v": FORMAT_VERSION, **asdict(self), "own_end": own_end}
+        return {"v": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
     def of(cls, fields: Fields) -> Lease:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,11 @@ from trainer_runtime.core.decoding import (
     MAX_ROW_DEPTH,
     DecodingError,
     decode_value,
+)
+from trainer_runtime.core.inputs.utf8_text import (
+    Utf8Text,
+    another_encoding,
+    is_another_encoding,
 )
 from trainer_runtime.train.attempt.config import ConfigError, SourceConfig
 
@@ -67,9 +71,9 @@ def _boundary(text: str, start: int, stop: int) -> int:
 
 
 def _of_text(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
-    total, done = _total_bytes(files), 0
+    total, done, undecodable = _total_bytes(files), 0, 0
     for file in files:
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        decoder = Utf8Text()
         held = ""
         with open(file, "rb") as stream:
             while data := stream.read(PIECE_CHARACTERS):
@@ -77,8 +81,22 @@ def _of_text(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
                 text = held + decoder.decode(data)
                 stop = _boundary(text, 0, len(text))
                 held = text[stop:]
+                _refuse_another_encoding(file, undecodable + decoder.undecodable, total)
                 yield text[:stop], False, done / total
-        yield held + decoder.decode(b"", final=True), True, done / total
+        rest = held + decoder.decode(b"", final=True)
+        undecodable += decoder.undecodable
+        _refuse_another_encoding(file, undecodable, total)
+        yield rest, True, done / total
+    if undecodable:
+        print(
+            f"{source.name}: {undecodable:,} of {total:,} bytes are not UTF-8 and stand as U+FFFD",
+            flush=True,
+        )
+
+
+def _refuse_another_encoding(file: str, undecodable: int, total_bytes: int) -> None:
+    if is_another_encoding(undecodable, total_bytes):
+        raise ValueError(another_encoding(file, undecodable, total_bytes))
 
 
 def _of_jsonl(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:

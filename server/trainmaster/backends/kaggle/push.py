@@ -11,6 +11,7 @@ from trainer_runtime.core.kaggle.session_order import CarriedJournal, KernelOrde
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.kaggle.client import Kaggle, KernelPush, Quota
+from trainmaster.backends.kaggle.machine_types import machine_of
 from trainmaster.backends.kaggle.mounts import Mounts
 from trainmaster.backends.kaggle.placement import KagglePlacement, record_of
 from trainmaster.backends.kaggle.session_markers import session_of_log
@@ -124,6 +125,7 @@ class Pusher:
             return None
         if not placement.wants_gpu:
             return limit_of(self._settings(), None)
+        self._refuse_accelerator(placement, now)
         known = self._records.quota()
         is_spent = waiting is not None and waiting.reason == QUOTA
         if not is_spent or known is None or now - known.t > _QUOTA_HOLDS_S:
@@ -133,6 +135,15 @@ class Pusher:
         if limit_s is None:
             self._records.wait_for(placement.run_id, Waiting(QUOTA, known.refresh_t))
         return limit_s
+
+    def _refuse_accelerator(self, placement: KagglePlacement, now: float) -> None:
+        """The settings may have changed since the plan. Raises: CloudError: see `machine_of`."""
+        try:
+            machine_of(self._settings().accelerator)
+        except CloudError as error:
+            waiting = Waiting(f"{error.code}: {error.message}", now + _REFUSAL_HOLDS_S)
+            self._records.wait_for(placement.run_id, waiting)
+            raise
 
     async def _resolve(
         self,

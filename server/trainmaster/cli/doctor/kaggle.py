@@ -7,17 +7,28 @@ import importlib.util
 from collections.abc import Mapping
 
 from trainmaster.backends.kaggle.credentials import HOW_TO_GET, key_places, missing, with_keys
+from trainmaster.backends.kaggle.machine_types import machine_of
 from trainmaster.words.answers.checks import CheckRow, passed, warning
-from trainmaster.words.errors import CloudError
+from trainmaster.words.errors import CloudError, TrainmasterError
 from trainmaster.words.paths import Home
+from trainmaster.words.settings import read_settings
 
 # The client imports six and does not say that it needs it.
 _MODULES = ("kaggle", "six")
 
 
 def kaggle_checks(home: Home, environment: Mapping[str, str]) -> list[CheckRow]:
-    """Its client's package, and credentials."""
-    return [_package(), _credentials(home, environment)]
+    """Its client's package, credentials, and the accelerator of the settings."""
+    return [_package(), _credentials(home, environment), _accelerator(home)]
+
+
+def _accelerator(home: Home) -> CheckRow:
+    try:
+        name = read_settings(home).kaggle.accelerator
+        machine = machine_of(name)
+    except TrainmasterError as error:
+        return warning("kaggle accelerator", error.message, error.fix)
+    return passed("kaggle accelerator", f"{name}: {machine.count} x {machine.gpu}")
 
 
 def _package() -> CheckRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.store.secret_values import where_kept
@@ -15,8 +16,26 @@ _MOST_SHOWN = 500
 
 
 async def keeping_checks(workspace: Workspace, environment: Mapping[str, str]) -> list[CheckRow]:
-    """Whether the keeper runs, and which providers could be asked."""
-    return [await _keeper(workspace, environment), _keys(workspace, environment)]
+    """Whether the keeper runs, which providers could be asked, and what ends rented instances."""
+    keeper = await _keeper(workspace, environment)
+    return [keeper, _keys(workspace, environment), *_leases(workspace, keeper)]
+
+
+def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
+    """Of each rented instance, what ends it at its lease's end beside `trainmaster release`."""
+    rows = []
+    for instance in workspace.control.instances.all(only_open=True):
+        armed = [
+            *(["the keeper"] if keeper.state == "ok" else []),
+            *(["its own timer"] if instance.can_self_terminate else []),
+        ]
+        name, until = f"lease of {instance.host}", in_utc(instance.lease_end_t)
+        if armed:
+            rows.append(passed(name, f"until {until}, then ended by {' and '.join(armed)}"))
+            continue
+        found = f"until {until}; nothing ends it without this machine. {instance.lease_timer}"
+        rows.append(warning(name, found, "`trainmaster keeper install`, on a host that stays on."))
+    return rows
 
 
 async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> CheckRow:

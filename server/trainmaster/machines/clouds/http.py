@@ -68,6 +68,8 @@ class Refusal(Exception):
 
 
 DEFAULT_PACE = Pace()
+_MAX_PAGES = 400
+_GONE = 410
 
 
 class Api:
@@ -121,6 +123,38 @@ class Api:
         """
         return self.as_object(await self.request("GET", *segments, query=query))
 
+    async def listed(
+        self,
+        *segments: str,
+        rows: str,
+        page: tuple[str, tuple[str, ...]],
+        query: Mapping[str, str] | None = None,
+    ) -> list[Any]:
+        """The rows of all pages of a list, which each reply has under `rows`.
+
+        `page`: the parameter that asks for another page, and the fields of a reply that may hold
+        its value, of which a list in one page has none.
+
+        Raises:
+            CloudError: as `read`.
+        """
+        parameter, fields = page
+        found: list[Any] = []
+        asked = dict(query or {})
+        for _ in range(_MAX_PAGES):
+            reply = await self.read(*segments, query=asked)
+            part = reply.get(rows)
+            if not isinstance(part, list):
+                raise self.invalid(f"returned no list of {rows}")
+            found += part
+            token = next((reply[name] for name in fields if reply.get(name)), None)
+            if token is None:
+                return found
+            if not isinstance(token, str | int) or str(token) == asked.get(parameter):
+                break
+            asked[parameter] = str(token)
+        raise self.invalid(f"returned an endless list of {rows}")
+
     async def request(self, method: str, *segments: str, **options: Any) -> Any:
         """As `call`, with `CLOUD_REFUSED` instead of `Refusal`."""
         try:
@@ -157,6 +191,14 @@ class Api:
 
     def refused(self, refusal: Refusal) -> CloudError:
         """`CLOUD_REFUSED`, with the provider's message."""
+        if refusal.status == _GONE:
+            return self._error(
+                "CLOUD_REFUSED",
+                f"answers that this is gone (status {refusal.status}): "
+                f"{refusal.message or 'no reason given'}",
+                "It may have retired this version of its API: try a newer Trainmaster, and check "
+                "the provider's console for what is rented.",
+            )
         return self._error(
             "CLOUD_REFUSED",
             f"refused: {refusal.message or 'no reason given'} (status {refusal.status})",

@@ -60,6 +60,8 @@ DISK_USD_PER_GB_H = 0.10 / 720
 CLOUDS = ("secure", "community")
 # A pod's own key is limited to that pod (pods/templates/environment-variables.mdx).
 POD_KEY = "RUNPOD_API_KEY"
+# The parameter for another page, and where a reply may have its value.
+_PAGE = ("cursor", ("nextCursor", "next_cursor", "cursor"))
 _OFFER_ID = re.compile(r"([a-z0-9-]+):(\d{1,3})x:(secure|community)")
 _STATES: dict[str, InstanceState] = {
     "PROVISIONING": "starting",
@@ -130,11 +132,13 @@ class RunPod:
         return fitting(found, wanted)
 
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
-        return await self._offer(offer_id, disk_gib, None)
+        return await self._offer(offer_id, disk_gib, None, is_of_image=True)
 
     async def create(self, offer: Offer, request: InstanceRequest) -> str:
         region = request.region or offer.region
-        now = await self._offer(offer.offer_id, request.disk_gib, region)
+        now = await self._offer(
+            offer.offer_id, request.disk_gib, region, is_of_image=request.image is None
+        )
         if now is None:
             raise no_capacity(offer, "it is no longer offered")
         refuse_higher_price(now.usd_per_h, offer, request)
@@ -149,9 +153,7 @@ class RunPod:
         return pod.id
 
     async def instances(self) -> Sequence[Instance]:
-        rows = (await self._api.read("pods")).get("pods")
-        if not isinstance(rows, list):
-            raise self._api.invalid("returned no list of pods")
+        rows = await self._api.listed("pods", rows="pods", page=_PAGE)
         pods = [self._api.parse_instance(row, _Pod) for row in rows]
         return [_instance(pod) for pod in pods if pod.status != _GONE]
 
@@ -168,34 +170,38 @@ class RunPod:
     def self_termination(self, provider_id: str) -> OwnEnd | None:
         if not is_safe_id(provider_id):
             return None
-        # Only the program is documented; whether the pod's key works for this API is not.
-        program = OwnEnd("command", command=("runpodctl", "pod", "delete", provider_id))
+        # Whether version 2 takes a pod's own key is not documented: the pod tries by reading
+        # itself. `runpodctl` of the image speaks version 1, which is gone; RunPod's own timer
+        # (terminateAfter) was accepted and never acted on (runpodctl pull request 331).
         url = self._api.url("pods", provider_id)
-        return OwnEnd("http", method="DELETE", url=url, key_variable=POD_KEY, otherwise=program)
+        return OwnEnd(method="DELETE", url=url, key_variable=POD_KEY, tried_by="GET")
 
     async def disconnect(self) -> None:
         await self._api.disconnect()
 
     async def _offer(
-        self, offer_id: str, disk_gib: float | None, region: str | None
+        self, offer_id: str, disk_gib: float | None, region: str | None, *, is_of_image: bool
     ) -> Offer | None:
         parts = _OFFER_ID.fullmatch(offer_id)
         if parts is None:
             return None
         wanted = Wanted(count=int(parts[2]), disk_gib=disk_gib, region=region)
-        offers = await self._offers_of(parts[3], wanted)
+        offers = await self._offers_of(parts[3], wanted, is_of_image=is_of_image)
         return next((offer for offer in offers if offer.offer_id == offer_id), None)
 
-    async def _offers_of(self, cloud: str, wanted: Wanted) -> list[Offer]:
+    async def _offers_of(
+        self, cloud: str, wanted: Wanted, *, is_of_image: bool = True
+    ) -> list[Offer]:
+        """`is_of_image`: with a driver for the default image, as `_body` asks for then."""
         query = {
             "include": "AVAILABILITY",
             "product": "POD",
             "count": str(wanted.count),
             "cloud": cloud.upper(),
         }
-        rows = (await self._api.read("catalog", "gpus", query=query)).get("gpus")
-        if not isinstance(rows, list):
-            raise self._api.invalid("returned no list of GPUs")
+        if is_of_image:
+            query["minCudaVersion"] = OLDEST_CUDA
+        rows = await self._api.listed("catalog", "gpus", rows="gpus", page=_PAGE, query=query)
         kinds, unreadable = readable(rows, _GpuType)
         self.left_out += unreadable
         return list(self._of_kinds(kinds, cloud, wanted))

@@ -65,7 +65,6 @@ ADD_KEY = (
 _OFFER_ID = re.compile(r"(\d{1,18})(:bid)?")
 _MAX_OFFERS = 500
 _PAGE = 25  # the most that a page of instances holds
-_MAX_PAGES = 400
 _STATES: dict[str, InstanceState] = {
     "running": "running",
     "stopped": "stopped",
@@ -73,6 +72,7 @@ _STATES: dict[str, InstanceState] = {
 }
 _TAKEN = ("no_such_ask",)
 _BID_TOO_LOW = "invalid_price"
+_OF_ENV = re.compile(r"\benv\b")
 
 
 class _Ask(Reply):
@@ -137,8 +137,7 @@ class Vast:
         body = _body(now, without_disk, request)
         ask_id = offer.offer_id.partition(":")[0]
         try:
-            reply = await self._api.call("PUT", "v0", "asks", ask_id, body=body)
-            self._refuse_unsuccessful(reply)
+            reply = await self._put_ask(ask_id, body)
         except Refusal as refusal:
             raise self._not_created(refusal, offer, request) from None
         created = self._api.as_object(reply).get("new_contract")
@@ -146,20 +145,35 @@ class Vast:
             raise self._api.invalid("created an instance without returning its id")
         return str(created)
 
+    async def _put_ask(self, ask_id: str, body: dict[str, Any]) -> Any:
+        """`env` as an object, as the guide has it, or a string, as the schema does: a request that
+        was refused for it has created nothing.
+
+        Raises:
+            Refusal, CloudError: as `Api.call`.
+        """
+        try:
+            return await self._create_of(ask_id, body)
+        except Refusal as refusal:
+            if "env" not in body or refusal.status >= 404 or not _OF_ENV.search(refusal.message):
+                raise
+        words = [word for name, text in body["env"].items() for word in ("-e", f"{name}={text}")]
+        return await self._create_of(ask_id, {**body, "env": shlex.join(words)})
+
+    async def _create_of(self, ask_id: str, body: dict[str, Any]) -> Any:
+        reply = await self._api.call("PUT", "v0", "asks", ask_id, body=body)
+        self._refuse_unsuccessful(reply)
+        return reply
+
     async def instances(self) -> Sequence[Instance]:
-        found: list[Instance] = []
-        token: str | None = None
-        for _ in range(_MAX_PAGES):
-            query = {"limit": str(_PAGE), **({"after_token": token} if token else {})}
-            reply = await self._api.read("v1", "instances", query=query)
-            rows = reply.get("instances")
-            if not isinstance(rows, list):
-                raise self._api.invalid("returned no list of instances")
-            found += [_instance(self._api.parse_instance(row, _VastInstance)) for row in rows]
-            token = reply.get("next_token")
-            if not token:
-                return found
-        raise self._api.invalid("returned an endless list of instances")
+        rows = await self._api.listed(
+            "v1",
+            "instances",
+            rows="instances",
+            page=("after_token", ("next_token",)),
+            query={"limit": str(_PAGE)},
+        )
+        return [_instance(self._api.parse_instance(row, _VastInstance)) for row in rows]
 
     async def instance(self, provider_id: str) -> Instance | None:
         reply = await self._api.find("v0", "instances", provider_id)
@@ -182,7 +196,7 @@ class Vast:
         if not (provider_id.isascii() and provider_id.isdigit()):
             return None
         url = self._api.url("v0", "instances", provider_id)
-        return OwnEnd("http", method="DELETE", url=url, key_variable=INSTANCE_KEY)
+        return OwnEnd(method="DELETE", url=url, key_variable=INSTANCE_KEY)
 
     async def disconnect(self) -> None:
         await self._api.disconnect()

@@ -141,13 +141,17 @@ def lease_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> Lease
 
 def expected_timer(cloud: Cloud) -> LeaseTimer:
     """For an instance that does not exist yet."""
-    if cloud.self_termination("an-id") is None:
+    own_end = cloud.self_termination("7")  # an id of any provider
+    if own_end is None:
         return LeaseTimer(
             False,
             "the instance's own timer stops its trainings then, but can't end the instance: this "
             "machine or a keeper must",
         )
-    return LeaseTimer(True, "the instance's own timer then ends it")
+    text = "the instance's own timer then ends it"
+    if own_end.tried_by:
+        text += f", if {cloud.name} accepts the instance's own key, which is tried once it runs"
+    return LeaseTimer(not own_end.tried_by, text)
 
 
 def _skew_s(answer: TimerAnswer) -> float:

@@ -22,10 +22,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             the first source that fails.
     """
     is_split = not corpus.validation
-    for place, source in [
-        *((f"data.sources[{index}]", one) for index, one in enumerate(corpus.training)),
-        *((f"data.validation[{index}]", one) for index, one in enumerate(corpus.validation)),
-    ]:
+    for place, source in _placed(corpus):
         field = f"{place}.path"
         if source.problem is not None:
             raise PlanError(
@@ -60,6 +57,30 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             )
         if form == "shards" and not corpus.estimated:
             _check_length(field, source, spec.data.seq_len, is_split=is_split)
+
+
+def describe_texts(corpus: CorpusFacts, ledger: Ledger) -> None:
+    """Record which files of a folder of text are read, and warn of damaged bytes in them."""
+    for place, source in _placed(corpus):
+        if source.left_out:
+            names = ", ".join(source.names) + ", …" * (source.files > len(source.names))
+            reason = f"What is not text is left out: {source.left_out:,}, such as "
+            ledger.decide(
+                f"{place}.path", f"{source.files:,}: {names}", f"{reason}{source.left_name}."
+            )
+        if source.undecodable:
+            ledger.warn(
+                f"`{place}.path`: {source.undecodable:,} bytes of a sample are not UTF-8; each "
+                "is trained on as U+FFFD, or as it is by data.tokenizer byte."
+            )
+
+
+def _placed(corpus: CorpusFacts) -> list[tuple[str, SourceFacts]]:
+    """The sources with their places in the spec."""
+    return [
+        *((f"data.sources[{index}]", one) for index, one in enumerate(corpus.training)),
+        *((f"data.validation[{index}]", one) for index, one in enumerate(corpus.validation)),
+    ]
 
 
 def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger: Ledger) -> None:

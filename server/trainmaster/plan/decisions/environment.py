@@ -16,7 +16,7 @@ from trainmaster.plan.decisions.container import choose_image, facts_in_image, i
 from trainmaster.plan.decisions.requirements import Mismatch, accepted, mismatches, requirements
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
-from trainmaster.plan.facts import GpuFacts, HostFacts
+from trainmaster.plan.facts import GpuFacts, HostFacts, TokenizerFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.words.errors import HostError
@@ -93,15 +93,21 @@ def choose_environment(
 
 
 def choose_requirements(
-    spec: TrainingSpec, facts: HostFacts, section: dict[str, Any], strategy: str, ledger: Ledger
+    spec: TrainingSpec,
+    facts: HostFacts,
+    section: dict[str, Any],
+    strategy: str,
+    ledger: Ledger,
+    *,
+    tokenizer: TokenizerFacts | None = None,
 ) -> tuple[str, ...]:
-    """What `requirements.txt` asks for.
+    """What `requirements.txt` asks for; `tokenizer`: None for bytes.
 
     Raises:
         HostError: ENVIRONMENT_MISMATCH, one interpreter is to be taken as it is, and has not what
             the framework needs.
     """
-    pins = _pins(spec, strategy)
+    pins = _pins(spec, strategy, () if tokenizer is None else tokenizer.packages)
     if is_contained(spec):
         return (f"torch>={OLDEST_TORCH}", *accepted(pins))
     _check_packages(spec, facts, pins, ledger)
@@ -180,7 +186,9 @@ def wheels_to_send(spec: TrainingSpec) -> str | None:
     return given if sent else None
 
 
-def _pins(spec: TrainingSpec, strategy: str) -> tuple[str, ...]:
+def _pins(
+    spec: TrainingSpec, strategy: str, tokenizer_packages: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     adapter = spec.adapter
     return requirements(
         spec.framework,
@@ -188,6 +196,7 @@ def _pins(spec: TrainingSpec, strategy: str) -> tuple[str, ...]:
         adapter=adapter.model_dump() if adapter is not None else None,
         tracking=spec.tracking,
         tokenizer=chosen_tokenizer(spec),
+        tokenizer_packages=tokenizer_packages,
         formats=spec.data.formats,
     )
 

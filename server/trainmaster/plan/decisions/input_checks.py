@@ -7,6 +7,7 @@ import re
 from trainer_runtime.core.frameworks.litgpt import LORA_PARTS
 from trainmaster.plan.decisions.model import BYTE_VOCABULARY
 from trainmaster.plan.decisions.tokenizer import BYTE, chosen_tokenizer
+from trainmaster.plan.decisions.trainable_models import refuse_untrainable
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
@@ -37,6 +38,7 @@ def check_inputs(
     if model is not None:
         _refuse_problem(model, "model.path" if spec.model.path else "model.hub")
         _refuse_other_layout(spec, model)
+        refuse_untrainable(spec, model)
     if tokenizer is not None:
         _refuse_problem(tokenizer, "data.tokenizer")
     _refuse_unknown_targets(spec, model)

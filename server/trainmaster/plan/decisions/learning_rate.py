@@ -8,6 +8,7 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
 
 _FAR_TOO_HIGH = 10
 # The share of the rate from scratch for a model that continues from weights.
@@ -38,6 +39,12 @@ _RATES = {
     "reward": _Rate(1e-5, 1e-4, "Ouyang et al. 2022 (InstructGPT), appendix C: 9e-6"),
     "grpo": _Rate(1e-6, 1e-5, "Shao et al. 2024 (DeepSeekMath), section 4.2"),
 }
+# Optimizers that take AdamW's rates, with the source of that; for sgd nobody published rates by the
+# model's size.
+_AT_ADAMS_RATE = {
+    "adamw": "",
+    "adafactor": "Zhao et al. 2024 (arXiv 2407.07972): Adafactor does as Adam over all rates",
+}
 # Methods that presume a model which can already answer.
 _ALIGNING = ("dpo", "kto", "grpo")
 
@@ -45,9 +52,13 @@ _ALIGNING = ("dpo", "kto", "grpo")
 def choose_learning_rate(
     spec: TrainingSpec, method: Method, network: Network, ledger: Ledger
 ) -> float:
-    """The highest rate of the schedule; one that is given is held against what auto would take."""
+    """The highest rate of the schedule; one that is given is held against what auto would take.
+
+    Raises:
+        PlanError: INVALID_VALUE, none is given, and auto has none for the optimizer.
+    """
     rate, reason, source = _rate(spec, method, network)
-    if method.name == "pretrain" and spec.continues:
+    if method.name == "pretrain" and spec.continues and len(spec.data.sources) == 1:
         ledger.warn(
             "Training on makes a model forget what the new texts don't hold. Some of the kind that "
             "it was trained on before, mixed in as a source with a weight of a few percent, keeps "
@@ -59,11 +70,13 @@ def choose_learning_rate(
             "random weights: good to try the method out, for little else. Give model.path or "
             "model.hub."
         )
-    given = spec.optimizer.lr
+    given, of_optimizer = spec.optimizer.lr, _AT_ADAMS_RATE.get(spec.optimizer.name)
     if not isinstance(given, float | int):
-        ledger.decide("optimizer.lr", rate, reason, source)
+        if of_optimizer is None:
+            raise _no_rate(spec.optimizer.name, rate)
+        ledger.decide("optimizer.lr", rate, reason, "; ".join(filter(None, (source, of_optimizer))))
         return rate
-    if given > _FAR_TOO_HIGH * rate:
+    if of_optimizer is not None and given > _FAR_TOO_HIGH * rate:
         ledger.warn(
             f"optimizer.lr is {given:g}; for {_what(spec, method, network)} auto takes {rate:g}. "
             f"Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
@@ -73,8 +86,21 @@ def choose_learning_rate(
 
 def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
     """What auto would take, where the given rate is far above it; a remedy then takes that."""
+    if spec.optimizer.name not in _AT_ADAMS_RATE:
+        return None
     given, (rate, _, _) = spec.optimizer.lr, _rate(spec, method, network)
     return rate if isinstance(given, float | int) and given > _FAR_TOO_HIGH * rate else None
+
+
+def _no_rate(optimizer: str, of_adamw: float) -> PlanError:
+    return PlanError(
+        "INVALID_VALUE",
+        f"`optimizer.lr` is auto, which has no published rate for {optimizer}; AdamW's "
+        f"({of_adamw:g} here) would hardly move the weights.",
+        "Set optimizer.lr to a number, usually some hundred times AdamW's: try a few in short runs "
+        "first. Or set optimizer.name to adamw.",
+        field="optimizer.lr",
+    )
 
 
 def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, str, str]:

@@ -46,6 +46,11 @@ _LOGGERS: Mapping[str, str] = {
 }
 # Those whose requirements go with the frameworks'.
 _LOCKED_LOGGERS = ("tensorboard", "wandb")
+# By `core.files.tokenizer_folder.packages_to_read`.
+_TOKENIZERS: Mapping[str, str] = {
+    "protobuf": "protobuf>=4,<8",
+    "sentencepiece": "sentencepiece>=0.1.99,<0.3",
+}
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
 _OF_FRAMEWORK: Mapping[str, tuple[str, ...]] = {
     "nanogpt": (),
@@ -72,6 +77,7 @@ def requirements(
     adapter: Mapping[str, Any] | None = None,
     tracking: Mapping[str, Any] | None = None,
     tokenizer: str = "byte",
+    tokenizer_packages: Collection[str] = (),
     formats: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Requirement lines of everything but PyTorch, for an environment that is built."""
@@ -85,6 +91,7 @@ def requirements(
     if strategy.startswith("zero"):
         names.append("deepspeed")
     lines = [f"{name}=={TRIED[name]}" for name in dict.fromkeys(names)]
+    lines += [_TOKENIZERS[name] for name in tokenizer_packages]
     if adapter is not None and adapter.get("quantize") is not None:
         lines.append(_QUANTIZER)
     chosen = [name for name, setting in (tracking or {}).items() if setting not in (None, False)]
@@ -97,7 +104,8 @@ def lockable() -> tuple[str, ...]:
     since_311 = "; python_version >= '3.11'"
     lines = [f"{name}=={TRIED[name]}" for name in TRIED if name != "trl"]
     lines.append(f"trl=={TRIED['trl']} {since_311}")
-    return (*BUILD_TOOLS, *lines, _QUANTIZER, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
+    lines += [_QUANTIZER, *_TOKENIZERS.values()]
+    return (*BUILD_TOOLS, *lines, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
 
 
 def accepted(lines: Iterable[str]) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class OptimizerSpec(Section):
     lr: Positive | Auto = setting(
         "auto",
         "The highest learning rate of the schedule. auto takes it from the model's size, or from "
-        "the method where a model is tuned.",
+        "the method where a model is tuned; sgd takes a number.",
         changes="box",
         lands=lands(
             nanogpt="AdamW lr, through the schedule",

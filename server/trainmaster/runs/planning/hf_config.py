@@ -1,4 +1,4 @@
-"""A model's sizes from its own config, for every family."""
+"""A model's sizes and architecture from its own config, for every family."""
 
 from __future__ import annotations
 
@@ -40,6 +40,18 @@ def sizes_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
         **sizes,
         "model_type": str(config.get("model_type") or ""),
         "tied": tied if isinstance(tied, bool) else usual,
+    }
+
+
+def architecture_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `config.json` says the model is, as fields of `ModelFacts`."""
+    named = config.get("architectures")
+    return {
+        "architectures": tuple(one for one in named if isinstance(one, str))
+        if isinstance(named, list)
+        else (),
+        "is_decoder": config.get("is_decoder") is True,
+        "is_encoder_decoder": config.get("is_encoder_decoder") is True,
     }
 
 

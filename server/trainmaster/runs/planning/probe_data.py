@@ -143,6 +143,9 @@ def _checked(found: Listing) -> dict[str, str | int | None]:
         "malformed": found.malformed,
         "examples": found.examples,
         "beside": found.beside,
+        "undecodable": found.undecodable,
+        "left_out": found.left_out,
+        "left_name": found.left_name,
         **tokens,
     }
 

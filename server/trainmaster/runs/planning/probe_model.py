@@ -27,6 +27,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
     TokenizerFolder,
     holds_tokenizer,
     is_of_tokenizer,
+    packages_to_read,
     read_tokenizer_folder,
     tokenizer_files,
 )
@@ -35,7 +36,7 @@ from trainmaster.backends import HERE, Backend, InputExaminer
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.runs.planning.hf_config import sizes_of_hf, sizes_of_litgpt
+from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
 from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 from trainmaster.words.errors import PlanError
@@ -101,7 +102,11 @@ async def _model_folder(probe: _Probe, path: str) -> ModelFolder:
 
 
 def _facts(found: ModelFolder) -> ModelFacts:
-    sizes = sizes_of_litgpt(found.config) if found.kind == LITGPT else sizes_of_hf(found.config)
+    described = (
+        sizes_of_litgpt(found.config)
+        if found.kind == LITGPT
+        else {**sizes_of_hf(found.config), **architecture_of_hf(found.config)}
+    )
     names = {name for name, _ in found.files}
     return ModelFacts(
         kind=found.kind,
@@ -113,7 +118,7 @@ def _facts(found: ModelFolder) -> ModelFacts:
         matrices=found.matrices,
         has_tokenizer=holds_tokenizer(names),
         chat_template="chat_template.jinja" in names,
-        **sizes,
+        **described,
     )
 
 
@@ -139,7 +144,8 @@ async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
         return facts.model_copy(update={"problem": problem, "code": "MODEL_UNUSABLE"})
     config = _object(await hub.file(model, CONFIG_NAME))
     count = model.parameters or _estimated(config, facts.weights_bytes)
-    return facts.model_copy(update={"kind": HF, "parameters": count, **sizes_of_hf(config)})
+    described = {**sizes_of_hf(config), **architecture_of_hf(config)}
+    return facts.model_copy(update={"kind": HF, "parameters": count, **described})
 
 
 def _estimated(config: Mapping[str, Any], weights_bytes: int) -> int | None:
@@ -184,7 +190,8 @@ async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
         found = await _tokenizer_folder(probe, model.path)
         return _tokenizer_facts(found).model_copy(update={**placed, "of_model": True})
     digest = _digest(f"{model.hub}@{model.revision}")
-    return TokenizerFacts(**placed, of_model=True, digest=digest)
+    packages = packages_to_read({name for name, _ in model.files})
+    return TokenizerFacts(**placed, of_model=True, digest=digest, packages=packages)
 
 
 async def _tokenizer_folder(probe: _Probe, path: str) -> TokenizerFolder:
@@ -200,6 +207,7 @@ def _tokenizer_facts(found: TokenizerFolder) -> TokenizerFacts:
         code=None if found.problem is None else "TOKENIZER_UNUSABLE",
         vocab_size=found.vocab_size or None,
         digest=found.digest,
+        packages=found.packages,
     )
 
 
@@ -214,6 +222,7 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
         sent_as=f"tokenizer-{plain_name(model.name, 'model')}-{model.revision[:12]}",
         files=files,
         digest=_digest(f"{model.name}@{model.revision}"),
+        packages=packages_to_read(names),
     )
     if not holds_tokenizer(names):
         problem = "it has neither tokenizer.json nor tokenizer.model"

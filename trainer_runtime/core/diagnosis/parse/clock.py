@@ -126,6 +126,7 @@ class Clock:
             rank.step = rank.steps[clock] = step
             rank.newest, rank.seen = None, last_row_of(rows, i, step)
             rank.counted = clock if logged.counted else rank.counted
+            rows.counted = rows.counted or logged.counted_losses
 
     def _rank(self, number: int) -> Rank | None:
         if number not in self._ranks and len(self._ranks) >= MAX_RANKS:

@@ -32,6 +32,7 @@ class LoggedSteps:
         self._per_epoch = _steps_per_epoch(facts)
         self._last, self._step = last, step
         self.counted = False  # whether a step was inferred from those before it
+        self.counted_losses = False  # not only of an evaluation or a summary, which has none
 
     def note(self, step: float) -> None:
         """A row in between has a step of its own."""
@@ -53,6 +54,7 @@ class LoggedSteps:
             if 0 <= step < _LARGEST:
                 return float(round(step))
         self.counted = True
+        self.counted_losses = self.counted_losses or trains
         return self._last + 1.0 if trains else self._step
 
 
@@ -82,12 +84,19 @@ def logged_at_once(
         steps = _from_epochs(tracks, facts)
     else:
         steps = None if others else _from_count(tracks, rank)
-        rank.counted = tracks[0].rows.like.clock if steps else rank.counted
+        if steps:
+            rank.counted = tracks[0].rows.like.clock
+            _note_counted(tracks)
     if steps is None:
         steps = _one_by_one(tracks, others, bars, rank, facts)
     if steps is None:
         return None
     return [track._replace(steps=found) for track, found in zip(tracks, steps, strict=True)]
+
+
+def _note_counted(tracks: Sequence[Track]) -> None:
+    for track in tracks:
+        track.rows.counted = track.rows.counted or "loss" in track.rows.keys
 
 
 def _without(rows: Rows, repeated: Collection[int]) -> Track:
@@ -226,6 +235,8 @@ def _one_by_one(
         return None
     facts.update(facts_then)
     rank.counted = clock if logged.counted else rank.counted
+    if logged.counted_losses:
+        _note_counted(tracks)
     return steps
 
 

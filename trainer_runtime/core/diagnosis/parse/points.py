@@ -103,6 +103,7 @@ class Batch:
     lines: Sequence[int]
     offset_of: Callable[[int], int]
     time_of: Callable[[int], float | None]
+    counted: bool = False  # some of its steps are the number of a log, for want of any other
 
     def __len__(self) -> int:
         return len(self.keys) * len(self.steps)

@@ -135,6 +135,7 @@ class Rows:
     breaks: list[int] | None = None  # rows whose step does not rise, once they are needed
     laps: Sequence[float] | None = None  # epochs as they are printed, until the first is known
     lap_steps: Sequence[float] | None = None
+    counted: bool = False  # see `points.Batch`
 
     @property
     def places(self) -> Sequence[float]:
@@ -216,6 +217,7 @@ class Rows:
                 index,
                 lambda row, index=index: block.start_of(index[row]),  # type: ignore[misc]
                 lambda row, index=index: time_of(block.lines[index[row]]),  # type: ignore[misc]
+                self.counted,
             )
 
 
