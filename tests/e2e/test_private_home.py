@@ -17,7 +17,7 @@ import pytest
 from support.runs.running_run import small_spec
 from support.store.other_user import needs_root, other_user_id, what_another_user_may_do
 
-pytestmark = [needs_root, pytest.mark.slow]
+pytestmark = [needs_root, pytest.mark.slow, pytest.mark.attack]
 # Written by the trainer, which has the user's umask, in folders that are closed to others.
 _TRAINERS = ("checkpoints", "final", "__pycache__")
 

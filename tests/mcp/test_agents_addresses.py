@@ -13,6 +13,8 @@ from support.mcp.agent import Agent
 from support.mcp.mcp_client import error_of
 from support.train.hub_server import Hub, serving
 
+pytestmark = pytest.mark.attack
+
 _HUB_SPEC = """\
 name: from-hub
 framework: hf

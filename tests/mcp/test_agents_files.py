@@ -19,6 +19,8 @@ from trainmaster.words.errors import UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.policy import Policy, agent_policies
 
+pytestmark = pytest.mark.attack
+
 _SECRET = "-----BEGIN OPENSSH PRIVATE KEY----- b3BlbnNzaC1rZXktdjEAAAA"
 _SPEC = """\
 name: stolen

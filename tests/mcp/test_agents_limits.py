@@ -20,6 +20,8 @@ from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
 from trainmaster.words.policy import agent_policies
 
+pytestmark = pytest.mark.attack
+
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _SPEC = """\
 name: small

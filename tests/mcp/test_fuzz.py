@@ -43,7 +43,7 @@ from trainmaster.words.error_codes import CODES
 from trainmaster.words.fitting import size_of
 from trainmaster.words.paths import Home
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 _CALLS = int(os.environ.get("TRAINMASTER_FUZZ_CALLS", "300"))
 _SEED = int(os.environ.get("TRAINMASTER_FUZZ_SEED", str(time.time_ns() % 100_000)))

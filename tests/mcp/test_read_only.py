@@ -73,7 +73,7 @@ from trainmaster.words.paths import Home
 if TYPE_CHECKING:
     import grimp
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 Call = Callable[[Workspace], Awaitable[object]]
 

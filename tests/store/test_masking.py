@@ -14,6 +14,8 @@ from trainmaster.store.masking import Mask, mask_of
 from trainmaster.store.secret_values import keep
 from trainmaster.words.paths import Home
 
+pytestmark = pytest.mark.attack
+
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 # Few letters, so that values meet, overlap and lie in each other all the time.
 VALUES = st.lists(st.text('ab"', min_size=4, max_size=9), max_size=4)

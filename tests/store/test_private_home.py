@@ -13,6 +13,8 @@ from trainmaster.store.private_home import open_home
 from trainmaster.sync.workspace import open_workspace
 from trainmaster.words.errors import StorageError
 
+pytestmark = pytest.mark.attack
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from mcp.server.mcpserver import Context
@@ -15,8 +16,9 @@ SCOPE_KEY = "trainmaster.caller"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`name`: of the token, or the subject of an authorization server; `address`: the client's."""
+    """`user`: who it is, exactly; `name`: as logs name them; `address`: the client's."""
 
+    user: Hashable
     name: str
     role: Role
     address: str

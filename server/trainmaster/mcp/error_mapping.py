@@ -141,7 +141,7 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     def _work_of(self, context: Context[OpenWorkspace, Any] | None) -> Work:
         caller = caller_of(context)
         return Work(
-            caller.name if caller is not None else "",
+            caller.user if caller is not None else "",
             within_s=self.longest_call_s * _SHARE_OF_READING,
             most_bytes=_MOST_READ_BYTES,
             shares=self.shares,

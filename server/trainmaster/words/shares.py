@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
 from trainer_runtime.core.records import dataclass
@@ -15,7 +15,7 @@ OF_CALLER, OF_ALL = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    caller: str
+    caller: Hashable
     admitted: asyncio.Future[None]
 
 
@@ -24,10 +24,10 @@ class Shares:
 
     def __init__(self, of_caller: int = OF_CALLER, of_all: int = OF_ALL) -> None:
         self._of_caller, self._of_all = of_caller, of_all
-        self._taken: Counter[str] = Counter()
+        self._taken: Counter[Hashable] = Counter()
         self._waiting: list[_Waiting] = []
 
-    async def take(self, caller: str, within_s: float | None = None) -> None:
+    async def take(self, caller: Hashable, within_s: float | None = None) -> None:
         """Wait until `caller` has one, which `give_back` frees.
 
         Raises:
@@ -45,7 +45,7 @@ class Shares:
                 retryable=True,
             ) from None
 
-    async def _take(self, caller: str) -> None:
+    async def _take(self, caller: Hashable) -> None:
         mine = _Waiting(caller, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         self._admit()
@@ -58,14 +58,14 @@ class Shares:
                 self.give_back(caller)
             raise
 
-    def give_back(self, caller: str) -> None:
+    def give_back(self, caller: Hashable) -> None:
         self._taken[caller] -= 1
         if not self._taken[caller]:
             del self._taken[caller]
         self._admit()
 
     @asynccontextmanager
-    async def taken(self, caller: str, within_s: float | None = None) -> AsyncIterator[None]:
+    async def taken(self, caller: Hashable, within_s: float | None = None) -> AsyncIterator[None]:
         """Within, `caller` has one. Raises: as `take`."""
         await self.take(caller, within_s)
         try:

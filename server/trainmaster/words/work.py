@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ class Work:
 
     def __init__(
         self,
-        caller: str = "",
+        caller: Hashable = "",
         *,
         within_s: float | None = None,
         most_bytes: int | None = None,

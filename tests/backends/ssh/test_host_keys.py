@@ -14,6 +14,8 @@ from support.backends.ssh_hosts import make_key
 from trainmaster.backends.ssh.host_keys import Pin, Pins, pin_of
 from trainmaster.words.errors import HostError
 
+pytestmark = pytest.mark.attack
+
 
 @pytest.fixture
 def pins(tmp_path: Path) -> Pins:

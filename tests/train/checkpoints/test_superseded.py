@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 import torch
 
 from trainer_runtime.core.files.manifest import Manifest, verify
@@ -23,6 +24,8 @@ from trainer_runtime.train.checkpoints.checkpoint_store import (
 )
 from trainer_runtime.train.checkpoints.folder import write_folder
 from trainer_runtime.train.checkpoints.retention import Retention
+
+pytestmark = pytest.mark.attack
 
 REPOSITORY = Path(__file__).parents[3]
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))

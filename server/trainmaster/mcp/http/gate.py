@@ -102,7 +102,8 @@ class Gate:
             raise Refusal(429, error, retry_after(wait_s))
         if identity.role not in self._servers:
             raise self._without_tools(identity)
-        return Caller(identity.name, identity.role, client_address(request))
+        address = client_address(request)
+        return Caller(identity.principal, identity.name, identity.role, address)
 
     def _without_tools(self, identity: Identity) -> Refusal:
         fix = "Ask the server's owner for a token or a scope of a higher role."

@@ -15,6 +15,8 @@ from support.core.parsed_logs import columns, parsed_items
 from trainer_runtime.core.diagnosis.parse import LogParser
 from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
 
+pytestmark = pytest.mark.attack
+
 
 @settings(max_examples=60)
 @given(st.binary(max_size=3000))
