@@ -11,10 +11,18 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from starlette.types import Message
 from support.attack.served import HEADERS
 from support.mcp.http_server import BEGIN, answered, serving, settings, token_for
 
-from trainmaster.mcp.http.quotas import MOST_BODY_BYTES, MOST_REQUESTS
+from trainmaster.mcp.http.authentication import Identity, Principal
+from trainmaster.mcp.http.quotas import (
+    MOST_BODY_BYTES,
+    MOST_BODY_BYTES_IN_ALL,
+    MOST_REQUESTS,
+    Quotas,
+)
+from trainmaster.mcp.http.refusal import Refusal
 from trainmaster.mcp.http.sessions import MOST_OF_A_USER
 
 pytestmark = pytest.mark.attack
@@ -148,5 +156,30 @@ def test_one_users_unfinished_bodies_are_bounded(environment: dict[str, str]) ->
                 for _ in range(6):
                     tasks.start_soon(send)
             assert refused >= 6 - MOST_BODY_BYTES // size
+
+    anyio.run(scenario)
+
+
+def test_all_users_bodies_together_are_bounded() -> None:
+    """Each is within the share of one user."""
+    size = 4 << 20
+    quotas = Quotas()
+    fitting = MOST_BODY_BYTES_IN_ALL // size
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b" " * size, "more_body": True}
+
+    async def scenario() -> None:
+        with ExitStack() as under_way:
+            for number in range(fitting + 1):
+                one = Identity(Principal(None, "token", str(number)), f"user{number}", "read")
+                read = under_way.enter_context(quotas.request(one, receive))
+                if number < fitting:
+                    await read()
+            with pytest.raises(Refusal) as refused:
+                await read()
+            assert refused.value.response().status_code == 503
+        with quotas.request(one, receive) as read:  # what has ended counts no more
+            await read()
 
     anyio.run(scenario)
