@@ -7,26 +7,35 @@ import random
 import re
 import resource
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import anyio
 import httpx
 import pytest
+from anyio.abc import ByteStream
+from starlette.types import Receive, Scope, Send
 from support.attack.cases import attack_count, attack_random
-from support.attack.served import ServedProcess, half_open_crowd, served_process, until
+from support.attack.served import HEADERS, ServedProcess, half_open_crowd, served_process, until
 from support.board.planted_board import plant_board
-from support.mcp.http_server import answered, serving, settings, token_for
+from support.mcp.certificates import self_made_certificate
+from support.mcp.http_server import BEGIN, answered, serving, settings, token_for
 
-from trainmaster.serving.connections import DEADLINES_S, Connections
+from trainmaster.serving.connections import DEADLINES_S, Connections, Wait
+from trainmaster.serving.listening import listen
 from trainmaster.serving.log import ServerLog
+from trainmaster.serving.protocol import admit_connection
+from trainmaster.serving.server import LimitedServer
 from trainmaster.sync.workspace import open_workspace
 
 pytestmark = pytest.mark.attack
 
 _PATIENCE_S = 30.0
+# A ClientHello of 512 bytes, without most of them.
+_HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)
 _TARGETS = ("/mcp", "/mcp/", "/", "*", "http://evil.example/mcp", "/%2e%2e/mcp", "/" + "x" * 20_000)
 _HEADERS = (
     "Host: 127.0.0.1",
@@ -116,6 +125,78 @@ def test_a_header_has_a_deadline_that_no_byte_moves(
 
     until(is_answered, DEADLINES_S["header"] + _PATIENCE_S)
     assert not answer or answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_has_a_deadline_that_neither_a_byte_nor_a_token_moves() -> None:
+    """Also of a request that was admitted; its answer has none."""
+    deadlines_s: dict[Wait, float] = {**DEADLINES_S, "body": 1.0, "answer": 1.0}
+    head = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n"
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        admit_connection(scope)
+        while (message := await receive())["type"] == "http.request" and message["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def ended_s(stream: ByteStream, sent: bytes) -> float:
+        began = anyio.current_time()
+        with suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+            while True:
+                await stream.send(sent)
+                with anyio.move_on_after(0.05):
+                    await stream.receive()
+        return anyio.current_time() - began
+
+    async def scenario() -> None:
+        server = LimitedServer(app, grace_s=1, deadlines_s=deadlines_s)
+        with listen("127.0.0.1", 0) as listener:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.serve, [listener])
+                port = listener.getsockname()[1]
+                answered = await anyio.connect_tcp("127.0.0.1", port)
+                await answered.send(head + b"x" * 1000)
+                slow = await anyio.connect_tcp("127.0.0.1", port)
+                await slow.send(head)
+                with anyio.fail_after(_PATIENCE_S):
+                    assert await ended_s(slow, b"x") >= deadlines_s["body"] / 2
+                assert len(server.limited) == 1
+                await answered.aclose()
+                server.should_exit = True
+
+    anyio.run(scenario)
+
+
+def test_half_handshakes_of_tls_are_counted_end_and_keep_nobody_out(
+    home: Path, tmp_path: Path
+) -> None:
+    environment = {"TRAINMASTER_HOME": str(home)}
+    token = token_for(environment, "ann", "read")
+    certificate, key = self_made_certificate(tmp_path)
+    words = ["mcp", "--http", "--port", "0", "--certificate", str(certificate), "--key", str(key)]
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    headers = {**HEADERS, "Authorization": f"Bearer {token}"}
+
+    def is_served(one: ServedProcess) -> bool:
+        with httpx.Client(verify=trusting, timeout=20) as http:
+            return http.post(one.url, json=BEGIN, headers=headers).status_code == 200
+
+    with served_process(words, environment, tmp_path, 256) as one, ExitStack() as held:
+        assert is_served(one)
+        began = one.descriptors()
+        for number in range(attack_count(300)):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", one.port)))
+            connection.setblocking(False)
+            with suppress(OSError):
+                connection.send(_HALF_HELLO[: 1 + number % len(_HALF_HELLO)])
+            if number % 50 == 0:
+                assert is_served(one)
+        assert is_served(one)
+        assert began + 20 < one.descriptors() < 200
+        until(lambda: one.descriptors() <= began + 4, DEADLINES_S["header"] + _PATIENCE_S)
+        assert is_served(one)
+        assert "Traceback" not in one.log.read_text()
 
 
 def test_newest_connections_are_held_and_the_largest_holder_gives_way() -> None:

@@ -1,4 +1,4 @@
-"""What one user may have under way over HTTP: sessions, streams, bodies."""
+"""What one user may have under way over HTTP: sessions with streams, requests, bodies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from starlette.types import Message
 from support.attack.served import HEADERS
-from support.mcp.http_server import BEGIN, serving, settings, token_for
+from support.mcp.http_server import BEGIN, answered, serving, settings, token_for
 
-from trainmaster.mcp.http.quotas import MOST_BODY_BYTES, MOST_STREAMS
+from trainmaster.mcp.http.authentication import Identity, Principal
+from trainmaster.mcp.http.quotas import (
+    MOST_BODY_BYTES,
+    MOST_BODY_BYTES_IN_ALL,
+    MOST_REQUESTS,
+    Quotas,
+)
+from trainmaster.mcp.http.refusal import Refusal
 from trainmaster.mcp.http.sessions import MOST_OF_A_USER
 
 pytestmark = pytest.mark.attack
 
+_PATIENCE_S = 60.0
 _LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 
@@ -78,9 +87,41 @@ def test_one_users_streams_are_bounded_and_another_user_has_theirs(
                 return int((await loop.sock_recv(connection, 100)).split()[1])
 
             with ExitStack() as kept:
-                codes = [await stream(kept, ann) for _ in range(MOST_STREAMS + 2)]
-                assert codes == [200] * MOST_STREAMS + [429, 429]
+                codes = [await stream(kept, ann) for _ in range(MOST_OF_A_USER + 2)]
+                assert codes == [200] * MOST_OF_A_USER + [429, 429]
                 assert await stream(kept, ben) == 200
+
+    anyio.run(scenario)
+
+
+def test_one_users_requests_are_bounded_and_another_user_has_theirs(
+    environment: dict[str, str],
+) -> None:
+    """Each of them waits for its body, and needs no session."""
+    ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
+
+    async def scenario() -> None:
+        async with serving(environment) as url, anyio.create_task_group() as tasks:
+            codes: list[int] = []
+
+            async def begin(token: str) -> None:
+                async with await anyio.connect_tcp("127.0.0.1", httpx.URL(url).port or 0) as stream:
+                    sent = {**HEADERS, "Authorization": f"Bearer {token}", "Content-Length": "10"}
+                    sent["mcp-protocol-version"] = "2026-07-28"
+                    lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+                    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n"
+                    await stream.send(head.encode())
+                    codes.append(int((await stream.receive()).split()[1]))
+
+            for _ in range(MOST_REQUESTS + 5):
+                tasks.start_soon(begin, ann)
+            with anyio.fail_after(_PATIENCE_S):
+                while len(codes) < 5:
+                    await anyio.sleep(0.01)
+            assert codes == [429] * 5
+            assert (await answered(url, ben)).status_code == 200
+            assert codes == [429] * 5
+            tasks.cancel_scope.cancel()
 
     anyio.run(scenario)
 
@@ -115,5 +156,30 @@ def test_one_users_unfinished_bodies_are_bounded(environment: dict[str, str]) ->
                 for _ in range(6):
                     tasks.start_soon(send)
             assert refused >= 6 - MOST_BODY_BYTES // size
+
+    anyio.run(scenario)
+
+
+def test_all_users_bodies_together_are_bounded() -> None:
+    """Each is within the share of one user."""
+    size = 4 << 20
+    quotas = Quotas()
+    fitting = MOST_BODY_BYTES_IN_ALL // size
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b" " * size, "more_body": True}
+
+    async def scenario() -> None:
+        with ExitStack() as under_way:
+            for number in range(fitting + 1):
+                one = Identity(Principal(None, "token", str(number)), f"user{number}", "read")
+                read = under_way.enter_context(quotas.request(one, receive))
+                if number < fitting:
+                    await read()
+            with pytest.raises(Refusal) as refused:
+                await read()
+            assert refused.value.response().status_code == 503
+        with quotas.request(one, receive) as read:  # what has ended counts no more
+            await read()
 
     anyio.run(scenario)

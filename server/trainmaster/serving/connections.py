@@ -13,7 +13,7 @@ import math
 import resource
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Literal
@@ -24,7 +24,7 @@ Wait = Literal["header", "body", "next", "answer", "end"]
 
 # In all, however many bytes come meanwhile. An answer, as a stream of events, has no deadline for
 # those who are admitted.
-DEADLINES_S: dict[Wait, float] = {
+DEADLINES_S: Mapping[Wait, float] = {
     "header": 10.0,
     "body": 60.0,
     "next": 10.0,
@@ -56,7 +56,7 @@ class Connection(socket.socket):
         self.is_ending = False
         self.is_taken = False
         self.waits: Wait = "header"
-        self.deadline_s = time.monotonic() + DEADLINES_S["header"]
+        self.deadline_s = time.monotonic() + owner.deadlines_s["header"]
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._inspecting: asyncio.AbstractEventLoop | None = None
@@ -99,7 +99,7 @@ class Connection(socket.socket):
     def end(self, answer: bytes = _TOO_SLOW) -> None:
         """End it, whatever its client or its protocol does; `answer` to a header not yet whole."""
         self.is_ending = True
-        self.deadline_s = time.monotonic() + DEADLINES_S["end"]
+        self.deadline_s = time.monotonic() + self._owner.deadlines_s["end"]
         self._owner.ending(self)
         if not self.is_taken:
             _send(self, answer)
@@ -120,7 +120,7 @@ class Connection(socket.socket):
 
     def _set_deadline(self) -> None:
         is_unlimited = self.waits == "answer" and self.is_admitted
-        seconds = math.inf if is_unlimited else DEADLINES_S[self.waits]
+        seconds = math.inf if is_unlimited else self._owner.deadlines_s[self.waits]
         self.deadline_s = time.monotonic() + seconds
 
     def _shutdown(self) -> None:
@@ -132,8 +132,14 @@ class Connections:
     """Those of one server, `most` at once. `proxies` carry others' requests: theirs count as
     authenticated."""
 
-    def __init__(self, most: int, proxies: Sequence[Network] = ()) -> None:
+    def __init__(
+        self,
+        most: int,
+        proxies: Sequence[Network] = (),
+        deadlines_s: Mapping[Wait, float] = DEADLINES_S,
+    ) -> None:
         self.most = most
+        self.deadlines_s = deadlines_s
         self._proxies = proxies
         self._open: dict[int, Connection] = {}
         self._ending: set[Connection] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_network
@@ -13,7 +13,13 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from trainmaster.serving.connections import Connection, Connections, most_connections
+from trainmaster.serving.connections import (
+    DEADLINES_S,
+    Connection,
+    Connections,
+    Wait,
+    most_connections,
+)
 from trainmaster.serving.lobby import Lobby
 from trainmaster.serving.protocol import LimitedProtocol
 
@@ -35,11 +41,12 @@ class LimitedServer(uvicorn.Server):
         grace_s: int,
         most: int | None = None,
         proxies: Sequence[str] = (),
+        deadlines_s: Mapping[Wait, float] = DEADLINES_S,
         **options: Any,
     ) -> None:
         affordable = most_connections()
         networks = [ip_network(one) for one in proxies]
-        self.limited = Connections(min(most or affordable, affordable), networks)
+        self.limited = Connections(min(most or affordable, affordable), networks, deadlines_s)
         protocol = partial(LimitedProtocol, connections=self.limited)
         config = uvicorn.Config(
             app,

@@ -76,8 +76,7 @@ class Gate:
             caller = self._admitted(identity, request)
             scope[SCOPE_KEY] = caller
             scope["user"] = sdk_user(identity)
-            is_stream = scope["method"] == "GET"
-            with self._quotas.request(identity, receive, is_stream=is_stream) as counted:
+            with self._quotas.request(identity, receive) as counted:
                 server = self._servers[caller.role]
                 await self._sessions.serve(server, identity, scope, counted, send)
         except Refusal as refusal:

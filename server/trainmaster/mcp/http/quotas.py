@@ -11,8 +11,8 @@ from trainmaster.mcp.http.authentication import Identity, Principal
 from trainmaster.mcp.http.refusal import Refusal, retry_after
 from trainmaster.words.errors import StateError
 
-MOST_CALLS = 32
-MOST_STREAMS = 32
+# Each of the sessions that a user may have can have a stream, and as many requests beside them all.
+MOST_REQUESTS = 64
 # Of requests' bodies. The largest has 4 MiB, and each is in memory some three times.
 MOST_BODY_BYTES = 8 << 20
 MOST_BODY_BYTES_IN_ALL = 32 << 20
@@ -23,8 +23,7 @@ class _Share:
     """What one user has under way."""
 
     def __init__(self) -> None:
-        self.calls = 0
-        self.streams = 0
+        self.requests = 0
         self.body_bytes = 0
 
 
@@ -36,18 +35,15 @@ class Quotas:
         self._body_bytes = 0
 
     @contextmanager
-    def request(
-        self, identity: Identity, receive: Receive, *, is_stream: bool
-    ) -> Iterator[Receive]:
+    def request(self, identity: Identity, receive: Receive) -> Iterator[Receive]:
         """Count a request while it lasts. Its body is read by what this gives.
 
         Raises: Refusal: 429 for one who has too much under way, also while the body is read; 503
             where all together have.
         """
         share = self._shares.setdefault(identity.principal, _Share())
-        if (share.streams >= MOST_STREAMS) if is_stream else (share.calls >= MOST_CALLS):
-            what = f"{MOST_STREAMS} streams" if is_stream else f"{MOST_CALLS} requests"
-            raise too_much(identity, f"{what} at once")
+        if share.requests >= MOST_REQUESTS:
+            raise too_much(identity, f"{MOST_REQUESTS} requests at once")
         body_bytes = 0
 
         async def counted() -> Message:
@@ -59,15 +55,13 @@ class Quotas:
             self._refuse_beyond(identity, share)
             return message
 
-        share.streams += is_stream
-        share.calls += not is_stream
+        share.requests += 1
         try:
             yield counted
         finally:
-            share.streams -= is_stream
-            share.calls -= not is_stream
+            share.requests -= 1
             self._count(share, -body_bytes)
-            if not share.streams + share.calls:
+            if not share.requests:
                 self._shares.pop(identity.principal, None)
 
     def _count(self, share: _Share, size: int) -> None:
