@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from trainmaster.store.action_log import read_actions
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.actions import ActionLogAnswer, ActionRow
+from trainmaster.words.work_thread import in_thread
 
 
 async def list_actions(
@@ -18,7 +17,7 @@ async def list_actions(
         UsageError: `RUN_NOT_FOUND`, `RUN_NAME_AMBIGUOUS`.
     """
     run_id = None if run is None else workspace.control.run(run).run_id
-    actions = await asyncio.to_thread(read_actions, workspace.home, limit, run_id)
+    actions = await in_thread(read_actions, workspace.home, limit, run_id)
     rows = [
         ActionRow(
             time=action.time,

@@ -24,6 +24,7 @@ from typing import Literal
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import Home
+from trainmaster.words.work import spend
 
 Face = Literal["cli", "mcp", "keeper"]
 
@@ -185,6 +186,7 @@ def read_actions(home: Home, limit: int, run_id: str | None = None) -> list[Logg
         except OSError:
             continue
         for line in reversed(lines):
+            spend()
             action = _parse(line)
             if action is None or run_id not in (None, action.target.get("run_id")):
                 continue

@@ -24,6 +24,7 @@ from trainer_runtime.core.files.unlinked import UnlinkedPaths, unlinked_paths
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at
 from trainmaster.words.paths import Home
+from trainmaster.words.work import spend
 
 _GIT = ".git"
 _CACHES = frozenset(
@@ -101,6 +102,7 @@ def file_set(folder: Path, home: Home | None, names: Iterable[str] | None = None
         files: list[SetFile] = []
         secrets: list[str] = []
         for name in sorted(chosen):
+            spend()
             status = choice.resolve(name)
             if status is None:
                 continue
@@ -187,6 +189,7 @@ class _Choice:
 def _walk(root: str) -> Iterator[str]:
     folders = [""]
     while folders:
+        spend()
         folder = folders.pop()
         for entry in _entries(f"{root}/{folder}", is_root=not folder):
             name = f"{folder}/{entry.name}" if folder else entry.name

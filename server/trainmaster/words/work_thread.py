@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from trainer_runtime.core.files.reading import checked_by
 from trainmaster.words.work import current_work, working
 
 _Parameters = ParamSpec("_Parameters")
@@ -44,7 +45,7 @@ async def in_thread(
 
     def run() -> None:
         settled: Callable[[], object]
-        with working(own):
+        with working(own), checked_by(own.spend):
             try:
                 settled = partial(outcome.set_result, function(*arguments, **named))
             except BaseException as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.records import dataclass
 
 _FOLDER = re.compile(r"step-([0-9]+)")
@@ -35,6 +36,7 @@ def check_checkpoints(checkpoints: Path) -> list[CheckpointCheck]:
     """Every checkpoint in the folder `checkpoints` of a run, by step."""
     found = []
     for path in sorted(checkpoints.glob("step-*")) if checkpoints.is_dir() else []:
+        check_reading()
         name = _FOLDER.fullmatch(path.name)
         if name is not None and path.is_dir():
             relative = f"{checkpoints.name}/{path.name}"

@@ -21,6 +21,7 @@ from trainer_runtime.core.files.protected import (
     names_credentials,
     refuse_protected,
 )
+from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.records import dataclass
 
 # What a source's path begins with where it is the training machine's own.
@@ -190,6 +191,7 @@ def other_files(path: Path, read: Sequence[CorpusFile]) -> list[CorpusFile]:
 def _names(root: Path) -> Iterator[str]:
     """The files of a folder that may be sent anywhere, by relative name."""
     for folder, folder_names, file_names in os.walk(root):
+        check_reading()
         shown = [name for name in folder_names if not name.startswith(".")]
         folder_names[:] = sorted(name for name in shown if not is_home(Path(folder, name)))
         for name in file_names:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, Fields, decode_fields
+from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.protocol.lines import finite_or_named, number
 from trainer_runtime.core.records import dataclass
@@ -230,6 +231,7 @@ def _content_problem(descriptor: int, entry: FileEntry) -> str | None:
         return f"{entry.path}: {status.st_size} bytes instead of {entry.size_bytes}"
     hasher = ChunkHasher()
     while data := os.read(descriptor, _READ_BYTES):
+        check_reading()
         hasher.update(data)
     digests = hasher.entry(entry.path).sha256
     if len(digests) != len(entry.sha256):

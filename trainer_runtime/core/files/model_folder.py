@@ -21,6 +21,7 @@ from trainer_runtime.core.decoding import (
     decode_value,
 )
 from trainer_runtime.core.decoding.limits import COUNTS_END
+from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.files.regular import open_regular, read_regular
 from trainer_runtime.core.files.tensor_header import HeaderError, TensorEntry, read_header
 from trainer_runtime.core.files.torch_archive import read_record
@@ -215,6 +216,7 @@ def _safetensors_elements(file: Path) -> int:
 
 
 def _tensors(file: Path) -> list[TensorEntry]:
+    check_reading()
     with open_regular(file) as opened:
         try:
             return read_header(opened.fileno())[1]

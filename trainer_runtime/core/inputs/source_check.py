@@ -16,6 +16,7 @@ from trainer_runtime.core.files.corpus import (
     list_source,
     other_files,
 )
+from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.inputs.file_kinds import (
     is_json_lines,
     problem_of_parquet,
@@ -35,7 +36,7 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 def check_source(asked: AskedSource) -> Listing:
-    """A source's files, and what is wrong with their content; never raises.
+    """A source's files, and what is wrong with their content; raises what the reader's check does.
 
     Of texts the begin, middle and end of up to a thousand files are read, of files of tokens all
     headers and indices, of JSON Lines the first hundred rows of up to twenty files, 64 MiB in all.
@@ -94,6 +95,7 @@ def _encoding(paths: Sequence[Path]) -> tuple[str | None, int]:
     undecodable = total = 0
     worst, most = None, 0
     for path in paths:
+        check_reading()
         bad, read = sampled(path)
         undecodable, total = undecodable + bad, total + read
         worst, most = (path, bad) if bad > most else (worst, most)

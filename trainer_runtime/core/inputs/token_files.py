@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
+from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.records import dataclass
 
 INDEX_ENDING = ".idx"
@@ -161,6 +162,7 @@ def _sum_of(stream: object, sequences: int) -> int | None:
     """The tokens of all sequences; None where the index ends before."""
     total, left = 0, sequences
     while left:
+        check_reading()
         lengths = array("i")
         try:
             lengths.fromfile(stream, min(left, _CHUNK_BYTES))  # type: ignore[arg-type]

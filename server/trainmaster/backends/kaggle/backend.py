@@ -34,6 +34,7 @@ from trainmaster.store.mirror import Mirror
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import KaggleSettings, read_settings
+from trainmaster.words.work_thread import in_thread
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
@@ -148,7 +149,7 @@ class KaggleBackend(InputReceiver, RunFiles):
         for name in await outputs.names():
             if name.startswith("checkpoints/"):
                 await outputs.fetch(name)
-        return await asyncio.to_thread(check_checkpoints, self._stay(run_id).output / "checkpoints")
+        return await in_thread(check_checkpoints, self._stay(run_id).output / "checkpoints")
 
     async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
         outputs = self._outputs(run_id, "give out files")

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from trainer_runtime.core.files.unlinked import UnlinkedPaths, unlinked_paths
 from trainer_runtime.core.records import dataclass
@@ -20,10 +21,12 @@ from trainmaster.runs.planning.git.working_copy import (
 from trainmaster.transfers.file_set import FileSet, SetFile, file_set
 from trainmaster.words.errors import PlanError
 from trainmaster.words.paths import Home
+from trainmaster.words.work import spend
 
 FIELD = "script.path"
 _MOST_FILES = 20_000
 _LARGEST_POINTER_BYTES = 1024
+_BLOCK_BYTES = 1 << 20
 _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -153,8 +156,18 @@ def _digested(file: SetFile, paths: UnlinkedPaths) -> CodeFile:
                 field=FIELD,
             )
         opened.seek(0)
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        digest = _sha256(opened, file.size_bytes)
     return CodeFile(file.name, file.size_bytes, digest, file.is_executable)
+
+
+def _sha256(opened: BinaryIO, size_bytes: int) -> str:
+    """Of as much as the file held when it was listed: it may grow for ever."""
+    digest, left = hashlib.sha256(), size_bytes
+    while block := opened.read(min(left, _BLOCK_BYTES)):
+        spend()
+        digest.update(block)
+        left -= len(block)
+    return digest.hexdigest()
 
 
 def _missing(folder: Path, problem: str) -> PlanError:

@@ -61,6 +61,7 @@ from trainmaster.words.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import SpecError
 from trainmaster.words.stages import enter_stage
+from trainmaster.words.work_thread import in_thread
 
 _NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
 _NOT_RUN = (
@@ -165,8 +166,8 @@ async def plan_spec(
     enter_stage(f"examining {loaded.host}")
     facts = with_price(workspace, loaded.host, await probe_host(backend, loaded, is_run=is_run))
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
-    attached = await asyncio.to_thread(read_attached, loaded)
-    facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
+    attached = await in_thread(read_attached, loaded)
+    facts = await in_thread(with_place_of_wheels, loaded, facts)
     if loaded.script is not None:
         enter_stage("reading the program")
         code, texts = await probe_code(workspace, loaded, loaded.script)

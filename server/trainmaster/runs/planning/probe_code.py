@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from trainmaster.transfers.upload_folder import digest_of, plain_name
 from trainmaster.words.errors import PlanError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
+from trainmaster.words.work_thread import in_thread
 
 _FILLED_IN = re.compile(r"\{\w+\}")
 
@@ -37,7 +37,7 @@ async def probe_code(
         PlanError: `CODE_MISSING`, `CODE_TOO_LARGE`, `CODE_INCOMPLETE`, `COMMAND_NOT_FOUND`,
             `DATA_MISSING`.
     """
-    data = await asyncio.to_thread(read_data, spec, workspace.home)
+    data = await in_thread(read_data, spec, workspace.home)
     if script.path.startswith(ON_BOX):
         place = Path(script.path.removeprefix(ON_BOX))
         if spec.host in HERE:
@@ -45,7 +45,7 @@ async def probe_code(
             _refuse_no_file(spec, script, place)
         return CodeFacts(path=script.path, in_place=True, data=data), {}
     folder = Path(script.path)
-    facts, texts = await asyncio.to_thread(_read, workspace.home, spec, script, folder)
+    facts, texts = await in_thread(_read, workspace.home, spec, script, folder)
     return facts.model_copy(update={"data": data}), texts
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -16,6 +15,7 @@ from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.facts import SourceFacts
 from trainmaster.plan.spec import SourceSpec, TrainingSpec, ValidationSpec
+from trainmaster.words.work_thread import in_thread
 
 
 async def probe_data(
@@ -29,10 +29,10 @@ async def probe_data(
         HostError: the host can't be reached.
     """
     if spec.host in HERE:  # this machine
-        return await asyncio.to_thread(_facts_here, spec, tokenizer)
-    here = await asyncio.to_thread(_list_here, spec, everything=False)
+        return await in_thread(_facts_here, spec, tokenizer)
+    here = await in_thread(_list_here, spec, everything=False)
     there = await _list_there(spec, backend)
-    facts = await asyncio.to_thread(_facts, spec, {**here, **there}, set(here), tokenizer)
+    facts = await in_thread(_facts, spec, {**here, **there}, set(here), tokenizer)
     if any(source.problem for source in facts.sources):
         return facts
     cached = await InputReceiver.of(backend).has_shards(facts.fingerprint)

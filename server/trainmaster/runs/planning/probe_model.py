@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import tempfile
@@ -41,6 +40,7 @@ from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub
 from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 from trainmaster.words.errors import PlanError
 from trainmaster.words.policy import UNBOUND, Policy
+from trainmaster.words.work_thread import in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ async def _model(probe: _Probe) -> ModelFacts | None:
 
 async def _model_folder(probe: _Probe, path: str) -> ModelFolder:
     if probe.is_here or not path.startswith(ON_BOX):
-        return await asyncio.to_thread(read_model_folder, path.removeprefix(ON_BOX))
+        return await in_thread(read_model_folder, path.removeprefix(ON_BOX))
     examiner = InputExaminer.of(probe.backend, field="model")
     return await examiner.examine_model(path.removeprefix(ON_BOX))
 
@@ -196,7 +196,7 @@ async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
 
 async def _tokenizer_folder(probe: _Probe, path: str) -> TokenizerFolder:
     if probe.is_here or not path.startswith(ON_BOX):
-        return await asyncio.to_thread(read_tokenizer_folder, path.removeprefix(ON_BOX))
+        return await in_thread(read_tokenizer_folder, path.removeprefix(ON_BOX))
     examiner = InputExaminer.of(probe.backend, field="data.tokenizer")
     return await examiner.examine_tokenizer(path.removeprefix(ON_BOX))
 

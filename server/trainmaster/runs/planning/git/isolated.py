@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.words.work import spend
 
 _WITHIN_S = 60.0  # of all calls about one folder
 _MOST_MEMORY_BYTES = 4 << 30  # of address space: packs are mapped
@@ -22,6 +23,7 @@ _MOST_WRITTEN_BYTES = 1 << 30
 _MOST_OUTPUT_BYTES = 64 << 20
 _MOST_ERRORS_BYTES = 4096
 _PIECE_BYTES = 1 << 16
+_CHECKED_EVERY_S = 0.2
 
 
 class GitError(Exception):
@@ -49,6 +51,7 @@ class Git:
         longer is cut.
 
         Raises:
+            StateError: `READ_TOO_LONG`, the call has ended; git is killed.
             GitError: it failed; without `most_bytes`, also where it printed 64 MiB.
         """
         seen = worktree or self.scratch
@@ -98,8 +101,8 @@ class Git:
                 output, errors = _read(process, limit, self.deadline_s)
                 if len(output) > limit:
                     return output
-                code = process.wait(max(0.0, self.deadline_s - time.monotonic()))
-            except (TimeoutError, subprocess.TimeoutExpired):
+                code = _code(process, self.deadline_s)
+            except TimeoutError:
                 raise GitError(f"it did not end within {_WITHIN_S:.0f} s") from None
             finally:
                 if process.returncode is None:
@@ -172,14 +175,26 @@ def _read(process: subprocess.Popen[bytes], limit: int, deadline_s: float) -> tu
         for pipe in said:
             selector.register(pipe, selectors.EVENT_READ, pipe)
         while selector.get_map() and len(said[process.stdout]) <= limit:
-            left_s = deadline_s - time.monotonic()
-            ready = selector.select(left_s) if left_s > 0 else []
-            if not ready:
-                raise TimeoutError
-            for key, _ in ready:
+            _check(deadline_s)
+            for key, _ in selector.select(_CHECKED_EVERY_S):
                 data = os.read(key.fd, _PIECE_BYTES)
                 if not data:
                     selector.unregister(key.fileobj)
                 said[key.data].extend(data)
                 del said[process.stderr][_MOST_ERRORS_BYTES:]
     return bytes(said[process.stdout]), bytes(said[process.stderr])
+
+
+def _code(process: subprocess.Popen[bytes], deadline_s: float) -> int:
+    """What a process that prints no more ends with. Raises: TimeoutError: the time is over."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_CHECKED_EVERY_S)
+        _check(deadline_s)
+
+
+def _check(deadline_s: float) -> None:
+    """Raises: TimeoutError: the time is over; StateError: that of the call is."""
+    spend()
+    if time.monotonic() > deadline_s:
+        raise TimeoutError
