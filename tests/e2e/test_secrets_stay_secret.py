@@ -11,14 +11,13 @@ import pytest
 from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import LONGEST_S, CommandLine, holding, small_spec, wait_until
 
+pytestmark = pytest.mark.attack
 # In no other test: the command lines of all processes are searched for it.
 TOKEN = "hf_ZyXwVuTsRqPoNmLkJiHgFeDcBa9876543210"
 MASKED = "*" * len(TOKEN)
 # Comes before any trainer's own first line.
 SITE = """\
 import os, sys
-
-pytestmark = pytest.mark.attack
 if "train.py" in sys.orig_argv:
     print("the token is", os.environ.get("HF_TOKEN"), flush=True)
     BEHAVIOUR

@@ -230,7 +230,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing_on_record(
             text=True,
         )
     error = json.loads(done.stdout)["error"]
-    seen_when_planning = where == "debug" and (options == "size=16k" or not prefix)
+    seen_when_planning = options == "size=16k" or (where == "debug" and not prefix)
     assert error["code"] == ("DISK_TOO_SMALL" if seen_when_planning else "DISK_FULL")
     assert done.returncode == 1
     assert command("runs")["runs"] == []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainmaster.backends import Backend, open_backend
 from trainmaster.store.control import Control
 from trainmaster.store.database import storage_error
-from trainmaster.store.disk_space import LACKS, is_lack_of_room, takes_more
+from trainmaster.store.disk_space import LACKS, NOT_WRITABLE, is_lack_of_room, takes_more
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
@@ -83,7 +83,8 @@ class Workspace:
             try:
                 return self._writable_metrics()
             except StorageError as error:
-                if error.code not in LACKS:
+                is_damaged = error.code == NOT_WRITABLE and takes_more(self.home.root)
+                if error.code not in LACKS or is_damaged:
                     raise
                 self.found_unwritable(error)
         return MetricsStore(self.home.metrics_db, writable=False)
