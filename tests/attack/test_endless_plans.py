@@ -125,7 +125,7 @@ def test_a_growing_file_of_a_program_is_read_to_the_end_that_it_had(tmp_path: Pa
 
     def grow() -> None:
         with path.open("ab", buffering=0) as file:
-            while not is_over.is_set() and file.tell() < 128 << 20:
+            while not is_over.is_set() and file.seek(0, os.SEEK_CUR) < 128 << 20:
                 file.write(b"x" * (1 << 16))
 
     writer = threading.Thread(target=grow)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.attack
 
 MIB = 1 << 20
 DISK_MIB, MARGIN = 48, 8 * MIB
-# Between two looks at a run's files some events may come; files end in half a block.
+# Between two readings of a run's files some events may come; files end in half a block.
 SLACK = MIB
 ROUNDS = 10
 
@@ -47,7 +47,7 @@ def one_line(log: Path, chosen: random.Random) -> None:
 def sparse(log: Path, chosen: random.Random) -> None:
     """A hole of up to 2 TiB, then a line."""
     with log.open("ab") as file:
-        file.truncate(file.tell() + chosen.choice([1, 4096, MIB, 1 << 30, 1 << 41]))
+        file.truncate(file.seek(0, os.SEEK_CUR) + chosen.choice([1, 4096, MIB, 1 << 30, 1 << 41]))
         file.seek(0, os.SEEK_END)
         file.write(numbered(chosen.randrange(1000), 3))
 

@@ -29,7 +29,7 @@ def test_each_promise_is_held_by_a_test_that_is_run_as_an_attack(
     path = ROOT / file
     assert path.is_file(), f"{promise}: {file} is missing"
     text = path.read_text()
-    assert _MARKED.search(text), f"{file} is no part of make test-attack"
+    assert _MARKED.search(text), f"{file} is not part of make test-attack"
     assert not test or re.search(rf"^(?:async )?def {test}\(", text, re.MULTILINE), test
 
 

@@ -201,7 +201,7 @@ def test_cancelled_at_any_moment_it_resumes(box: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.attack
-def test_a_download_leaves_the_disk_its_margin_and_goes_on_once_there_is_room(
+def test_a_download_leaves_the_disk_its_margin_and_continues_once_there_is_room(
     box: Path, tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "disk", 40) as disk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def poller(attempt: AttemptFolder, written: Written) -> Callable[[], None]:
 
 def prints(path: Path, size: int) -> None:
     with path.open("ab") as file:
-        begin = file.tell() // len(LINE % 0)
+        begin = file.seek(0, os.SEEK_CUR) // len(LINE % 0)
         file.write(b"".join(LINE % n for n in range(begin, begin + size // len(LINE % 0))))
 
 

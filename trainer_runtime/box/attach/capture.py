@@ -69,7 +69,7 @@ class Capture:
             end_capture(pane)
 
     def _read_raw(self) -> bytes:
-        """The newest lines of what was captured: a pane may be told to keep any number."""
+        """The newest lines of what was captured: a pane may be set to keep any number."""
         try:
             with self._raw.open("rb") as file:
                 begin = max(0, file.seek(0, os.SEEK_END) - _MOST_OF_A_PANE)

@@ -46,7 +46,7 @@ class LogCopy:
     `begin`: where the last part's first file is taken up. `warn` gets a sentence whenever a file
     was found cut off or replaced; the copy then continues with what is there now, from its start.
     `room` says of so many bytes whether they may be written: while it refuses, `refusal` says why,
-    nothing is copied, and `position` alone follows the file. Copying then goes on from there.
+    nothing is copied, and `position` alone follows the file. Copying then continues from there.
     After `most_replaced` files, or places behind holes, no further one is taken up.
     """
 
@@ -142,7 +142,7 @@ class LogCopy:
         return self.refusal is None
 
     def _skip_to(self, source: int, begin: int, size: int) -> int:
-        """Go on behind a hole of the file; 0 where that may not be recorded."""
+        """Continue behind a hole of the file; 0 where that may not be recorded."""
         if not self._may_record():
             return 0
         self._record(source, self._current().part, begin, size, apart=True)

@@ -1,4 +1,4 @@
-"""Reports that a source is followed by its position alone, and that copying goes on."""
+"""Reports that a source is followed by its position alone, and that copying continues."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _BEGINNING = 1 / 16
 @dataclass(frozen=True, slots=True)
 class _LongLog:
     """`most`: the bytes that it may take; `beginning`: those of them that are its first ones.
-    `appended`: whoever writes it opened it for appending alone, and nobody else needs it whole."""
+    `appended`: its writer opened it for appending alone, and nothing else needs it whole."""
 
     path: Path
     most: int

@@ -1,4 +1,4 @@
-"""Whether to continue to read: whoever reads a file of others asks before each file or block."""
+"""Whether to continue to read: a reader of a file of others asks before each file or block."""
 
 from __future__ import annotations
 

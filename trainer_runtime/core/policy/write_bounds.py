@@ -9,7 +9,7 @@ from __future__ import annotations
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 
-# One log may be replaced, or go on behind a hole, so often: each time is recorded.
+# One log may be replaced, or continue behind a hole, so often: each time is recorded.
 MOST_REPLACED = 10_000
 _GIB = 1 << 30
 _MARGIN_BYTES = 512 << 20

@@ -250,7 +250,7 @@ MESSAGES: Mapping[str, Message] = {
         ),
         (
             "Free space on the host, or raise the bound in `limits.json` in the folder of its runs "
-            "(docs/hosts.md): copying then goes on where it stopped.",
+            "(docs/hosts.md): copying then continues where it stopped.",
             "Or attach again with `--from end`, which leaves out what was written before.",
         ),
     ),
