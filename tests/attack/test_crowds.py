@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import statistics
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
