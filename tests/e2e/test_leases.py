@@ -17,7 +17,7 @@ from support.runs.running_run import kill, wait_until
 from trainer_runtime.box.files.files import write_json
 from trainer_runtime.core.files.durable import is_locked
 from trainer_runtime.core.lease.lease import LEASE
-from trainmaster.machines.registry import open_host
+from trainmaster.machines.open_host import open_host
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.idle import IDLE, release_due
 from trainmaster.machines.renting.instances import advance_instance

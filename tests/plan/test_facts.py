@@ -15,7 +15,7 @@ from trainer_runtime.core.environment.gpus import find_gpu, gpu_label
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.facts import examine_host
 from trainmaster.backends.hosts.runtime_call import RuntimeCall
-from trainmaster.machines.registry import open_host
+from trainmaster.machines.open_host import open_host
 from trainmaster.plan import plan
 from trainmaster.plan.facts import CorpusFacts, GpuFacts, HostFacts, TorchFacts
 from trainmaster.plan.spec import TrainingSpec

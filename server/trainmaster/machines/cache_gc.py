@@ -7,7 +7,7 @@ import posixpath
 
 from trainer_runtime.core.answers.cache import CacheAnswer
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
-from trainmaster.machines.registry import open_host
+from trainmaster.machines.open_host import open_host
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import CacheEntry, GcAnswer
 

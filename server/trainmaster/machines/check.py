@@ -17,8 +17,9 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.check_cluster import check_cluster, without_login
+from trainmaster.machines.open_host import known_record, open_host
 from trainmaster.machines.recover import count_left
-from trainmaster.machines.registry import CONNECT_S, known_record, open_host
+from trainmaster.machines.registry import CONNECT_S
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, failed_by, none_failed, passed, warning

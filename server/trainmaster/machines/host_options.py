@@ -9,6 +9,7 @@ from typing import Any
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
+from trainmaster.machines.open_host import RESERVED
 from trainmaster.plan.job_script import checked_directive, checked_module
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.store.host_record import (
@@ -22,8 +23,6 @@ from trainmaster.words.errors import UsageError
 from trainmaster.words.user_paths import user_path
 
 _LEAST_JOB_S = 600.0
-# Names with another meaning wherever a host's name is accepted.
-RESERVED = frozenset({"local", "debug", "kaggle", "operator", "none", "auto", "s3"})
 _FOLDER = re.compile(r"~?/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]")
 
 

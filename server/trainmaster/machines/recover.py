@@ -21,7 +21,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL, SLURM
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
-from trainmaster.machines.registry import open_host
+from trainmaster.machines.open_host import open_host
 from trainmaster.runs.host_copy import bare_record, is_run_id, own_record
 from trainmaster.store import secret_values
 from trainmaster.store.failures import Failures

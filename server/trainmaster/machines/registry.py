@@ -15,11 +15,11 @@ from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
-from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
-from trainmaster.backends.hosts.ssh import SshHost, note_reached
+from trainmaster.backends.hosts.ssh import note_reached
 from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
-from trainmaster.machines.host_options import RESERVED, HostOptions, host_record
+from trainmaster.machines.host_options import HostOptions, host_record
+from trainmaster.machines.open_host import known_record
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
     SLURM_OPTIONS,
@@ -37,7 +37,7 @@ from trainmaster.words.answers.hosts import (
     HostTrustAnswer,
 )
 from trainmaster.words.confirmation import Confirm, Quote, agreed
-from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
+from trainmaster.words.errors import HostError, StateError, TrainmasterError
 from trainmaster.words.paths import Home
 
 CONNECT_S = 20.0
@@ -141,39 +141,6 @@ async def remove_host(workspace: Workspace, name: str, *, force: bool = False) -
     shutil.rmtree(workspace.home.pins(name).parent, ignore_errors=True)
     again = f"`trainmaster hosts add {name} ADDRESS` with the same root finds them again."
     return HostRemovedAnswer(host=name, abandoned=left, next_step=again if left else None)
-
-
-def known_record(workspace: Workspace, name: str) -> HostRecord:
-    """The record of a host that is reached over SSH.
-
-    Raises:
-        HostError: `HOST_UNKNOWN`.
-        UsageError: `BAD_ARGUMENT`, the name is this machine's.
-    """
-    record = workspace.control.host(name)
-    if record is None and name in RESERVED:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{name} is not a host that was added.",
-            "`trainmaster hosts` lists the added hosts.",
-        )
-    if record is None:
-        workspace.backend(name)  # raises `HOST_UNKNOWN`, with how to add it
-        raise HostError(
-            "HOST_UNKNOWN", f"No host has the name {name!r}.", "See `trainmaster hosts`."
-        )
-    return record
-
-
-def open_host(workspace: Workspace, name: str) -> Host:
-    """The machine itself, with its own connection; the caller disconnects it.
-
-    Raises:
-        HostError: `HOST_UNKNOWN`.
-    """
-    if name == LOCAL:
-        return LocalHost(LOCAL, workspace.home.local_root)
-    return SshHost(known_record(workspace, name), workspace.home)
 
 
 def job_options(record: HostRecord) -> str | None:

@@ -17,7 +17,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.clouds import Cloud
-from trainmaster.machines.registry import open_host
+from trainmaster.machines.open_host import open_host
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StateError
