@@ -30,6 +30,7 @@ from support.plan.small_plans import (  # noqa: F401 - fixtures
     text_corpus,
 )
 from support.runs.running_run import CommandLine, kill_processes
+from support.session.child_processes import started_here  # noqa: F401 - a fixture
 from support.session.leftovers import (
     SESSION_VARIABLE,
     end_processes_of,

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from support.attack.endless_files import ENDLESS
 from support.attack.git_configurations import new_repository
-from support.session.child_processes import descendants
 
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
@@ -34,15 +33,27 @@ _BOUND_S = 60.0
 _END_S = 5.0
 
 
-def _reading() -> list[object]:
-    threads = [one for one in threading.enumerate() if one.name == "trainmaster-read"]
-    return [*threads, *descendants(os.getpid())]
+@pytest.fixture
+def reading(started_here: Callable[[], list[int]]) -> Callable[[], list[object]]:
+    """Tells the threads and processes that read for this test."""
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "trainmaster-read"]
+
+    return lambda: [*threads(), *started_here()]
 
 
 def _until(condition: Callable[[], bool], within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < deadline, f"still reading: {_reading()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _until_idle(reading: Callable[[], list[object]]) -> None:
+    deadline = time.monotonic() + _END_S
+    while left := reading():
+        assert time.monotonic() < deadline, f"still reading: {left}"
         time.sleep(0.01)
 
 
@@ -80,12 +91,16 @@ def _compares() -> bool:
     return False
 
 
-def test_a_cancelled_plan_of_endless_data_leaves_no_thread(tmp_path: Path) -> None:
+def test_a_cancelled_plan_of_endless_data_leaves_no_thread(
+    tmp_path: Path, reading: Callable[[], list[object]]
+) -> None:
     asyncio.run(_cancelled_while(_compares, _data_probe(tmp_path)))
-    _until(lambda: not _reading(), _END_S)
+    _until_idle(reading)
 
 
-def test_a_plan_of_endless_data_ends_by_its_time(tmp_path: Path) -> None:
+def test_a_plan_of_endless_data_ends_by_its_time(
+    tmp_path: Path, reading: Callable[[], list[object]]
+) -> None:
     async def scenario() -> None:
         with working(Work(within_s=1.0)):
             await _data_probe(tmp_path)()
@@ -93,11 +108,14 @@ def test_a_plan_of_endless_data_ends_by_its_time(tmp_path: Path) -> None:
     with pytest.raises(StateError) as caught:
         asyncio.run(scenario())
     assert caught.value.code == "READ_TOO_LONG"
-    _until(lambda: not _reading(), _END_S)
+    _until_idle(reading)
 
 
 def test_a_cancelled_plan_leaves_no_git(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reading: Callable[[], list[object]],
 ) -> None:
     program = new_repository(tmp_path / "program")
     programs = tmp_path / "bin"
@@ -112,11 +130,9 @@ def test_a_cancelled_plan_leaves_no_git(
     script = spec.script
     assert script is not None
     asyncio.run(
-        _cancelled_while(
-            lambda: bool(descendants(os.getpid())), lambda: probe_code(workspace, spec, script)
-        )
+        _cancelled_while(lambda: bool(reading()), lambda: probe_code(workspace, spec, script))
     )
-    _until(lambda: not _reading(), _END_S)
+    _until_idle(reading)
 
 
 def test_a_growing_file_of_a_program_is_read_to_the_end_that_it_had(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -74,15 +74,17 @@ async def _try(client: Client, tool: str, arguments: dict[str, object]) -> None:
         await client.call_tool(tool, arguments)
 
 
-def _until_idle() -> None:
+def _until_idle(started_here: Callable[[], list[int]]) -> None:
     """Wait until nothing reads in this process or below it."""
     deadline = time.monotonic() + _END_S
-    while left := [*_reading_threads(), *descendants(os.getpid())]:
+    while left := [*_reading_threads(), *started_here()]:
         assert time.monotonic() < deadline, f"still reading: {left}"
         time.sleep(0.01)
 
 
-def test_every_read_of_every_file_ends_with_its_call(home: Path, tmp_path: Path) -> None:
+def test_every_read_of_every_file_ends_with_its_call(
+    home: Path, tmp_path: Path, started_here: Callable[[], list[int]]
+) -> None:
     longest_s = 3.0
     chance = attack_random("endless reads")
     server = build_server({"TRAINMASTER_HOME": str(home)})
@@ -103,7 +105,7 @@ def test_every_read_of_every_file_ends_with_its_call(home: Path, tmp_path: Path)
                 text = str(result.content[0].text)  # type: ignore[union-attr]
                 if shape != "link_to_itself":  # its error is another test's
                     assert not text.startswith("INTERNAL"), text
-                _until_idle()
+                _until_idle(started_here)
                 if path.is_file() and not path.is_symlink():
                     path.unlink()
 
@@ -139,7 +141,9 @@ def test_a_growing_log_is_read_to_the_end_that_it_had(tmp_path: Path) -> None:
     assert sizes == [before]
 
 
-def test_a_cancelled_call_leaves_nothing_that_reads(home: Path, tmp_path: Path) -> None:
+def test_a_cancelled_call_leaves_nothing_that_reads(
+    home: Path, tmp_path: Path, started_here: Callable[[], list[int]]
+) -> None:
     log = tmp_path / "endless.log"
     ENDLESS["sparse"](log, random.Random(0))
 
@@ -149,10 +153,10 @@ def test_a_cancelled_call_leaves_nothing_that_reads(home: Path, tmp_path: Path) 
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(client.call_tool, tool, _arguments(tool, log, **more))
                     with anyio.fail_after(_BOUND_S):
-                        while not (_reading_threads() or descendants(os.getpid())):
+                        while not (_reading_threads() or started_here()):
                             await anyio.sleep(0.01)
                     tasks.cancel_scope.cancel()
-                await anyio.to_thread.run_sync(_until_idle)
+                await anyio.to_thread.run_sync(_until_idle, started_here)
 
     anyio.run(scenario)
 
@@ -281,7 +285,7 @@ def test_a_server_over_http_ends_whatever_it_reads(
 
 
 def test_a_server_on_stdio_ends_with_its_client_whatever_it_reads(
-    home: Path, tmp_path: Path, busy_log: Path
+    home: Path, tmp_path: Path, busy_log: Path, started_here: Callable[[], list[int]]
 ) -> None:
     endless = tmp_path / "endless.log"
     ENDLESS["sparse"](endless, random.Random(0))
@@ -290,7 +294,7 @@ def test_a_server_on_stdio_ends_with_its_client_whatever_it_reads(
     async def scenario() -> None:
         async with connected_over_stdio(environment, "2026-07-28") as client:
             await answer_of(client, "overview")
-            (server,) = descendants(os.getpid())
+            (server,) = started_here()
             async with anyio.create_task_group() as tasks:
                 for tool, arguments in _many_reads(busy_log, endless):
                     tasks.start_soon(_try, client, tool, arguments)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,35 +61,39 @@ def test_a_result_is_kept_until_the_file_changes(tmp_path: Path, log: Path) -> N
 
 
 def test_of_a_log_that_takes_too_long_the_beginning_is_answered(
-    tmp_path: Path, endless: Path
+    tmp_path: Path, endless: Path, started_here: Callable[[], list[int]]
 ) -> None:
     found = _read(Home(tmp_path / "home"), endless, within_s=5.0)
     losses = found.series("loss").whole()
     assert losses is not None and losses.n == 1000
     assert found.size_bytes + found.left_out_bytes == 2 << 40
-    assert not descendants(os.getpid())
+    assert not started_here()
     assert not Home(tmp_path / "home").reading("x").parent.exists()  # a part is not kept
 
 
-def test_a_reading_that_has_nothing_in_time_is_refused(tmp_path: Path, endless: Path) -> None:
+def test_a_reading_that_has_nothing_in_time_is_refused(
+    tmp_path: Path, endless: Path, started_here: Callable[[], list[int]]
+) -> None:
     async def refused() -> None:
         with working(Work(within_s=2.0)), pytest.raises(StateError) as error:
             reading = asyncio.create_task(read_file(Home(tmp_path / "home"), endless, _LOSS))
-            while not descendants(os.getpid()):
+            while not started_here():
                 await asyncio.sleep(0.01)
-            for pid in descendants(os.getpid()):
+            for pid in started_here():
                 os.kill(pid, signal.SIGSTOP)
             await reading
         assert error.value.code == "READ_TOO_LONG"
 
     asyncio.run(refused())
-    assert not descendants(os.getpid())
+    assert not started_here()
 
 
-def test_a_cancelled_reading_leaves_no_process(tmp_path: Path, endless: Path) -> None:
+def test_a_cancelled_reading_leaves_no_process(
+    tmp_path: Path, endless: Path, started_here: Callable[[], list[int]]
+) -> None:
     async def cancelled() -> list[int]:
         reading = asyncio.create_task(read_file(Home(tmp_path / "home"), endless, _LOSS))
-        while len(started := descendants(os.getpid())) < 2:  # with those of its ranges
+        while len(started := started_here()) < 2:  # with those of its ranges
             await asyncio.sleep(0.01)
         reading.cancel()
         await asyncio.wait([reading])
@@ -117,14 +122,16 @@ def test_no_process_outlives_a_killed_caller(tmp_path: Path, endless: Path) -> N
     until_gone(started, 3.0)
 
 
-def test_a_reading_waits_for_its_callers_share(tmp_path: Path, log: Path) -> None:
+def test_a_reading_waits_for_its_callers_share(
+    tmp_path: Path, log: Path, started_here: Callable[[], list[int]]
+) -> None:
     async def read() -> None:
         shares = Shares(of_caller=1)
         with working(Work("ann", shares=shares)):
             async with shares.taken("ann"):
                 reading = asyncio.create_task(read_file(Home(tmp_path / "home"), log, _LOSS))
                 await asyncio.wait([reading], timeout=0.2)
-                assert not reading.done() and not descendants(os.getpid())
+                assert not reading.done() and not started_here()
             await reading
 
     asyncio.run(read())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import pytest
 
 from trainer_runtime.core.processes.parent_death import descends_from
 
@@ -17,6 +19,14 @@ def descendants(pid: int) -> list[int]:
         for name in os.listdir("/proc")
         if name.isdecimal() and descends_from(int(name), pid) and not _has_ended(int(name))
     ]
+
+
+@pytest.fixture
+def started_here() -> Callable[[], list[int]]:
+    """Tells which processes descend from this one that did not when the test began: a worker of
+    the suite also has those of earlier tests, which end with their module or with the worker."""
+    earlier = set(descendants(os.getpid()))
+    return lambda: [pid for pid in descendants(os.getpid()) if pid not in earlier]
 
 
 def until_gone(pids: Iterable[int], within_s: float) -> None:
