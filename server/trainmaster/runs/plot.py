@@ -14,7 +14,7 @@ from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
 from trainmaster.metrics.read_file import read_file
-from trainmaster.metrics.sources import first_part
+from trainmaster.metrics.sources import part_read
 from trainmaster.metrics.telemetry import TELEMETRY
 from trainmaster.metrics.wanted import Wanted
 from trainmaster.sync.refresh import refresh
@@ -90,12 +90,13 @@ async def draw_runs(
         raise UsageError("BAD_ARGUMENT", "No run is named.", "Name one or several.", field="run_id")
     _check_count("runs", runs, MOST_RUNS)
     _check_count("keys", keys, MOST_PANELS)
-    found, known, notes = [], set[str](), list[str]()
+    found, known, marks = [], set[str](), dict[str, list[str]]()
     for name in dict.fromkeys(runs):
-        curves, its_keys, note = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        curves, its_keys, unread = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
         known.update(its_keys)
-        notes += note
         found.append(curves)
+        if marked := [*_marks(curves), *unread]:
+            marks[curves.run_id] = marked
     for key in keys:
         if known and key not in known and key not in (*STANDARD_KEYS, *TELEMETRY):
             raise UsageError(
@@ -108,8 +109,7 @@ async def draw_runs(
     answer = PlotAnswer(
         runs={run.run_id: run.points for run in found},
         keys=list(dict.fromkeys(key for panel in panels for key in panel.keys)),
-        marks={run.run_id: marks for run in found if (marks := _marks(run))} or None,
-        notes=notes or None,
+        marks=marks or None,
     )
     return answer, found, panels
 
@@ -122,8 +122,8 @@ async def _curves(
     if file is not None:
         wanted = Wanted(frozenset((*keys, "tokens")), times=axis == "time")
         metrics = await read_file(workspace.home, file, wanted)
-        notes = [first_part(name, metrics)] if metrics.left_out_bytes else []
-        return curves_of_file(name, metrics, keys, axis), metrics.keys(), notes
+        unread = [part_read(metrics)] if metrics.left_out_bytes else []
+        return curves_of_file(name, metrics, keys, axis), metrics.keys(), unread
     view = await refresh(workspace, name)
     return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id), ()
 
