@@ -45,7 +45,7 @@ class LimitedServer(uvicorn.Server):
         **options: Any,
     ) -> None:
         affordable = most_connections()
-        networks = [ip_network(one) for one in proxies]
+        networks = [ip_network(proxy) for proxy in proxies]
         self.limited = Connections(min(most or affordable, affordable), networks, deadlines_s)
         protocol = partial(LimitedProtocol, connections=self.limited)
         config = uvicorn.Config(
@@ -67,7 +67,9 @@ class LimitedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, by lobbies."""
         is_tls = self.config.ssl is not None
-        lobbies = [Lobby(one, self.limited, self._take, is_tls=is_tls) for one in sockets or ()]
+        lobbies = [
+            Lobby(listener, self.limited, self._take, is_tls=is_tls) for listener in sockets or ()
+        ]
         self.servers = cast("list[asyncio.base_events.Server]", lobbies)
         self.started = True
 
