@@ -23,8 +23,6 @@ from trainmaster.serving.connections import (
 from trainmaster.serving.lobby import Lobby
 from trainmaster.serving.protocol import LimitedProtocol
 
-_HANDSHAKE_S = 10.0
-
 
 class LimitedServer(uvicorn.Server):
     """Serves `app` to the connections of listening sockets.
@@ -85,11 +83,6 @@ class LimitedServer(uvicorn.Server):
             server_state=self.server_state,
             app_state={},
         )
-        tls = self.config.ssl
         with suppress(OSError):  # of a handshake that fails: the connection is closed by then
-            await asyncio.get_running_loop().connect_accepted_socket(
-                protocol,
-                connection,
-                ssl=tls,
-                ssl_handshake_timeout=_HANDSHAKE_S if tls is not None else None,
-            )
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl)
