@@ -40,7 +40,7 @@ from support.mcp.http_server import settings, token_for
 from support.session.child_processes import descendants
 
 _BEFORE = 20
-_HELD_S = 20.0
+_HELD_S = 10.0
 _READS = (
     ("tail_log", {"grep": "l[o]ss"}),
     ("tail_log", {"cursor": "l1.file.0.0", "limit": 1000}),
