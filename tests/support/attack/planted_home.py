@@ -23,7 +23,6 @@ host: debug
 
 def plant_specs(folder: Path) -> None:
     """`SPECS` as YAML files, with what they name."""
-    folder.mkdir(parents=True)
     (folder / "small.yaml").write_text(small_spec(folder, host="debug"))
     (folder / "program.yaml").write_text(_PROGRAM)
     (folder / "train.py").write_text("print()\n")
