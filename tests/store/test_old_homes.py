@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sqlite3
 from contextlib import closing
@@ -19,6 +20,16 @@ from trainmaster.store.database import open_database
 from trainmaster.store.migration import WRITTEN_BY, Schema, schema_digest, version_of
 
 C44 = "c44bf393"
+# Of each version of the schema, from 1 on; see `_statements`.
+STATEMENTS = [
+    "30040d9ec34a4f4e",
+    "34bf2fe79a51b66a",
+    "d1b1001e7cdd2226",
+    "b5b9f57bae2060b6",
+    "9b0ac6fa6642784c",
+    "7a8530547dbcbeb7",
+    "11b1bff68e506617",
+]
 
 
 @pytest.fixture
@@ -162,6 +173,24 @@ def test_the_tables_change_only_with_a_step_and_a_digest_of_their_own(tmp_path: 
         open_database(path, Schema(SCHEMA.steps[:version]), synchronous="FULL").close()
         with closing(sqlite3.connect(path)) as connection:
             assert schema_digest(connection) == SCHEMA.released[version - 1], version
+
+
+def _statements(connection: sqlite3.Connection) -> str:
+    """All of a database's SQL: constraints and triggers too, which the digest of tables omits."""
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2")
+    words = [[" ".join(str(one).split()) for one in row] for row in rows]
+    return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+
+
+def test_no_constraint_or_trigger_of_a_released_version_changes(tmp_path: Path) -> None:
+    """Fails where a step was edited: add a step instead, and its line here."""
+    written = []
+    for version in range(1, SCHEMA.version + 1):
+        path = tmp_path / f"{version}.db"
+        open_database(path, Schema(SCHEMA.steps[:version]), synchronous="FULL").close()
+        with closing(sqlite3.connect(path)) as connection:
+            written.append(_statements(connection))
+    assert written == STATEMENTS
 
 
 def test_kept_homes_are_named_by_commits_and_hold_no_path_of_the_machine_that_made_them() -> None:

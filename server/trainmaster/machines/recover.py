@@ -18,7 +18,7 @@ from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
-from trainmaster.backends import LOCAL, SLURM
+from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.open_host import open_host
@@ -76,7 +76,7 @@ async def recover_runs(workspace: Workspace, name: str, named: Sequence[str] = (
 
 async def recover_due(workspace: Workspace, failures: Failures) -> dict[str, list[str]]:
     """For a tick: search the hosts where that is due; by run, what was done."""
-    hosts = [LOCAL, *(host.name for host in workspace.control.hosts() if host.launcher != SLURM)]
+    hosts = [LOCAL, *(host.name for host in workspace.control.hosts())]
     due = [host for host in hosts if _is_due(workspace, host)]
     did: dict[str, list[str]] = {}
 
