@@ -138,6 +138,15 @@ def test_runs_of_another_home_are_listed_and_taken_only_by_name(
     assert command("wait", run_id, "--until", "end", "--timeout", "60")["state"] == "stopped"
 
 
+@pytest.mark.parametrize(("place", "why"), [("debug", "in the home"), ("kaggle", "a kernel")])
+def test_where_no_run_can_be_found_that_is_said_with_the_reason(
+    command: CommandLine, place: str, why: str
+) -> None:
+    error = command("hosts", "recover", place, code=1)["error"]
+    assert error["code"] == "UNSUPPORTED"
+    assert why in error["message"] and "newer backup" in error["fix"]
+
+
 def _other_text(sealed: dict[str, Any]) -> None:
     sealed["record"] = sealed["record"].replace('"name": "small"', '"name": "other"')
 

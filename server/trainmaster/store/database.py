@@ -17,7 +17,7 @@ from trainmaster.store.damage import (
     mark_damaged,
     set_aside,
 )
-from trainmaster.store.disk_space import NO_INODES, lack_of_room
+from trainmaster.store.disk_space import REMEDIES, lack_of_room
 from trainmaster.store.migration import (
     Schema,
     other_version,
@@ -143,9 +143,7 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
     return StorageError(
         code,
         f"{path} can't be written: {reason or error}.",
-        "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere."
-        if code != NO_INODES
-        else "Remove files from that file system, or point TRAINMASTER_HOME elsewhere.",
+        f"{REMEDIES[code]}, or point TRAINMASTER_HOME elsewhere.",
         retryable=True,
     )
 

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainer_runtime.core.files.private import others_write
-from trainmaster.store.disk_space import DISK_FULL, NO_INODES, lack_of_room
+from trainmaster.store.disk_space import REMEDIES, lack_of_room
 from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import HOME_VARIABLE, Home, find_home
 from trainmaster.words.user_paths import user_path
 
 _FOLDER = 0o700
-_REMEDIES = {DISK_FULL: "Free disk space", NO_INODES: "Remove files from that file system"}
 _DOWNLOADS = "downloads"
 _OTHERS = 0o077
 _OTHERS_ENTER = 0o011
@@ -50,7 +49,7 @@ def open_home(environment: Mapping[str, str]) -> Home:
 
 def _unusable(root: Path, error: OSError) -> StorageError:
     code, reason = lack_of_room(_existing(root), error)
-    remedy = _REMEDIES.get(code, "Make the folder writable")
+    remedy = REMEDIES[code]
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EEXIST):
         remedy = f"Remove what stands in the place of a folder (`ls -ld {shlex.quote(str(root))}`)"
     where = f"The home {root} can't be used: {reason or error.strerror or error}."
