@@ -49,7 +49,7 @@ def _version(path: Path) -> int:
 
 
 def _opener(path: Path) -> subprocess.Popen[str]:
-    """A process that opens a home once it is told to."""
+    """A process that opens a home once it gets a line."""
     process = subprocess.Popen(
         [sys.executable, "-c", _OPEN, str(path)],
         env={**os.environ, "PYTHONPATH": f"{_REPOSITORY}/server:{_REPOSITORY}"},
@@ -67,7 +67,9 @@ def _begin(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def test_processes_that_open_an_old_home_at_once_all_go_on_and_one_migrates_it(old: Path) -> None:
+def test_processes_that_open_an_old_home_at_once_all_continue_and_one_migrates_it(
+    old: Path,
+) -> None:
     openers = [_opener(old) for _ in range(4)]
     for opener in openers:
         _begin(opener)
