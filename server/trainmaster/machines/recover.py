@@ -19,7 +19,7 @@ from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
-from trainmaster.backends import LOCAL, SLURM
+from trainmaster.backends import DEBUG, KAGGLE, LOCAL
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.open_host import open_host
@@ -59,7 +59,9 @@ async def recover_runs(workspace: Workspace, name: str, named: Sequence[str] = (
 
     Raises:
         HostError: `HOST_UNKNOWN`; the host can't be reached.
+        StateError: `UNSUPPORTED`, runs of this place lie in the home, or in kernels.
     """
+    _refuse_without_folders(name)
     left, more = await _search(workspace, name, _TIMEOUT_S)
     rows = [_taken(workspace, name, left_run, named) for left_run in left]
     recovered = [row.run_id for row in rows if row.state == "recovered"]
@@ -75,9 +77,28 @@ async def recover_runs(workspace: Workspace, name: str, named: Sequence[str] = (
     return RecoverAnswer(host=name, runs=rows, more=more or None, next_step=next_step)
 
 
+def _refuse_without_folders(name: str) -> None:
+    if name == DEBUG:
+        why = "its runs lie in the home itself, and are lost or restored with it"
+    elif name == KAGGLE:
+        why = (
+            "each of its runs is a kernel at Kaggle, which can't be taken over by another home yet"
+        )
+    else:
+        return
+    raise StateError(
+        "UNSUPPORTED",
+        f"Runs on {name} can't be recovered: {why}.",
+        "Restore a newer backup of the home. At Kaggle, the output of the kernel `tm-RUN` has the "
+        "checkpoints."
+        if name == KAGGLE
+        else "Restore a newer backup of the home, or launch them again.",
+    )
+
+
 async def recover_due(workspace: Workspace, failures: Failures) -> dict[str, list[str]]:
     """For a tick: search the hosts where that is due; by run, what was done."""
-    hosts = [LOCAL, *(host.name for host in workspace.control.hosts() if host.launcher != SLURM)]
+    hosts = [LOCAL, *(host.name for host in workspace.control.hosts())]
     due = [host for host in hosts if _is_due(workspace, host)]
     did: dict[str, list[str]] = {}
 

@@ -9,6 +9,11 @@ from pathlib import Path
 
 DISK_FULL, NO_INODES, NOT_WRITABLE = "DISK_FULL", "NO_INODES", "ROOT_NOT_WRITABLE"
 LACKS = frozenset({DISK_FULL, NO_INODES, NOT_WRITABLE})
+REMEDIES = {
+    DISK_FULL: "Free disk space",
+    NO_INODES: "Remove files from that file system",
+    NOT_WRITABLE: "Make the folder writable (mount its file system for writing)",
+}
 _LEAST_FREE_BYTES = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
