@@ -20,6 +20,7 @@ from trainmaster.backends.hosts.ssh import note_reached
 from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
 from trainmaster.machines.host_options import HostOptions, host_record
 from trainmaster.machines.open_host import known_record
+from trainmaster.runs.volumes import volume_rows
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
     SLURM_OPTIONS,
@@ -95,7 +96,7 @@ async def list_hosts(workspace: Workspace) -> HostsAnswer:
     runs = workspace.control.runs(only_open=True)
     local = HostRecord(LOCAL, "this machine", root=str(workspace.home.local_root))
     rows = [_row(workspace, record, runs) for record in (local, *workspace.control.hosts())]
-    return HostsAnswer(hosts=rows)
+    return HostsAnswer(hosts=rows, volumes=volume_rows(workspace, only_open=True) or None)
 
 
 async def trust_host(workspace: Workspace, name: str) -> HostTrustAnswer:

@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field
 
 from trainmaster.mcp.caller import caller_of
 from trainmaster.mcp.definition import ToolContext, workspace_of
+from trainmaster.runs.cost import all_rented
 from trainmaster.words.confirmation import Action
 from trainmaster.words.errors import SpendError, TrainmasterError
 
@@ -127,9 +128,9 @@ class _Asking:
 
     def give_back(self) -> None:
         """Let the agreement count again, unless it led to an instance, which has cost money."""
-        instances = self._workspace.control.instances.all()
         has_cost = any(
-            one.intended_t >= self._began_t and one.created_t is not None for one in instances
+            one.intended_t >= self._began_t and one.created_t is not None
+            for one in all_rented(self._workspace)
         )
         if self._taken is not None and not has_cost:
             self._records.give_back(self._taken)

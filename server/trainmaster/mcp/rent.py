@@ -28,6 +28,10 @@ async def provision(
     image: str = "",
     disk_gib: Annotated[float, Field(ge=0)] = 0,
     region: str = "",
+    keep: Annotated[bool, Field(description="Not released when idle")] = False,
+    volume: Annotated[str, Field(description="Network volume for its runs; it stays")] = "",
+    volume_gb: Annotated[float, Field(ge=0, description="Of a new one")] = 0,
+    volume_days: Annotated[float, Field(ge=0)] = 0,
     idempotency_key: IdempotencyKey = "",
 ) -> ProvisionAnswer | InputRequiredResult:
     """Rent an instance, which becomes a host; the user agrees to the price. Returns at once;
@@ -35,6 +39,7 @@ async def provision(
     """
     from trainmaster.machines.renting.provision import ProvisionRequest
     from trainmaster.machines.renting.provision import provision as service
+    from trainmaster.machines.renting.volume_request import volume_request
 
     request = ProvisionRequest(
         offer,
@@ -44,6 +49,8 @@ async def provision(
         disk_gib=disk_gib or None,
         region=region or None,
         idempotency_key=idempotency_key or None,
+        keep=keep,
+        volume=volume_request(volume, volume_gb or None, volume_days or None, region or None),
     )
 
     return await confirmed(
@@ -55,10 +62,10 @@ async def provision(
 async def release(
     context: ToolContext,
     *,
-    instance: Annotated[str, Field(description="Host's name, or tag of costs")],
+    instance: Annotated[str, Field(description="Host's or volume's name, or tag of costs")],
     force: Annotated[bool, Field(description="Stop its runs, lose what isn't here")] = False,
 ) -> ReleaseAnswer | InputRequiredResult:
-    """End a rented instance; data to mirror is copied here first. The user is asked."""
+    """End a rented instance (data to mirror is copied here first) or a volume. Asks the user."""
     from trainmaster.machines.renting.release import release as service
 
     return await confirmed(

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
 from trainer_runtime.core.protocol.states import RunState
@@ -15,6 +15,7 @@ from trainmaster.runs.cost import committed_usd
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
 from trainmaster.runs.positions import cursor_of_time, time_of
 from trainmaster.runs.status import status_of
+from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.run_list import ListedRun
 from trainmaster.store.failures import Failures
@@ -101,6 +102,8 @@ def _on_record(
     pressing = [one for view in views for one in _of_run(view)]
     pressing += _of_hosts(views)
     pressing += _of_instances(workspace, views, now)
+    with failures.caught("volumes"):
+        pressing += _of_volumes(workspace, now)
     pressing += _of_keeper(workspace, views, now)
     pressing += [
         _Pressing(2, f"not read: {one.subject}: {one.code}", "`trainmaster doctor` checks it.")
@@ -194,7 +197,8 @@ def _of_instances(
         left_s = one.lease_end_t - now
         price = f"{one.host} costs ${one.usd_per_h:.2f}/h"
         if one.host not in used:
-            line = f"{price}, no run on it"
+            kept = f", kept until {in_utc(one.lease_end_t)}" if one.keep else ""
+            line = f"{price}, no run on it{kept}"
             yield _Pressing(1, line, f"`trainmaster release {one.host}` ends it.")
         elif left_s < _SOON_S:
             line = f"{price}, lease ends in {spoken_duration(max(0.0, left_s))}"
@@ -206,6 +210,22 @@ def _of_instances(
         most = sum(committed_usd(one, now) for one in quiet)
         line = f"{len(quiet)} instances cost ${usd_per_h:.2f}/h, ${most:.2f} more at most"
         yield _Pressing(5, line, "`trainmaster costs` lists them.")
+
+
+def _of_volumes(workspace: Workspace, now: float) -> Iterator[_Pressing]:
+    """What costs although no instance uses it."""
+    for one in workspace.control.volumes.all(only_open=True):
+        if user_of(workspace, one) is not None:
+            continue
+        unfinished = unfinished_on(workspace, one)
+        is_over = now >= one.lease_end_t
+        until = "its lease is over" if is_over else f"until {in_utc(one.lease_end_t)}"
+        holds = f", holds checkpoints of {', '.join(unfinished)}" if unfinished else ""
+        line = (
+            f"volume {one.name} ({one.size_gb} GB) costs ${one.usd_per_h:.4f}/h, "
+            f"${one.usd_per_h * MONTH_H:.2f} a month, no instance uses it, {until}{holds}"
+        )
+        yield _Pressing(4, line, f"`trainmaster release {one.name}` deletes it.")
 
 
 def _first_on(host: str, views: Sequence[RunView]) -> str:

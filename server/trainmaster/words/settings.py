@@ -194,6 +194,9 @@ class Settings(Group):
     max_hours: Annotated[float, Field(gt=0)] = setting(
         24.0, "The longest lease of an instance.", "hours, more than 0"
     )
+    max_volume_days: Annotated[float, Field(gt=0)] = setting(
+        30.0, "The longest lease of a network volume.", "days, more than 0"
+    )
     agent_may_spend_usd: Annotated[float, Field(ge=0)] = setting(
         0.0,
         "What an agent may spend on rented instances without approval, as the sum of their quotes. "

@@ -50,6 +50,21 @@ def provision(
     root: Annotated[
         str | None, typer.Option("--root", help="Folder for runs there, instead of the default.")
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep it for further runs until its lease ends, also idle."),
+    ] = False,
+    volume: Annotated[
+        str | None,
+        typer.Option("--volume", metavar="NAME", help="A network volume for its runs; stays."),
+    ] = None,
+    volume_gb: Annotated[
+        float | None, typer.Option("--volume-gb", min=1, help="Size of a new volume.")
+    ] = None,
+    volume_days: Annotated[
+        float | None,
+        typer.Option("--volume-days", help="Keep the volume for so long; 7 for a new one."),
+    ] = None,
     confirmed: Yes = False,
     idempotency_key: Annotated[
         str | None,
@@ -66,9 +81,20 @@ def provision(
     """Rent an instance. Shows the price and asks; the instance becomes a host."""
     from trainmaster.machines.renting.provision import ProvisionRequest
     from trainmaster.machines.renting.provision import provision as service
+    from trainmaster.machines.renting.volume_request import volume_request
 
     request = ProvisionRequest(
-        offer, hours, name, image, disk_gib, region, root, spec, idempotency_key
+        offer,
+        hours,
+        name,
+        image,
+        disk_gib,
+        region,
+        root,
+        spec,
+        idempotency_key,
+        keep=keep,
+        volume=volume_request(volume, volume_gb, volume_days, region),
     )
 
     answer = ask(
@@ -85,7 +111,7 @@ def provision(
 def release(
     instance: Annotated[
         str,
-        typer.Argument(metavar="INSTANCE", help="The host's name, or a tag from `costs`."),
+        typer.Argument(metavar="INSTANCE", help="The host's or volume's name, or a tag."),
     ],
     force: Annotated[
         bool, typer.Option("--force", help="Stop its runs, and give up data that can't be copied.")
@@ -93,7 +119,7 @@ def release(
     confirmed: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """End a rented instance. Copies records and mirrored checkpoints here first."""
+    """End a rented instance, or delete a volume. Copies records and mirrored checkpoints first."""
     from trainmaster.machines.renting.release import release as service
 
     answer = ask(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.blocks import Block, Grid, named, view
+from trainmaster.cli.views.rentals import volume_blocks
 from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.hosts import (
     GcAnswer,
@@ -48,7 +49,9 @@ def _(answer: HostsAnswer) -> list[Block]:
         for row in answer.hosts
         if row.usd_per_h is not None
     )
-    return [Grid(columns, rows), *reasons, *rented, *(view(answer.check) if answer.check else ())]
+    volumes = volume_blocks(answer.volumes) if answer.volumes else []
+    checked = view(answer.check) if answer.check else ()
+    return [Grid(columns, rows), *reasons, *rented, *volumes, *checked]
 
 
 def _launcher(row: HostRow) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainmaster.cli.format import usd
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
@@ -11,6 +13,7 @@ from trainmaster.words.answers.rentals import (
     OrphanRow,
     ProvisionAnswer,
     ReleaseAnswer,
+    VolumeRow,
 )
 
 
@@ -69,12 +72,38 @@ def _(answer: CostsAnswer) -> list[Block]:
             "instance",
         )
         blocks.append(Grid(columns, [_instance(row) for row in answer.instances]))
+    if answer.volumes:
+        blocks += volume_blocks(answer.volumes)
     if answer.runs:
         blocks.append(Grid(("run", "USD"), [(run, usd(cost)) for run, cost in answer.runs.items()]))
     blocks += [f"{row.host}: {row.state}, {row.reason}" for row in answer.instances if row.reason]
     blocks += [_orphan(row) for row in answer.orphans or ()]
     blocks += [f"{name} was not asked: {why}" for name, why in (answer.not_asked or {}).items()]
     return [*blocks, *_notes(None, answer.next_step)]
+
+
+def volume_blocks(volumes: Sequence[VolumeRow]) -> list[Block]:
+    """A line for each network volume: also of the list of hosts."""
+    columns = (
+        *("volume", "provider", "state", "GB", "USD/h", "USD/month", "spent", "until (UTC)"),
+        *("used by", "files of runs"),
+    )
+    rows = [
+        (
+            row.volume,
+            f"{row.provider} {row.region}",
+            row.state,
+            str(row.size_gb),
+            f"{row.usd_per_h:.4f}",
+            usd(row.usd_per_month),
+            usd(row.spent_usd),
+            (row.ended_at or row.lease_ends_at)[5:16].replace("T", " "),
+            row.used_by or "",
+            ", ".join(row.runs or ()),
+        )
+        for row in volumes
+    ]
+    return [Grid(columns, rows)]
 
 
 def _instance(row: InstanceRow) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ from trainmaster.machines.clouds.replies import (
     Time,
     readable,
 )
+from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
 from trainmaster.words.errors import CloudError
 
 BASE_URL = "https://console.vast.ai/api"
@@ -197,6 +198,11 @@ class Vast:
             return None
         url = self._api.url("v0", "instances", provider_id)
         return OwnEnd(method="DELETE", url=url, key_variable=INSTANCE_KEY)
+
+    def volume_store(self) -> VolumeStore:
+        raise unsupported(
+            self.name, "its volumes lie on one machine, and no other offer could mount them"
+        )
 
     async def disconnect(self) -> None:
         await self._api.disconnect()

@@ -15,6 +15,7 @@ from trainmaster.machines.renting.bootstrap import bootstrap_instance
 from trainmaster.machines.renting.drain import drain
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import ensure_lease, is_alive, lease_of
+from trainmaster.machines.renting.volumes import create_volume
 from trainmaster.store.control.instances import (
     RecordedError,
     ReleaseRequest,
@@ -102,19 +103,37 @@ async def _intended(step: Step) -> list[str]:
     if waited_s > step.instance.timeouts.late_s:
         await step.close("not_created", _never_listed(step.instance))
         return ["closed: nothing was created"]
-    return await _create(step) if requested_t is None else []
+    if requested_t is not None:
+        return []
+    if step.instance.volume is None:
+        return await _create(step, None)
+    return await _create_on_volume(step, step.instance.volume)
 
 
-async def _create(step: Step) -> list[str]:
+async def _create_on_volume(step: Step, tag: str) -> list[str]:
+    """Create the instance's volume first, unless it exists."""
+    volume = step.workspace.control.volumes.find(tag)
+    assert volume is not None  # recorded with the intent, and never removed
+    try:
+        store = step.cloud.volume_store()
+        volume = await create_volume(step.workspace, store, volume, step.now)
+    except CloudError as error:
+        if error.outcome_unknown or error.code == "RATE_LIMITED":
+            raise
+        await step.close(error.code, RecordedError.of(error))
+        return [f"closed: {error.code}"]
+    return [] if volume.provider_id is None else await _create(step, volume.provider_id)
+
+
+async def _create(step: Step, volume_id: str | None) -> list[str]:
     offer = Offer.from_dict(step.instance.offer)
     requested = step.instance.requested
     assert requested is not None  # every intent has one
     public_key = rented_key(step.workspace.home).public
     step.change(create_requested_t=step.now)
     try:
-        provider_id = await step.cloud.create(
-            offer, InstanceRequest(step.instance.tag, public_key, **asdict(requested))
-        )
+        request = InstanceRequest(step.instance.tag, public_key, **asdict(requested))
+        provider_id = await step.cloud.create(offer, replace(request, volume_id=volume_id))
     except CloudError as error:
         if error.code == "RATE_LIMITED":  # the request was not accepted: it may be sent again
             step.change(create_requested_t=None)

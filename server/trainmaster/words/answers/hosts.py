@@ -5,6 +5,7 @@ from typing import Literal
 from trainmaster.words.answers.base import Answer, WholeAnswer
 from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.fields import field
+from trainmaster.words.answers.rentals import VolumeRow
 
 
 class DoctorAnswer(WholeAnswer):
@@ -50,6 +51,7 @@ class HostRow(Answer):
 
 class HostsAnswer(WholeAnswer):
     hosts: list[HostRow]
+    volumes: list[VolumeRow] | None = field(default=None, description="rented network volumes")
     check: HostCheckAnswer | None = None
 
 
