@@ -15,7 +15,7 @@ KAGGLE_KEYS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
 
 def lacking_keys(workspace: Workspace, environment: Mapping[str, str]) -> list[str]:
     """Variables that are in use here and do not stand in the home's secrets.env: those of the
-    environment, and those of providers with open instances or volumes. Names alone, never values."""
+    environment, and those of providers that something is rented from. Names alone, no values."""
     in_use = {name for name in (*KEY_NAMES.values(), *KAGGLE_KEYS) if environment.get(name)}
     in_use |= {name for name in _of_destinations(workspace) if environment.get(name)}
     control = workspace.control

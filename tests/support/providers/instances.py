@@ -41,7 +41,8 @@ class RentableInstance:
     """A created instance; `body` is the request.
 
     `authorize` adds the request's key to its sshd. `own_key` can only end the instance.
-    `mounts`: by path there, a folder here. `environment` is that of its sessions; `user`, `address` and `port` are for SSH.
+    `mounts`: by path there, a folder here. `environment` is that of its sessions; `user`, `address`
+    and `port` are for SSH.
     """
 
     provider_id: str

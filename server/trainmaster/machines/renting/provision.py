@@ -277,8 +277,8 @@ class _Rental:
             f"{spoken_duration(request.hours * _HOUR_S)}: {instance.budget_usd:.2f} $ in total. "
             f"If rented now, its lease ends at {in_utc(instance.lease_end_t)}; "
             f"{instance.lease_timer}. {idle}{volume}Records of its runs are copied here, and "
-            "checkpoints unless the spec says `checkpoint: {mirror: none}`; everything else is lost "
-            "with the instance."
+            "checkpoints unless the spec says `checkpoint: {mirror: none}`; everything else is "
+            "lost with the instance."
         )
 
     def _record(
