@@ -30,7 +30,7 @@ from trainmaster.sync.workspace import Workspace
 
 Command = Callable[..., dict[str, Any]]
 OFFER = OFFERS["runpod"]
-NEW_VOLUME = ("--volume", "data", "--volume-gb", "20", "--volume-days", "2")
+NEW_VOLUME = ("--volume", "data:20:2")
 BOUND_S = 240.0
 
 
@@ -103,7 +103,7 @@ def test_a_volume_is_quoted_listed_counted_and_released_on_both_faces(
     renter: Renter, site: RunPodSite, run_json: Command
 ) -> None:
     site.modes.has_sshd = False
-    wanted = {"offer": OFFER, "hours": 1.0, "volume": "data", "volume_gb": 100, "keep": True}
+    wanted = {"offer": OFFER, "hours": 1.0, "volume": "data:100", "keep": True}
 
     async def call(answer: Any, tool: str, **arguments: Any) -> Any:
         async with connected(renter.environment) as client:
@@ -147,19 +147,14 @@ def test_a_volume_that_costs_more_than_a_cap_or_outlives_it_is_refused(
 ) -> None:
     settings = renter.home / "settings.yaml"
     settings.write_text(f"{settings.read_text()}max_usd_total: 2\nmax_volume_days: 10\n")
-    refused = rent(run_json, "--volume", "data", "--volume-gb", "100")
+    refused = rent(run_json, "--volume", "data:100")
     assert (refused["code"], refused["field"]) == ("SPEND_CAP", "max_usd_total")
-    refused = rent(run_json, "--volume", "data", "--volume-gb", "10", "--volume-days", "11")
+    refused = rent(run_json, "--volume", "data:10:11")
     assert (refused["code"], refused["field"]) == ("SPEND_CAP", "max_volume_days")
-    for more, field in (
-        (("--volume", "data"), "volume_gb"),
-        (("--volume", "data", "--volume-gb", "5"), "volume_gb"),
-        (("--volume-gb", "20"), "volume_gb"),
-        (("--volume", "data", "--volume-gb", "10", "--volume-days", "0.01"), "volume_days"),
-        (("--volume", "data", "--volume-gb", "10", "--root", "/x"), "root"),
-    ):
-        refused = rent(run_json, *more)
-        assert (refused["code"], refused["field"]) == ("BAD_ARGUMENT", field), more
+    for volume in ("data", "data:5", "data:x", "data:10:0.01", "data:10:2:3", "data:nan"):
+        refused = rent(run_json, "--volume", volume)
+        assert (refused["code"], refused["field"]) == ("BAD_ARGUMENT", "volume"), volume
+    assert rent(run_json, "--volume", "data:10", "--root", "/x")["field"] == "root"
     assert (site.count("create"), site.count("volume")) == (0, 0)
 
 

@@ -37,7 +37,7 @@ _TOPIC_WORDS = (
     "log tmux screen pid start "  # of what is attached to
     "keep "  # of what is cleaned
     "offer hours image disk_gib instance force "  # renting
-    "gpu count max_usd_h region interruptible provider "  # of what is for rent
+    "gpu count max_usd_h region interruptible provider volume "  # of what is for rent
 )
 
 ALL_TOOLS = [one.name for tools in TOOLSETS.values() for one in tools]

@@ -56,14 +56,11 @@ def provision(
     ] = False,
     volume: Annotated[
         str | None,
-        typer.Option("--volume", metavar="NAME", help="A network volume for its runs; stays."),
-    ] = None,
-    volume_gb: Annotated[
-        float | None, typer.Option("--volume-gb", min=1, help="Size of a new volume.")
-    ] = None,
-    volume_days: Annotated[
-        float | None,
-        typer.Option("--volume-days", help="Keep the volume for so long; 7 for a new one."),
+        typer.Option(
+            "--volume",
+            metavar="NAME[:GB[:DAYS]]",
+            help="A network volume for its runs, which stays; a new one needs a size.",
+        ),
     ] = None,
     confirmed: Yes = False,
     idempotency_key: Annotated[
@@ -94,7 +91,7 @@ def provision(
         spec,
         idempotency_key,
         keep=keep,
-        volume=volume_request(volume, volume_gb, volume_days, region),
+        volume=volume_request(volume, region),
     )
 
     answer = ask(

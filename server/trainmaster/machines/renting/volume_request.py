@@ -34,20 +34,22 @@ class VolumeRequest:
     region: str | None = None
 
 
-def volume_request(
-    name: str | None, size_gb: float | None, days: float | None, region: str | None
-) -> VolumeRequest | None:
-    """The volume that the options of a request name; None without one.
+def volume_request(text: str | None, region: str | None) -> VolumeRequest | None:
+    """The request that `NAME`, `NAME:GB`, `NAME:GB:DAYS` or `NAME::DAYS` stands for.
 
     Raises:
-        UsageError: `BAD_ARGUMENT`, options of a volume without its name.
+        UsageError: `BAD_ARGUMENT`.
     """
-    if name:
-        return VolumeRequest(name, size_gb, days, region)
-    for field, number in (("volume_gb", size_gb), ("volume_days", days)):
-        if number is not None:
-            raise _bad_argument(field, "No volume is named.", "a value together with `volume`")
-    return None
+    if not text:
+        return None
+    name, *numbers = text.split(":")
+    try:
+        size_gb, days = [float(number) if number else None for number in [*numbers, "", ""][:2]]
+    except ValueError:
+        raise _invalid(f"{text!r} can't be read.") from None
+    if len(numbers) > 2 or any(n is not None and not 0 < n < math.inf for n in (size_gb, days)):
+        raise _invalid(f"{text!r} can't be read.")
+    return VolumeRequest(name, size_gb, days, region)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,6 @@ def open_volume(workspace: Workspace, request: VolumeRequest | None) -> RentedVo
     """
     if request is None:
         return None
-    for field, number in (("volume_gb", request.size_gb), ("volume_days", request.days)):
-        if number is not None and not 0 < number < math.inf:
-            raise _bad_argument(field, f"A volume can't have {number:g}.", "a number above 0")
     refuse_unusable_name(request.name)
     volume = workspace.control.volumes.find(request.name)
     if volume is None or not volume.open:
@@ -99,8 +98,7 @@ def open_volume(workspace: Workspace, request: VolumeRequest | None) -> RentedVo
     if (user := user_of(workspace, volume)) is not None:
         raise volume_in_use(volume, user.host)
     if request.size_gb is not None and request.size_gb != volume.size_gb:
-        message = f"The volume {volume.name} has {volume.size_gb} GB."
-        raise _bad_argument("volume_gb", message, "the size of a new volume only")
+        raise _invalid(f"The volume {volume.name} has {volume.size_gb} GB.")
     return volume
 
 
@@ -125,8 +123,8 @@ async def attached_volume(
         return AttachedVolume(_extended(recorded, request, now), recorded.budget_usd, store.mount)
     size_gb = 0 if request.size_gb is None else math.ceil(request.size_gb)
     if not store.least_gb <= size_gb <= store.most_gb:
-        accepted = f"{store.least_gb} to {store.most_gb} GB"
-        raise _bad_argument("volume_gb", f"{request.name} is a new volume.", accepted)
+        sizes = f"{store.least_gb} to {store.most_gb} GB"
+        raise _invalid(f"{request.name} is a new volume, which takes {sizes}.")
     days = request.days or DEFAULT_DAYS
     usd_per_h = store.usd_per_h(size_gb)
     volume = RentedVolume(
@@ -150,7 +148,7 @@ def refuse_short_lease(volume: RentedVolume, until_t: float) -> None:
             f"The lease of the volume {volume.name} ends at {in_utc(volume.lease_end_t)}, before "
             f"the instance's at {in_utc(until_t)}."
         )
-        raise _bad_argument("volume_days", message, "the days from now for which it is kept")
+        raise _invalid(message)
 
 
 def volume_in_use(volume: RentedVolume, host: str) -> StateError:
@@ -198,5 +196,9 @@ def _refuse_taken(workspace: Workspace, name: str) -> None:
     )
 
 
-def _bad_argument(field: str, message: str, accepted: str) -> UsageError:
-    return UsageError("BAD_ARGUMENT", message, f"`{field}` takes {accepted}.", field=field)
+def _invalid(message: str) -> UsageError:
+    fix = (
+        "`volume` takes NAME of one on record, NAME:GB[:DAYS] for a new one, or NAME::DAYS to keep "
+        "one for so long from now."
+    )
+    return UsageError("BAD_ARGUMENT", message, fix, field="volume")
