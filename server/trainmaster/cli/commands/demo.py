@@ -38,10 +38,10 @@ _PACKAGES = ("asyncio", "collections", "email", "http", "importlib", "json", "lo
 _SPEC = """\
 name: stdlib-gpt
 framework: nanogpt
-model: {n_layer: 4, n_head: 4, d_model: 192}
-data: {sources: [{path: ./corpus}], tokenizer: byte, seq_len: 128}
-batch: {tokens: 2048}
-optimizer: {lr: 0.002}
+model: {n_layer: 3, n_head: 4, d_model: 128}
+data: {sources: [{path: ./corpus}], tokenizer: byte, seq_len: 64}
+batch: {tokens: 1024}
+optimizer: {lr: 0.004}
 steps: STEPS
 eval: {every_steps: EVERY, batches: 8}
 checkpoint: {every: EVERY, keep_latest: 3}
@@ -229,9 +229,13 @@ def _write_spec(folder: Path, steps: int) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
     spec = folder / "stdlib-gpt.yaml"
-    text = _SPEC.replace("STEPS", str(steps)).replace("EVERY", str(_every(steps)))
-    spec.write_text(text)
+    spec.write_text(demo_spec(steps))
     return spec
+
+
+def demo_spec(steps: int) -> str:
+    """The spec of the demonstration's training."""
+    return _SPEC.replace("STEPS", str(steps)).replace("EVERY", str(_every(steps)))
 
 
 def _every(steps: int) -> int:
