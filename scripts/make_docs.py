@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the code."""
+"""Writes what is made from the code: reference pages, and the skills' evaluations as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.benchmarks.accuracy import section as accuracy
 from support.benchmarks.table import page as benchmarks
+from support.evals.portable import write_evals
 from support.mcp.token_page import page as tokens
 
 from trainmaster.cli.reference import reference as commands
@@ -31,10 +32,11 @@ PAGES = {
 
 
 def main() -> None:
-    """Write each page into docs/."""
+    """Write each page into docs/, and the evaluations beside their cases."""
     folder = Path(__file__).resolve().parent.parent / "docs"
     for name, make in PAGES.items():
         (folder / name).write_text(make())
+    write_evals()
 
 
 if __name__ == "__main__":
