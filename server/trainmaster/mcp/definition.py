@@ -168,11 +168,15 @@ def workspace_of(context: ToolContext) -> Workspace:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A tool before it is registered; name, description and schemas come from `function`."""
+    """A tool before it is registered; name, description and schemas come from `function`.
+
+    `page`: the `ui://` resource by which clients with MCP Apps show its results.
+    """
 
     function: Callable[..., Awaitable[Answer | CallToolResult | InputRequiredResult]]
     title: str
     hints: ToolAnnotations
+    page: str | None = None
 
     @property
     def name(self) -> str:
@@ -193,7 +197,8 @@ def build_tool(definition: Definition) -> Tool:
 
     Each is made once in a process, in 6 ms: the servers of several roles share it.
     """
-    key = (definition.function, definition.title, *definition.hints.model_dump().values())
+    hints = definition.hints.model_dump().values()
+    key = (definition.function, definition.title, definition.page, *hints)
     if key not in _built:
         _built[key] = _build(definition)
     return _built[key]
@@ -206,6 +211,7 @@ def _build(definition: Definition) -> Tool:
         title=definition.title,
         description=inspect.cleandoc(function.__doc__ or ""),
         annotations=definition.hints,
+        meta=None if definition.page is None else {"ui": {"resourceUri": definition.page}},
         structured_output=False,  # of answers, which are no models of Pydantic: below
     )
     arguments = tool.fn_metadata.arg_model

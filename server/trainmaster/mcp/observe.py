@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainmaster.mcp.apps import BOARD
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Cursor, Pattern, RunId, RunOrLog, Words
 from trainmaster.mcp.plot import PLOT
@@ -243,8 +244,8 @@ async def list_checkpoints(
 
 
 TOOLS = (
-    Definition(overview, "Overview", READS),
-    Definition(list_runs, "List runs", READS),
+    Definition(overview, "Overview", READS, page=BOARD),
+    Definition(list_runs, "List runs", READS, page=BOARD),
     Definition(get_run, "Status of a run", READS),
     Definition(wait_for_event, "Wait for an event", READS),
     Definition(diagnose, "Diagnose a run or log", READS),
