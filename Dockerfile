@@ -10,7 +10,7 @@ COPY . /src
 RUN python3 -m venv /opt/trainmaster && \
     /opt/trainmaster/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         "/src[kaggle,plot]"
-# No timer runs in a container: this one has the keeper's work done, and ends when it is told to.
+# No timer runs in a container: this one has the keeper's work done, until it is stopped.
 RUN printf '%s\n' '#!/bin/sh' 'trap "exit 0" TERM INT' \
         'while :; do trainmaster tick --every 5m; sleep 300 & wait $!; done' \
         > /opt/trainmaster/bin/trainmaster-keeper && \

@@ -54,8 +54,8 @@ _EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 def project(root: Path = ROOT) -> dict[str, Any]:
     """The table [project] of `pyproject.toml`."""
-    found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    return found
+    table: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    return table
 
 
 def lacking(root: Path) -> list[str]:

@@ -33,7 +33,7 @@ def checkout(tmp_path: Path) -> Path:
     tar = ["tar", "-C", str(ROOT), "--null", "-T", "-", "-cf", str(tmp_path / "files.tar")]
     subprocess.run(tar, check=True, input=listed)
     subprocess.run(["tar", "-xf", str(tmp_path / "files.tar"), "-C", str(folder)], check=True)
-    say_where(folder)
+    name_repository(folder)
     who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false"]
     dates = {"GIT_AUTHOR_DATE": "1700000000 +0000", "GIT_COMMITTER_DATE": "1700000000 +0000"}
     for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "one"]):
@@ -43,7 +43,7 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def say_where(folder: Path) -> None:
+def name_repository(folder: Path) -> None:
     """What only a publisher knows."""
     pyproject, readme = folder / "pyproject.toml", folder / "README.md"
     urls = f'[project.urls]\nRepository = "{_URL}"\n\n[project.scripts]'

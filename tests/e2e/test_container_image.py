@@ -108,13 +108,13 @@ def test_the_images_board_answers_who_has_its_token(image: Podman, data: Path) -
         assert process.stdout is not None
         address = urlsplit(process.stdout.readline().strip())
         token = address.fragment.removeprefix("token=")
-        asked = f"http://{address.netloc}/api/board"
-        found = httpx.get(asked, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
-        assert found.json()["runs"] == []
-        assert httpx.get(asked, trust_env=False).status_code == 403
+        data_url = f"http://{address.netloc}/api/board"
+        answer = httpx.get(data_url, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+        assert answer.json()["runs"] == []
+        assert httpx.get(data_url, trust_env=False).status_code == 403
 
 
-def test_the_images_keeper_ticks_until_it_is_told_to_end(image: Podman, data: Path) -> None:
+def test_the_images_keeper_ticks_until_it_is_stopped(image: Podman, data: Path) -> None:
     with started(image, data, "trainmaster-keeper") as process:
         ticked = data / "trainmaster" / "keeper.json"
         wait_until(lambda: ticked.exists() or process.poll() is not None, "the first tick")

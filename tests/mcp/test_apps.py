@@ -96,7 +96,7 @@ def test_a_client_with_apps_shows_the_board_from_the_results_alone(
     with opened_browser(tmp_path) as browser:
         browser.open("about:blank")
         browser.ask(f"(() => {{{script}}})()")
-        browser.until(says("ui/notifications/initialized"))
+        browser.until(has_sent("ui/notifications/initialized"))
         for tool in ("overview", "list_runs"):
             browser.ask(f"give({tool!r})")
             for name in wanted(results[tool]["structuredContent"]):
@@ -105,7 +105,7 @@ def test_a_client_with_apps_shows_the_board_from_the_results_alone(
             browser.until(f"said.some((one) => one.params?.name === {tool!r})")
         browser.ask("leave()")
         browser.until("said.some((one) => one.id === 7 && one.result)")
-        assert browser.ask(says("ui/notifications/size-changed"))
+        assert browser.ask(has_sent("ui/notifications/size-changed"))
         said = browser.ask("said")
         assert browser.said == []
     schemas = json.loads(_SCHEMA.read_text())["$defs"]
@@ -115,7 +115,7 @@ def test_a_client_with_apps_shows_the_board_from_the_results_alone(
             Draft202012Validator(schemas[_REQUESTS[message["method"]]]).validate(body)
 
 
-def says(method: str) -> str:
+def has_sent(method: str) -> str:
     return f"said.some((one) => one.method === {method!r})"
 
 

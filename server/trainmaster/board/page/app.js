@@ -16,7 +16,7 @@ function request(method, params) {
   return new Promise((resolve, reject) => waiting.set(last, { resolve, reject }));
 }
 
-const TOLD = {
+const HANDLERS = {
   "ui/notifications/tool-result": show,
   "ui/notifications/host-context-changed": setContext,
 };
@@ -28,7 +28,7 @@ addEventListener("message", ({ source, data }) => {
     waiting.delete(data.id);
     if (data.error) reject?.(data.error); else resolve?.(data.result);
   } else if (data.id === undefined) {
-    TOLD[data.method]?.(data.params ?? {});
+    HANDLERS[data.method]?.(data.params ?? {});
   } else if (data.method === "ping" || data.method === "ui/resource-teardown") {
     send({ id: data.id, result: {} });
   } else {
@@ -42,20 +42,20 @@ function setContext(context) {
 
 /** Draw a tool's result: its structured content, or where there is none its text. */
 function show(result) {
-  const found = result.structuredContent;
+  const answer = result.structuredContent;
   const text = (result.content ?? []).map((block) => block.text ?? "").join("\n");
   draw(main, result, () => [
-    found?.attention ? overview(found) : found?.runs ? runs(found.runs) : h("p", { class: "notice" }, text),
-    found && canCall && again(found.attention ? "overview" : "list_runs"),
+    answer?.attention ? overview(answer) : answer?.runs ? runs(answer.runs) : h("p", { class: "notice" }, text),
+    answer && canCall && again(answer.attention ? "overview" : "list_runs"),
   ]);
 }
 
-function overview(found) {
-  const parts = [["Needs attention", found.attention], ["Running", found.running], ["Ended", found.ended]];
+function overview(answer) {
+  const parts = [["Needs attention", answer.attention], ["Running", answer.running], ["Ended", answer.ended]];
   const lists = parts.filter(([, lines]) => lines?.length).map(([title, lines], at) =>
     h("section", { class: title === parts[0][0] ? "attention" : "", "data-part": at, "aria-label": title },
       h("h2", {}, title), h("ul", {}, lines.map((line) => h("li", {}, line)))));
-  return [lists.length ? lists : h("p", { class: "empty" }, "No runs yet."), found.next_step && nextStep(found.next_step)];
+  return [lists.length ? lists : h("p", { class: "empty" }, "No runs yet."), answer.next_step && nextStep(answer.next_step)];
 }
 
 function runs(rows) {
