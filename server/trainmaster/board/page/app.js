@@ -60,18 +60,18 @@ function overview(answer) {
 
 function runs(rows) {
   if (!rows.length) return h("p", { class: "empty" }, "No runs.");
-  return h("div", { class: "runs" }, h("table", {},
+  return h("div", { class: "scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, ["Run", "State", "Progress"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((run) => h("tr", {},
       h("th", { scope: "row", class: "name" }, run.name, " ", h("small", {}, run.host)),
-      h("td", { "data-label": "State" }, stateChip(run.state)),
-      h("td", { "data-label": "Progress" }, progress(run.step, run.target_step)))))));
+      h("td", {}, stateChip(run.state)),
+      h("td", {}, progress(run.step, run.target_step)))))));
 }
 
 function again(name) {
-  return h("button", { type: "button", class: "quiet", on: {
+  return h("p", {}, h("button", { type: "button", class: "quiet", on: {
     click: async () => show(await request("tools/call", { name, arguments: {} })),
-  } }, "Refresh");
+  } }, "Refresh"));
 }
 
 new ResizeObserver(() => send({
