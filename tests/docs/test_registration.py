@@ -147,6 +147,15 @@ def test_the_links_that_install_the_server_start_it_as_the_plugin_does() -> None
     }
 
 
+def test_what_the_page_runs_in_the_image_is_in_it() -> None:
+    page = (_ROOT / "docs" / "containers.md").read_text()
+    lines = re.findall(r"^\$ docker run .+$", page, re.M)
+    ran = [line.split(":/data trainmaster", 1)[1].partition("#")[0].split() for line in lines]
+    assert [words[:1] for words in ran] == [[], ["trainmaster"], ["trainmaster-keeper"]]
+    assert ran[1][1] in _COMMANDS
+    assert "bin/trainmaster-keeper" in (_ROOT / "Dockerfile").read_text()
+
+
 def test_the_bundle_is_the_same_twice_and_its_own_command_starts_the_server(
     tmp_path: Path,
 ) -> None:
