@@ -209,7 +209,7 @@ def test_odd_files_in_place_of_gits_own_hold_up_nothing(
 
 @pytest.mark.parametrize("place", [".", "deep/er", "above"])
 def test_rules_of_git_that_never_end_hold_up_no_plan(tmp_path: Path, place: str) -> None:
-    """Long before the time that git has: what it would wait for is looked for once it is slow."""
+    """Long before the time that git has: such rules are inspected for once it is slow."""
     repository = new_repository(tmp_path / "program")
     program = repository / "program" if place == "above" else repository
     for name in ("train.py", "deep/er/b.py"):

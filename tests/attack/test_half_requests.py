@@ -249,7 +249,7 @@ class _WithoutDescriptors(socket.socket):
         return super().accept()
 
 
-def test_a_listener_without_descriptors_pauses_and_goes_on() -> None:
+def test_a_listener_without_descriptors_pauses_and_continues() -> None:
     """It does not try again at each turn of the loop, and ends what is unauthenticated."""
     taken: list[Connection] = []
 

@@ -16,7 +16,7 @@ _READ_OR_PASSED_OVER = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
 
 
 def refuse_endless_rules(worktree: Path, folder: Path) -> None:
-    """Look above and below `folder` for rules that can't be read to an end.
+    """Inspect above and below `folder` the rules that can't be read to an end.
 
     Raises:
         GitError: there are some.
