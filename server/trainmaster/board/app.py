@@ -17,6 +17,7 @@ from trainmaster.board.access import Access, Guarded, error_response
 from trainmaster.board.reads import CurvesQuery, Reads
 from trainmaster.board.remembered import Remembered
 from trainmaster.metrics.plots.palette import stylesheet
+from trainmaster.serving.awaited import while_awaited
 from trainmaster.store.failures import as_error
 from trainmaster.sync.rebuild import rebuild_behind
 from trainmaster.sync.workspace import Workspace
@@ -86,7 +87,7 @@ class BoardApp:
         self.seen_t = time.monotonic()
         try:
             rebuild_behind(self._workspace)
-            held = await self._remembered.answer(asked, make)
+            held = await while_awaited(request, self._remembered.answer(asked, make))
         except Exception as error:
             known = as_error(error, self._workspace.home, request.url.path)
             if known.code == "DATABASE_DAMAGED":  # it is set aside by now, and the page asks again

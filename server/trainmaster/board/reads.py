@@ -83,7 +83,7 @@ class Reads:
             status=whole_status(self._workspace, view, detail=True),
             diagnosis=diagnosis,
             patches=_patches(view, diagnosis.findings) if _can_resume(view) else [],
-            untrusted_lines=last_lines(self._workspace, view, limit=_LINES),
+            untrusted_lines=await last_lines(self._workspace, view, limit=_LINES),
         )
 
     async def curves(self, query: CurvesQuery) -> BoardCurvesAnswer:
