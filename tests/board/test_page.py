@@ -144,7 +144,7 @@ def test_several_runs_are_compared_in_their_own_colours(shown: Shown) -> None:
     curves = "[...document.querySelectorAll('.tall path.curve')]"
     colours = browser.ask(f"{curves}.map((one) => getComputedStyle(one).stroke)")
     assert len(set(colours)) == 2
-    assert browser.ask(_count(".run-legend a")) == 2
+    browser.until(f"{_count('.comparison a.key')} === 2")
 
 
 def test_a_finding_shows_its_patch_and_foreign_text_stays_text(shown: Shown) -> None:

@@ -50,20 +50,18 @@ def _rows(rows: Iterable[CheckpointRow], losses: RunSeries | None) -> Iterable[B
 
 
 def board_samples(workspace: Workspace, view: RunView) -> list[BoardSample]:
-    """The newest texts that the model wrote, without those of superseded steps."""
+    """The texts that the model wrote, those of the newest steps first, without superseded ones."""
     stored = workspace.metrics.events_of(view.run.run_id, view.run.placement, SAMPLES)
-    samples = []
-    for one in reversed(stored):
-        step, fields = one.event.step, one.event.document
-        if step is None or not view.lineage.is_live(one.attempt, step):
-            continue
-        sample = BoardSample(
+    samples = [
+        BoardSample(
             step=step,
             attempt=one.attempt,
-            untrusted_prompt=str(fields.get("prompt") or ""),
-            untrusted_text=str(fields.get("text") or ""),
+            untrusted_prompt=str(one.event.document.get("prompt") or ""),
+            untrusted_text=str(one.event.document.get("text") or ""),
         )
-        samples.append(sample)
-        if len(samples) == _MOST_SAMPLES:
-            break
-    return samples
+        for one in stored
+        if (step := one.event.step) is not None and view.lineage.is_live(one.attempt, step)
+    ]
+    newest = {sample.step: sample.attempt for sample in samples}
+    live = [sample for sample in samples if sample.attempt == newest[sample.step]]
+    return sorted(live, key=lambda sample: -sample.step)[:_MOST_SAMPLES]

@@ -1,0 +1,49 @@
+// Runs side by side: a table of results, and the settings in which they differ.
+
+import { look, swatch } from "./chart.js";
+import { draw, h, progress, stateChip } from "./dom.js";
+import { figure, setting } from "./format.js";
+import { grid } from "./machines.js";
+
+const FEW = 6;
+
+export class Comparison {
+  constructor(asking, ids) {
+    this.root = h("section", { class: "comparison", "aria-label": "Results and differences" }, h("div", {}), h("div", {}));
+    const path = `/api/comparison?${new URLSearchParams(ids.map((id) => ["run", id]))}`;
+    this.asked = asking(() => path, (answer) => {
+      const [table, differences] = this.root.children;
+      draw(table, [answer.runs, answer.best, answer.notes], () => [results(answer), (answer.notes ?? []).map((note) => h("p", { class: "past" }, note))]);
+      draw(differences, answer.differences, () => differencesOf(answer));
+    });
+  }
+
+  stop() {
+    this.asked.stop();
+  }
+}
+
+/** A row per run with the last and the best value of each metric. */
+function results({ runs, keys, best }) {
+  const columns = keys.flatMap((key) => [`last ${key}`, `best ${key}`]);
+  return grid(["Run", "State", "Steps", ...columns], runs.map((run, at) => [
+    h("a", { class: "key", href: `#/run/${encodeURIComponent(run.run_id)}` }, swatch({ ...look(at), marked: true }), h("span", {}, run.run_id)),
+    stateChip(run.state), progress(run.step, run.target_step, run.state),
+    ...keys.flatMap((key) => resultOf(run.results[key], best[key] === run.run_id)),
+  ]), { numbers: columns.map((_, at) => 3 + at) });
+}
+
+function resultOf(result, isBest) {
+  if (!result) return ["–", "–"];
+  return [figure(result.last), result.best === undefined ? "–" : [h(isBest ? "strong" : "span", {}, figure(result.best)),
+    h("small", {}, ` step ${result.best_step.toLocaleString("en-US")}`), isBest && h("span", { class: "chip", "data-state": "ok" }, "★ best")]];
+}
+
+export function differencesOf({ runs, differences, same }) {
+  if (!differences.length) return h("p", { class: "past" }, `All ${same} settings are alike.`);
+  const table = grid(["Setting", ...runs.map((run) => run.run_id)], differences.map((one) => [
+    h("code", {}, one.path), ...one.values.map((found) => (found === null ? h("span", { class: "none" }, "–") : h("span", { class: "value" }, setting(found)))),
+  ]));
+  const many = differences.length === 1 ? "1 setting differs" : `${differences.length} settings differ`;
+  return h("details", { open: differences.length <= FEW }, h("summary", {}, `${many}, ${same} ${same === 1 ? "is" : "are"} alike`), table);
+}
