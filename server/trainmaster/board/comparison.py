@@ -19,8 +19,6 @@ from trainmaster.words.answers.board import (
 )
 from trainmaster.words.answers.metrics import MetricSeries
 
-_MOST_METRICS = 4
-
 
 def comparison_of(workspace: Workspace, views: Sequence[RunView]) -> BoardComparisonAnswer:
     """The results of runs and what differs in their newest configurations."""
@@ -51,7 +49,7 @@ def comparison_of(workspace: Workspace, views: Sequence[RunView]) -> BoardCompar
 def _keys(known: Iterable[Collection[str]]) -> list[str]:
     """The most informative metrics that any of the runs has, losses first."""
     present = set[str]().union(*known)
-    return [key for key in PRIMARY_KEYS if key in present][:_MOST_METRICS]
+    return [key for key in PRIMARY_KEYS if key in present]
 
 
 def _result(key: str, series: MetricSeries) -> BoardResult:

@@ -106,7 +106,7 @@ class Reads:
         views = self._views(query.runs)
         sources = [RunSource(self._workspace, view, view.run.run_id) for view in views]
         known = set[str]().union(*(source.keys() for source in sources))
-        panels = panels_among(known, query.axis)
+        panels = panels_among(known, query.axis, compared=len(sources) > 1)
         standard = {key for panel in panels for key in panel.keys}
         wanted = [key for key in query.keys if key in known and key not in standard]
         panels += panels_among(known, query.axis, wanted)

@@ -8,6 +8,7 @@ from trainmaster.metrics.run_series import RunSeries, run_series
 from trainmaster.runs.diagnosis.attempts import is_of, named_in_spec
 from trainmaster.runs.list_checkpoints import checkpoints_of
 from trainmaster.runs.settings import settings_of
+from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.board import BoardCheckpoint, BoardSample, BoardSetting
@@ -56,8 +57,9 @@ def board_samples(workspace: Workspace, view: RunView) -> list[BoardSample]:
         BoardSample(
             step=step,
             attempt=one.attempt,
-            untrusted_prompt=str(one.event.document.get("prompt") or ""),
-            untrusted_text=str(one.event.document.get("text") or ""),
+            untrusted_prompt=_text(one, "prompt") or "",
+            untrusted_text=_text(one, "text") or "",
+            untrusted_detail=_text(one, "reason"),
         )
         for one in stored
         if (step := one.event.step) is not None and view.lineage.is_live(one.attempt, step)
@@ -65,3 +67,9 @@ def board_samples(workspace: Workspace, view: RunView) -> list[BoardSample]:
     newest = {sample.step: sample.attempt for sample in samples}
     live = [sample for sample in samples if sample.attempt == newest[sample.step]]
     return sorted(live, key=lambda sample: -sample.step)[:_MOST_SAMPLES]
+
+
+def _text(stored: StoredEvent, name: str) -> str | None:
+    """A field of an event; whatever is no text there counts as none."""
+    value = stored.event.document.get(name)
+    return value if isinstance(value, str) else None

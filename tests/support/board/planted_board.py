@@ -60,10 +60,11 @@ def spec_of(**fields: Any) -> str:
     return json.dumps({"framework": "nanogpt", "data": {"seq_len": 1024}, **fields})
 
 
-_STORY = (
-    "there was a little girl named Lily. She loved to play in the park with her dog.\n"
-    f'One day the dog found a ball. "Look!" said Lily. {HOSTILE}'
-)
+_STORIES = {
+    800: f"there was a a little. She She the the park dog. {HOSTILE}",
+    1600: "there was a little girl named Lily. She loved to play in the park with her dog.\n"
+    'One day the dog found a ball. "Look!" said Lily.',
+}
 
 
 def wrote(step: int, text: str, prompt: str = PROMPT) -> EventBody:
@@ -93,8 +94,8 @@ class Training:
             if step % 200 == 0 and step:
                 val_loss = round(loss_at(step, self._scale) + 0.06, 4)
                 bodies += [evaluation(step, val_loss), *kept(step, val_loss)]
-            if step % 800 == 0 and step:
-                bodies.append(wrote(step, _STORY))
+            if step in _STORIES:
+                bodies.append(wrote(step, _STORIES[step]))
         return bodies
 
     def _phase(self, step: int) -> list[EventBody]:

@@ -41,9 +41,8 @@ export class Chart {
 
   /**
    * `model`: `title`, `xName`, `xWords(x)`, `log`, `weight` of smoothing, `fromZero`, `lines` and
-   * `marks`; `whole`: x is an integer. A line: `label`, `name`, `tone`, `dash`, `shape`, `dots`,
-   * `x`, `y`, `low`, `high`; `marked`: the shape is drawn on it. A mark:
-   * `kind`, `x`, `label`, `tone`.
+   * `marks`; `whole`: x is an integer. A line: `label`, `short` for a legend, `tone`, `dash`,
+   * `shape`, `marked` with it, `dots`, `x`, `y`, `low`, `high`. A mark: `kind`, `x`, `label`, `tone`.
    */
   show(model) {
     this.model = model;
@@ -62,7 +61,7 @@ export class Chart {
     this.caption.replaceChildren(
       h("span", { class: "chart-title" }, model.title, h("small", {}, ` by ${model.xName}`)),
       h("span", { class: "legend" }, model.lines.filter((line) => !model.several || !line.dots).slice(0, 8).map((line) => h("span", { class: "key" },
-        swatch(line), h("span", {}, model.lines.length > 1 && (this.tall || !model.several) ? line.label : ""), h("strong", {}, value(line.last))))));
+        swatch(line), h("span", {}, model.several ? this.tall && line.label : line.short), h("strong", {}, value(line.last))))));
     const words = model.lines.map((line) => `${line.label}: last ${value(line.last)}`).join("; ");
     this.plot.setAttribute("aria-label", `${model.title} over ${model.xName}. ${words || "No points yet"}. Arrow keys read values.`);
   }
@@ -81,7 +80,7 @@ export class Chart {
     this.scale = this.scaled(model, width);
     root.append(
       svg("clipPath", { id: this.clip }, svg("rect", {
-        x: LEFT, y: this.scale.top, width: width - LEFT - RIGHT, height: this.scale.bottom - this.scale.top })),
+        x: LEFT - NEAR_PX, y: this.scale.top - NEAR_PX, width: width - LEFT - RIGHT + 2 * NEAR_PX, height: this.scale.bottom - this.scale.top + NEAR_PX })),
       this.grid(model), this.marks(model),
       svg("g", { "clip-path": `url(#${this.clip})` }, model.lines.map((line) => this.line(line, model))),
       svg("g", {}, model.lines.map((line, at) => line.marked && this.shapes(line, at / model.lines.length))),

@@ -23,20 +23,19 @@ export class Comparison {
   }
 }
 
-/** A row per run with the last and the best value of each metric. */
+/** A row per run with the last value of each metric, and the best with its step. */
 function results({ runs, keys, best }) {
-  const columns = keys.flatMap((key) => [`last ${key}`, `best ${key}`]);
-  return grid(["Run", "State", "Steps", ...columns], runs.map((run, at) => [
+  return grid(["Run", "State", "Steps", ...keys], runs.map((run, at) => [
     h("a", { class: "key", href: `#/run/${encodeURIComponent(run.run_id)}` }, swatch({ ...look(at), marked: true }), h("span", {}, run.run_id)),
     stateChip(run.state), progress(run.step, run.target_step, run.state),
-    ...keys.flatMap((key) => resultOf(run.results[key], best[key] === run.run_id)),
-  ]), { numbers: columns.map((_, at) => 3 + at) });
+    ...keys.map((key) => resultOf(run.results[key], best[key] === run.run_id)),
+  ]), { numbers: keys.map((_, at) => 3 + at) });
 }
 
 function resultOf(result, isBest) {
-  if (!result) return ["–", "–"];
-  return [figure(result.last), result.best === undefined ? "–" : [h(isBest ? "strong" : "span", {}, figure(result.best)),
-    h("small", {}, ` step ${result.best_step.toLocaleString("en-US")}`), isBest && h("span", { class: "chip", "data-state": "ok" }, "★ best")]];
+  if (!result) return "–";
+  return [figure(result.last), result.best !== undefined && h("small", { class: "best" }, "best ", h("b", {}, figure(result.best)),
+    ` at step ${result.best_step.toLocaleString("en-US")}`, isBest && h("span", { class: "chip", "data-state": "ok" }, "★ best"))];
 }
 
 export function differencesOf({ runs, differences, same }) {

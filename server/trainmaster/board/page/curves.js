@@ -101,7 +101,8 @@ export class Curves {
     const places = runs.map((run) => this.places(panel, run));
     const lines = runs.flatMap((run, at) => panel.keys.filter((key) => run.series[key]?.steps.length).map((key) =>
       lineOf(run, key, places[at].of(run.series[key]), look(several ? at : panel.keys.indexOf(key)), several)));
-    if (lines.filter((line) => !line.dots).length > 1) for (const line of lines) line.marked = !line.dots;
+    const marked = several || lines.filter((line) => !line.dots).length > 1;
+    for (const line of lines) Object.assign(line, { marked: marked && !line.dots, short: shortOf(line.key, panel.keys) });
     const timed = panel.by_time || this.axis === "time";
     const longest = timed ? Math.max(0, ...lines.map((line) => line.x.at(-1))) : 0;
     const unit = timed ? unitOf(longest) : null;
@@ -136,9 +137,16 @@ function lineOf(run, key, x, looks, several) {
   const series = run.series[key], numbers = (list) => list?.map(Number);
   const dots = EVALUATION.test(key);
   return {
-    ...looks, dots, x, label: several ? `${run.run_id}${dots ? ` ${key}` : ""}` : key, last: series.last,
+    ...looks, key, dots, x, label: several ? `${run.run_id}${dots ? ` ${key}` : ""}` : key, last: series.last,
     y: numbers(series.values), low: numbers(series.lows), high: numbers(series.highs),
   };
+}
+
+/** What a legend calls a key among those of its panel, whose title names what they have in common. */
+function shortOf(key, keys) {
+  const bare = (name) => name.replace(/^val_/, ""), bases = new Set(keys.map(bare));
+  const own = bases.size > 1 ? bare(key).split("/").at(-1) : "";
+  return key === bare(key) || keys.length === 1 ? own : `val ${own}`.trim();
 }
 
 function looked(mark) {

@@ -28,5 +28,5 @@ export function samples(rows) {
     h("figure", { class: "sample" },
       h("figcaption", {}, h("strong", {}, `step ${row.step.toLocaleString("en-US")}`), h("small", {}, `attempt ${row.attempt}`)),
       row.untrusted_prompt && h("p", { class: "prompt" }, h("small", {}, "Prompt"), row.untrusted_prompt),
-      h("p", { class: "written" }, row.untrusted_text || h("small", {}, "no text")))))];
+      h("p", {}, row.untrusted_text || h("small", {}, row.untrusted_detail ? `no text: ${row.untrusted_detail}` : "no text")))))];
 }

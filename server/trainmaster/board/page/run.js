@@ -11,7 +11,7 @@ import { grid, tile } from "./machines.js";
 export function runPage(main, asking, ids) {
   const head = h("section", { class: "run-head" }), below = h("div", {});
   const parts = { tiles: h("div", { class: "tiles" }), findings: h("section", {}), attempts: h("section", {}),
-    checkpoints: h("section", {}), samples: h("section", {}), log: h("section", {}) };
+    checkpoints: h("section", { class: "checkpoints" }), samples: h("section", { class: "written" }), log: h("section", {}) };
   const curves = new Curves(asking, ids);
   main.append(h("p", { class: "back" }, h("a", { href: "#/runs" }, "← Runs")), head);
   if (ids.length > 1) {
@@ -46,7 +46,7 @@ function show(head, parts, answer) {
 function heading(status) {
   return [
     h("div", { class: "bar-row" }, h("h1", {}, status.name), stateChip(status.state),
-      status.reason && h("span", { class: "reason" }, status.reason), h("span", { class: "spacer" }),
+      status.reason !== status.state && h("span", { class: "reason" }, status.reason), h("span", { class: "spacer" }),
       h("code", { class: "id" }, status.run_id)),
     status.untrusted_detail && h("p", { class: "quoted" }, status.untrusted_detail),
     status.unreachable && h("p", { class: "notice" }, "Not reached: ", status.unreachable),
@@ -59,12 +59,12 @@ function heading(status) {
 const HEADLINES = [["reward", "Reward"], ["rewards/margins", "Reward margin"], ["margin", "Margin"]];
 
 function tiles(status) {
-  const { metrics, checkpoint, cost } = status;
+  const { metrics, checkpoint, cost } = status, loss = metrics.loss ?? metrics.val_loss;
   return [
     h("div", { class: "tile wide" }, h("span", { class: "tile-name" }, "Step"), progress(status.step, status.target_step, status.state),
       h("span", { class: "tile-remark" }, [!status.step && !isOpen(status.state) && "no steps reported", `attempt ${status.attempt} on ${status.host}`, status.preparation && `preparing: ${status.preparation.step}`].filter(Boolean).join(", "))),
     ...HEADLINES.filter(([key]) => metrics[key] !== undefined).map(([key, name]) => tile(name, value(metrics[key]))),
-    tile("Loss", value(metrics.loss), metrics.val_loss === undefined ? null : `val ${value(metrics.val_loss)}`),
+    (isOpen(status.state) || loss !== undefined) && tile("Loss", value(metrics.loss), metrics.val_loss === undefined ? null : `val ${value(metrics.val_loss)}`),
     status.eta_s !== undefined && tile("To go", duration(status.eta_s)),
     metrics.tokens_per_s !== undefined && tile("Tokens/s", value(metrics.tokens_per_s), metrics.mfu === undefined ? null : `MFU ${value(metrics.mfu)}`),
     checkpoint && tile("Checkpoint", `step ${checkpoint.step}`, checkpoint.mirrored_step === undefined ? "verified" : `verified; copied: ${checkpoint.mirrored_step}`),

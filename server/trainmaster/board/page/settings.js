@@ -10,7 +10,7 @@ export class Settings {
   constructor(asking, runId) {
     Object.assign(this, { asking, runId, other: "", asked: null });
     this.choice = h("select", { on: { change: () => this.compare(this.choice.value) } });
-    this.link = h("span", {});
+    this.link = h("span", { hidden: true });
     this.body = h("div", {});
     this.root = h("section", { class: "settings", hidden: true }, h("div", { class: "bar-row" },
       h("h2", {}, "Configuration"), h("span", { class: "spacer" }), h("label", {}, "Differences from ", this.choice), this.link), this.body);
@@ -37,6 +37,7 @@ export class Settings {
   compare(other) {
     this.asked?.stop();
     Object.assign(this, { other, asked: null });
+    this.link.hidden = !other;
     draw(this.link, other, () => other && h("a", { class: "button", href: `#/run/${[this.runId, other].map(encodeURIComponent).join(",")}` }, "Compare curves"));
     if (!other) { this.show(this.settings); return; }
     const path = `/api/comparison?${new URLSearchParams([["run", this.runId], ["run", other]])}`;
@@ -49,7 +50,7 @@ function all(settings) {
   const chosen = settings.filter((one) => one.chosen), rest = settings.filter((one) => !one.chosen);
   return [
     chosen.length > 0 && h("h3", {}, "From the spec"), chosen.length > 0 && list(chosen),
-    rest.length > 0 && h("details", { open: !chosen.length }, h("summary", {}, chosen.length ? `Chosen by the plan: ${rest.length} values` : `${rest.length} values`), list(rest)),
+    rest.length > 0 && h("details", { open: !chosen.length }, h("summary", {}, chosen.length ? `Chosen by the plan: ${rest.length}` : `Values: ${rest.length}`), list(rest)),
   ];
 }
 

@@ -59,7 +59,7 @@ _DRAWN = [
     for key in keys
 ]
 STANDARD_KEYS = tuple(dict.fromkeys((*_DRAWN, *(f"val_{key}" for key in _DRAWN))))
-MOST_PANELS = 12
+MOST_PANELS, _MOST_STANDARD = 12, 16
 _AXES = {"step": "step", "tokens": "tokens", "time": "minutes"}
 _TITLES = {
     "tokens_per_s": "tokens / s",
@@ -80,9 +80,8 @@ _TITLES = {
     "completions/mean_length": "completion length, tokens",
     "rewards/margins": "reward margin",
     "rewards/accuracies": "reward accuracy",
-    "rewards/chosen": "rewards, chosen and rejected",
-    "logps/chosen": "log probabilities, chosen and rejected",
 }
+_TOGETHER = {"rewards/chosen": "rewards", "logps/chosen": "log probabilities"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +108,24 @@ class Panel:
 def panels_of(runs: Sequence[RunCurves], keys: Sequence[str], axis: Axis) -> list[Panel]:
     """The panels in reading order: one per given key, else the standard ones with data."""
     present = {key for run in runs for key in run.series}
-    return _timed(panels_among(present, axis, keys or None), runs)
+    return _timed(panels_among(present, axis, keys or None, compared=len(runs) > 1), runs)
 
 
 def panels_among(
-    present: Collection[str], axis: Axis, keys: Sequence[str] | None = None
+    present: Collection[str],
+    axis: Axis,
+    keys: Sequence[str] | None = None,
+    *,
+    compared: bool = False,
 ) -> list[Panel]:
     """One panel per given key; None: those of the methods whose metrics are present, and what is
-    worth a panel in all trainings."""
+    worth a panel in all trainings. `compared`: each key has a panel of its own, since the looks of
+    its curves distinguish runs."""
     if keys is not None:
         return [_panel((key,), axis) for key in keys]
-    drawn = dict.fromkeys(_present(choice, present) for choice in _choices(present))
-    return [_panel(keys, axis) for keys in drawn if keys][:MOST_PANELS]
+    chosen = [_present(choice, present) for choice in _choices(present)]
+    parted = [part for keys in chosen for part in (_parts(keys) if compared else [keys])]
+    return [_panel(keys, axis) for keys in dict.fromkeys(parted) if keys][:_MOST_STANDARD]
 
 
 def _choices(present: Collection[str]) -> Sequence[_Choice]:
@@ -139,6 +144,12 @@ def _present(choice: _Choice, present: Collection[str]) -> tuple[str, ...]:
         if with_evaluations:
             return tuple(with_evaluations)
     return ()
+
+
+def _parts(keys: Sequence[str]) -> list[tuple[str, ...]]:
+    """The keys one by one, each with its evaluation."""
+    bare = dict.fromkeys(key.removeprefix("val_") for key in keys)
+    return [tuple(key for key in keys if key.removeprefix("val_") == name) for name in bare]
 
 
 def _timed(panels: Sequence[Panel], runs: Sequence[RunCurves]) -> list[Panel]:
@@ -161,5 +172,7 @@ def _timed(panels: Sequence[Panel], runs: Sequence[RunCurves]) -> list[Panel]:
 
 def _panel(keys: tuple[str, ...], axis: Axis) -> Panel:
     moments = axis == "time" or is_telemetry(keys[0])
-    title = _TITLES.get(keys[0].removeprefix("val_"), keys[0])
+    name = keys[0].removeprefix("val_")
+    title = _TOGETHER.get(name) if len(_parts(keys)) > 1 else _TITLES.get(name)
+    title = title or keys[0]
     return Panel(keys, title, "minutes" if moments else _AXES[axis], moments)

@@ -51,7 +51,7 @@ class BoardCheckpoint(CheckpointRow):
 
 
 class BoardSample(Answer):
-    """What the model wrote at a step."""
+    """What the model wrote at a step; `untrusted_detail`: why it could not."""
 
     documents: ClassVar[frozenset[str]] = frozenset({"untrusted_prompt", "untrusted_text"})
 
@@ -59,6 +59,7 @@ class BoardSample(Answer):
     attempt: int
     untrusted_prompt: str
     untrusted_text: str
+    untrusted_detail: str | None = None
 
 
 class BoardRunAnswer(Answer):
