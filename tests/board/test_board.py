@@ -155,6 +155,11 @@ def test_a_run_comes_with_findings_and_patches_that_can_be_applied_now(reader: R
     assert reader.json("/api/run?run=gpt2-124m")["patches"] == []
 
 
+def test_an_attempt_under_way_says_where_it_began(reader: Reader) -> None:
+    first, second = reader.json("/api/run?run=gpt2-124m")["status"]["attempts"]
+    assert (first["last_step"], second["started_at_step"]) == (900, 800)
+
+
 def test_a_run_comes_with_its_configuration_and_what_its_spec_names(reader: Reader) -> None:
     settings = {one["path"]: one for one in reader.json("/api/run?run=gpt2-124m")["settings"]}
     assert settings["optimizer.lr"] == {"path": "optimizer.lr", "value": 6e-4, "chosen": True}
@@ -164,7 +169,7 @@ def test_a_run_comes_with_its_configuration_and_what_its_spec_names(reader: Read
 
 
 @pytest.mark.attack
-def test_what_looks_like_a_secret_in_a_configuration_is_masked(workspace: Workspace) -> None:
+def test_a_secret_in_a_configuration_is_masked(workspace: Workspace) -> None:
     key = "hf_abcdefghijklmnopqrstuvwxyz0123"
     command = ["python", "train.py", f"--hub-token={key}"]
     PlantedJournal(workspace, "leaky", script={"command": command})

@@ -171,9 +171,9 @@ def test_curves_that_coincide_have_shapes_of_their_own_in_places_of_their_own(
 
 
 def test_twenty_runs_differ_without_colours(shown: Shown) -> None:
-    looks = "[...Array(20).keys()].map(chart.look).map(({ dash, shape }) => `${dash} ${shape}`)"
+    styles = "[...Array(20).keys()].map(chart.styleOf).map(({ dash, shape }) => `${dash} ${shape}`)"
     assert (
-        shown.browser.ask(f"import('/assets/chart.js').then((chart) => new Set({looks}).size)")
+        shown.browser.ask(f"import('/assets/chart.js').then((chart) => new Set({styles}).size)")
         == 20
     )
 
@@ -301,15 +301,28 @@ def _train(home: Path, found: list[str]) -> None:
     run_async(trained)
 
 
-def test_a_phone_shows_all_of_it_without_scrolling_sideways(shown: Shown) -> None:
+_COMPARED = f"#/run/{_RUN},{_OTHER},{_FAILED}"
+
+
+@pytest.mark.parametrize(
+    ("page", "until"),
+    [
+        ("#/runs", f"{_count('.runs tbody tr')} >= 4"),
+        (f"#/run/{_RUN}", f"{_count('.checkpoints tr')} && {_count('path.curve')} >= 4"),
+        (_COMPARED, f"{_count('.comparison a.key')} === 3 && {_count('path.curve')} >= 4"),
+        ("#/machines", f"{_count('.tile')} === 4"),
+    ],
+)
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+    shown: Shown, page: str, until: str
+) -> None:
     shown.browser.size(360, 780, phone=True)
-    for browser in (
-        shown.page("#/runs", f"{_count('.runs tbody tr')} >= 4"),
-        shown.run(_RUN),
-        shown.page(f"#/run/{_RUN},{_OTHER},{_FAILED}", f"{_count('.comparison a.key')} === 3"),
-        shown.page("#/machines", f"{_count('.tile')} === 4"),
-    ):
-        assert browser.ask("document.documentElement.scrollWidth") <= 360
+    browser = shown.page(page, until)
+    assert browser.ask("document.documentElement.scrollWidth") <= 360
+    axes = "document.querySelectorAll('.plot .grid')"
+    ticks = "['.x', '.y'].map((axis) => one.querySelectorAll(axis).length)"
+    numbers = f"[...{axes}].map((one) => Math.min(...{ticks}))"
+    assert min(browser.ask(numbers), default=3) >= 3
     shown.browser.size(1280, 900)
 
 

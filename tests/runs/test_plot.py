@@ -166,7 +166,9 @@ def test_a_plot_that_is_not_for_a_terminal_is_plain(
 
 
 @pytest.mark.parametrize("dots", [False, True])
-def test_curves_that_coincide_are_told_apart_without_colours(drawn: Workspace, dots: bool) -> None:
+def test_curves_that_coincide_are_distinguished_without_colours(
+    drawn: Workspace, dots: bool
+) -> None:
     answer, _ = asyncio.run(sketch_runs(drawn, [RUN, OTHER], keys=["lr"], dots=dots))
     title, *rows = answer.lines or []
     drawing, legend = "".join(rows[:10]), [row.split() for row in rows[-2:]]
@@ -312,8 +314,8 @@ def test_curves_of_several_runs_differ_in_dash_and_shape_too() -> None:
     points = [(float(x), 2.0) for x in range(30)]
     runs = [RunCurves(f"run-{number}", {"loss": points}, ()) for number in range(20)]
     axes = figure_of(runs, panels_of(runs, (), "step"), RUN).axes[0]
-    looks = {(str(line._dash_pattern), line.get_marker()) for line in axes.get_lines()}  # type: ignore[attr-defined]
-    assert len(looks) == 20
+    styles = {(str(line._dash_pattern), line.get_marker()) for line in axes.get_lines()}  # type: ignore[attr-defined]
+    assert len(styles) == 20
 
 
 def test_a_picture_has_the_colours_and_marks_of_the_board() -> None:

@@ -23,17 +23,17 @@ from trainmaster.words.answers.metrics import MetricSeries
 def comparison_of(workspace: Workspace, views: Sequence[RunView]) -> BoardComparisonAnswer:
     """The results of runs and what differs in their newest configurations."""
     sources = [RunSource(workspace, view, view.run.run_id) for view in views]
-    known = {source.name: frozenset(source.keys()) for source in sources}
-    keys = _keys(known.values())
+    keys_of = {source.name: frozenset(source.keys()) for source in sources}
+    keys = _keys(keys_of.values())
     results: dict[str, dict[str, BoardResult]] = {source.name: {} for source in sources}
     best: dict[str, str] = {}
     notes: list[str] = []
     for key in keys:
-        having = [source for source in sources if key in known[source.name]]
+        having = [source for source in sources if key in keys_of[source.name]]
         answer = compare_metrics(having, [key], 1, EVERYTHING)
         for name, series in answer.runs.items():
             results[name][key] = _result(key, series[key])
-        best |= {name: one.run for name, one in (answer.best or {}).items()}
+        best |= {name: best_run.run for name, best_run in (answer.best or {}).items()}
         notes += answer.notes or []
     unlike, same = differences([settings_of(workspace, view) for view in views])
     return BoardComparisonAnswer(
@@ -46,9 +46,9 @@ def comparison_of(workspace: Workspace, views: Sequence[RunView]) -> BoardCompar
     )
 
 
-def _keys(known: Iterable[Collection[str]]) -> list[str]:
+def _keys(keys_of: Iterable[Collection[str]]) -> list[str]:
     """The most informative metrics that any of the runs has, losses first."""
-    present = set[str]().union(*known)
+    present = set[str]().union(*keys_of)
     return [key for key in PRIMARY_KEYS if key in present]
 
 

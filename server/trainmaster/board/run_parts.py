@@ -52,17 +52,17 @@ def _rows(rows: Iterable[CheckpointRow], losses: RunSeries | None) -> Iterable[B
 
 def board_samples(workspace: Workspace, view: RunView) -> list[BoardSample]:
     """The texts that the model wrote, those of the newest steps first, without superseded ones."""
-    stored = workspace.metrics.events_of(view.run.run_id, view.run.placement, SAMPLES)
+    events = workspace.metrics.events_of(view.run.run_id, view.run.placement, SAMPLES)
     samples = [
         BoardSample(
             step=step,
-            attempt=one.attempt,
-            untrusted_prompt=_text(one, "prompt") or "",
-            untrusted_text=_text(one, "text") or "",
-            untrusted_detail=_text(one, "reason"),
+            attempt=stored.attempt,
+            untrusted_prompt=_text(stored, "prompt") or "",
+            untrusted_text=_text(stored, "text") or "",
+            untrusted_detail=_text(stored, "reason"),
         )
-        for one in stored
-        if (step := one.event.step) is not None and view.lineage.is_live(one.attempt, step)
+        for stored in events
+        if (step := stored.event.step) is not None and view.lineage.is_live(stored.attempt, step)
     ]
     newest = {sample.step: sample.attempt for sample in samples}
     live = [sample for sample in samples if sample.attempt == newest[sample.step]]
@@ -70,6 +70,6 @@ def board_samples(workspace: Workspace, view: RunView) -> list[BoardSample]:
 
 
 def _text(stored: StoredEvent, name: str) -> str | None:
-    """A field of an event; whatever is no text there counts as none."""
+    """A field of an event; anything else than a string counts as none."""
     value = stored.event.document.get(name)
     return value if isinstance(value, str) else None

@@ -63,7 +63,7 @@ def spec_of(**fields: Any) -> str:
 _STORIES = {
     800: f"there was a a little. She She the the park dog. {HOSTILE}",
     1600: "there was a little girl named Lily. She loved to play in the park with her dog.\n"
-    'One day the dog found a ball. "Look!" said Lily.',
+    'One day the dog found a ball. "Mine!" said Lily.',
 }
 
 

@@ -7,7 +7,7 @@ import { linearTicks, logTicks, nearest, smoothed, span } from "./scales.js";
 
 const LEFT = 54, RIGHT = 16, BOTTOM = 26, TOP = 8, LABELS = 18;
 const NEAR_PX = 5, DRAG_PX = 8, LETTER_PX = 6.2;
-// Of 4 dashes and 5 shapes no two of 20 runs have the same pair: see `look`.
+// Of 4 dashes and 5 shapes no two of 20 runs have the same pair: see `styleOf`.
 const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
 const SHAPES = ["M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0Z", "M-3.2 -3.2h6.4v6.4h-6.4Z", "M0 -4.2L4 3.2H-4Z",
   "M0 -4.6L4.6 0L0 4.6L-4.6 0Z", "M0 4.2L4 -3.2H-4Z"];
@@ -15,7 +15,7 @@ const SHAPE_EVERY_PX = 150;
 let last = 0;
 
 /** What distinguishes the curve with this number: its colour, its dash and the shape on it. */
-export function look(at) {
+export function styleOf(at) {
   return { tone: at % 8, dash: at % DASHES.length, shape: at % SHAPES.length };
 }
 

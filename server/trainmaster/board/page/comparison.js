@@ -1,6 +1,6 @@
 // Runs side by side: a table of results, and the settings in which they differ.
 
-import { look, swatch } from "./chart.js";
+import { styleOf, swatch } from "./chart.js";
 import { draw, h, progress, stateChip } from "./dom.js";
 import { figure, setting } from "./format.js";
 import { grid } from "./machines.js";
@@ -26,7 +26,7 @@ export class Comparison {
 /** A row per run with the last value of each metric, and the best with its step. */
 function results({ runs, keys, best }) {
   return grid(["Run", "State", "Steps", ...keys], runs.map((run, at) => [
-    h("a", { class: "key", href: `#/run/${encodeURIComponent(run.run_id)}` }, swatch({ ...look(at), marked: true }), h("span", {}, run.run_id)),
+    h("a", { class: "key", href: `#/run/${encodeURIComponent(run.run_id)}` }, swatch({ ...styleOf(at), marked: true }), h("span", {}, run.run_id)),
     stateChip(run.state), progress(run.step, run.target_step, run.state),
     ...keys.map((key) => resultOf(run.results[key], best[key] === run.run_id)),
   ]), { numbers: keys.map((_, at) => 3 + at) });
@@ -40,8 +40,8 @@ function resultOf(result, isBest) {
 
 export function differencesOf({ runs, differences, same }) {
   if (!differences.length) return h("p", { class: "past" }, `All ${same} settings are alike.`);
-  const table = grid(["Setting", ...runs.map((run) => run.run_id)], differences.map((one) => [
-    h("code", {}, one.path), ...one.values.map((found) => (found === null ? h("span", { class: "none" }, "–") : h("span", { class: "value" }, setting(found)))),
+  const table = grid(["Setting", ...runs.map((run) => run.run_id)], differences.map(({ path, values }) => [
+    h("code", {}, path), ...values.map((content) => (content === null ? h("span", { class: "none" }, "–") : h("span", { class: "value" }, setting(content)))),
   ]));
   const many = differences.length === 1 ? "1 setting differs" : `${differences.length} settings differ`;
   return h("details", { open: differences.length <= FEW }, h("summary", {}, `${many}, ${same} ${same === 1 ? "is" : "are"} alike`), table);

@@ -1,6 +1,6 @@
 // The panels of one or several runs, and how they are looked at.
 
-import { Chart, look } from "./chart.js";
+import { Chart, styleOf } from "./chart.js";
 import { draw, h, isOpen } from "./dom.js";
 import { count, duration } from "./format.js";
 import { placed } from "./scales.js";
@@ -100,7 +100,7 @@ export class Curves {
     const { runs } = this.answer, several = runs.length > 1;
     const places = runs.map((run) => this.places(panel, run));
     const lines = runs.flatMap((run, at) => panel.keys.filter((key) => run.series[key]?.steps.length).map((key) =>
-      lineOf(run, key, places[at].of(run.series[key]), look(several ? at : panel.keys.indexOf(key)), several)));
+      lineOf(run, key, places[at].of(run.series[key]), styleOf(several ? at : panel.keys.indexOf(key)), several)));
     const marked = several || lines.filter((line) => !line.dots).length > 1;
     for (const line of lines) Object.assign(line, { marked: marked && !line.dots, short: shortOf(line.key, panel.keys) });
     const timed = panel.by_time || this.axis === "time";
@@ -108,7 +108,7 @@ export class Curves {
     const unit = timed ? unitOf(longest) : null;
     const marks = runs.flatMap((run, at) => run.marks
       .filter((mark) => shows(mark, first, several))
-      .map((mark) => ({ ...looked(mark), x: places[at].mark(mark), tone: several ? look(at).tone : null })));
+      .map((mark) => ({ ...looked(mark), x: places[at].mark(mark), tone: several ? styleOf(at).tone : null })));
     for (const one of unit ? [...lines, ...marks] : []) one.x = Array.isArray(one.x) ? one.x.map((x) => x / unit.size) : one.x === null ? null : one.x / unit.size;
     const xName = timed ? unit.name : this.axis;
     const xWords = (x) => (timed ? duration(x * unit.size) : this.axis === "tokens" ? `${count(x)} tokens` : `step ${x.toLocaleString("en-US")}`);
@@ -133,11 +133,11 @@ function shows(mark, first, several) {
   return mark.kind !== "phase" || !several;
 }
 
-function lineOf(run, key, x, looks, several) {
+function lineOf(run, key, x, style, several) {
   const series = run.series[key], numbers = (list) => list?.map(Number);
   const dots = EVALUATION.test(key);
   return {
-    ...looks, key, dots, x, label: several ? `${run.run_id}${dots ? ` ${key}` : ""}` : key, last: series.last,
+    ...style, key, dots, x, label: several ? `${run.run_id}${dots ? ` ${key}` : ""}` : key, last: series.last,
     y: numbers(series.values), low: numbers(series.lows), high: numbers(series.highs),
   };
 }

@@ -16,9 +16,9 @@ export function checkpoints({ checkpoints: rows, metric, resume_from: resumeFrom
   ]), { numbers: [0, 2, ...shown.map((_, at) => 3 + at), 3 + shown.length] })];
 }
 
-function verified(found) {
-  if (found === null || found === undefined) return h("span", { class: "none" }, "not yet");
-  return h("span", { class: "chip", "data-state": found ? "ok" : "failed" }, found ? "✓ verified" : "✕ damaged");
+function verified(isWhole) {
+  if (isWhole === null || isWhole === undefined) return h("span", { class: "none" }, "not yet");
+  return h("span", { class: "chip", "data-state": isWhole ? "ok" : "failed" }, isWhole ? "✓ verified" : "✕ damaged");
 }
 
 /** Whatever a model wrote stays text. */

@@ -47,7 +47,7 @@ export class Settings {
 
 /** What the spec names, and on request the rest. */
 function all(settings) {
-  const chosen = settings.filter((one) => one.chosen), rest = settings.filter((one) => !one.chosen);
+  const chosen = settings.filter((entry) => entry.chosen), rest = settings.filter((entry) => !entry.chosen);
   return [
     chosen.length > 0 && h("h3", {}, "From the spec"), chosen.length > 0 && list(chosen),
     rest.length > 0 && h("details", { open: !chosen.length }, h("summary", {}, chosen.length ? `Chosen by the plan: ${rest.length}` : `Values: ${rest.length}`), list(rest)),
@@ -55,5 +55,5 @@ function all(settings) {
 }
 
 function list(settings) {
-  return h("dl", { class: "values" }, settings.map((one) => h("div", {}, h("dt", {}, one.path), h("dd", {}, setting(one.value)))));
+  return h("dl", { class: "values" }, settings.map((entry) => h("div", {}, h("dt", {}, entry.path), h("dd", {}, setting(entry.value)))));
 }

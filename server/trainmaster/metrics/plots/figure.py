@@ -65,7 +65,7 @@ _STYLE: dict[Any, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Style:
     """Of one curve: `shape` stands on it at places of its own (`share` of the way from one to the
     next), so that curves which coincide are all seen; `marked`: on a line too."""
 
@@ -76,7 +76,7 @@ class _Look:
     share: float
 
     @classmethod
-    def of(cls, number: int, *, several: bool) -> _Look:
+    def of(cls, number: int, *, several: bool) -> _Style:
         """That of the run, or of one run's key, with this number."""
         return cls(
             _COLOURS[number % len(_COLOURS)],
@@ -126,11 +126,11 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: b
     for run_index, run in enumerate(runs):
         for key_index, key in enumerate(panel.keys):
             if key in run.series:
-                look = _Look.of(run_index if len(runs) > 1 else key_index, several=len(runs) > 1)
+                style = _Style.of(run_index if len(runs) > 1 else key_index, several=len(runs) > 1)
                 label = key if len(runs) == 1 else f"{run.run_id} {key}"
                 buckets = bucketed(panel.along(run.series[key]), _MOST_COLUMNS)
                 shown = broken(buckets) if panel.moments else buckets
-                _draw_curve(axes, shown, look, label, dots=is_evaluation(key))
+                _draw_curve(axes, shown, style, label, dots=is_evaluation(key))
                 drawn.append(buckets)
     _scale(axes, panel, drawn)
     is_empty = not any(buckets.x or buckets.nonfinite for buckets in drawn)
@@ -146,20 +146,20 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: b
         axes.legend(loc="best", fontsize=8)
 
 
-def _draw_curve(axes: Axes, buckets: Buckets, look: _Look, label: str, *, dots: bool) -> None:
+def _draw_curve(axes: Axes, buckets: Buckets, style: _Style, label: str, *, dots: bool) -> None:
     """A line; of evaluations dots, with a thin line between them."""
-    few, colour, count = len(buckets.x) <= 60, look.colour, len(buckets.x)
+    few, colour, count = len(buckets.x) <= 60, style.colour, len(buckets.x)
     every = max(1, count // _SHAPES_A_CURVE)
     axes.plot(
         buckets.x,
         buckets.mean,
         color=colour,
         linewidth=0.9 if dots else 1.5,
-        linestyle=(0, (2, 2)) if dots else look.dash,
-        marker=look.shape if dots or look.marked or count == 1 else None,
+        linestyle=(0, (2, 2)) if dots else style.dash,
+        marker=style.shape if dots or style.marked or count == 1 else None,
         markevery=1
         if dots
-        else (min(int(look.share * every), count - 1), every)
+        else (min(int(style.share * every), count - 1), every)
         if count
         else None,
         markersize=4.5 if few or not dots else 2.0,

@@ -119,7 +119,7 @@ def panels_among(
     compared: bool = False,
 ) -> list[Panel]:
     """One panel per given key; None: those of the methods whose metrics are present, and what is
-    worth a panel in all trainings. `compared`: each key has a panel of its own, since the looks of
+    worth a panel in all trainings. `compared`: each key has a panel of its own, since the styles of
     its curves distinguish runs."""
     if keys is not None:
         return [_panel((key,), axis) for key in keys]

@@ -58,7 +58,7 @@ def sketch(
     """Lines with all curves over one pair of axes: y's scale at the left, x's below.
 
     Values that are not finite leave a gap. Each of `marks` is an x that gets a tick. Several curves
-    are told apart by their letters: of `dots`, at some places of each.
+    are distinguished by their letters: of `dots`, at some places of each.
     """
     finite = [[(x, y) for x, y in points if math.isfinite(y)] for points in curves]
     everything = [point for points in finite for point in points]
