@@ -177,6 +177,12 @@ def test_curves_that_coincide_are_distinguished_without_colours(
     assert drawing.count("a") >= 3 and drawing.count("b") >= 3
 
 
+def test_few_points_are_seen_on_a_line_that_passes_through_them() -> None:
+    line = [(float(x), 100.0 - x) for x in range(100)]
+    rows = [plain(row) for row in sketch([line, line[5::30]], dots=False)]
+    assert "".join(rows).count("b") == len(line[5::30])
+
+
 @pytest.mark.parametrize(
     ("values", "labels"),
     [

@@ -94,7 +94,7 @@ class _Canvas:
 
 def _rows(curves: Sequence[Points], canvas: _Canvas, *, dots: bool) -> list[Line]:
     passed = [list(dict.fromkeys(_cell(x, y, canvas) for x, y in points)) for points in curves]
-    owners = _owners(passed)
+    owners = _owners(passed, canvas)
     braille = _braille(curves, canvas) if dots else {}
     letters = _letters(passed, canvas) if dots else owners
     empty = chr(_BLANK) if dots else " "
@@ -107,13 +107,20 @@ def _rows(curves: Sequence[Points], canvas: _Canvas, *, dots: bool) -> list[Line
     return [[span((row, column)) for column in range(canvas.width)] for row in range(canvas.height)]
 
 
-def _owners(passed: Sequence[Sequence[_Cell]]) -> dict[_Cell, int]:
-    """By cell the curve that is seen there."""
+def _owners(passed: Sequence[Sequence[_Cell]], canvas: _Canvas) -> dict[_Cell, int]:
+    """By cell the curve that is seen there: a sparse one, else each in turn."""
+    sparse = {index for index, cells in enumerate(passed) if _is_sparse(cells, canvas)}
     through: dict[_Cell, list[int]] = {}
     for index, cells in enumerate(passed):
         for cell in cells:
             through.setdefault(cell, []).append(index)
-    return {cell: among[cell[1] // _TURN % len(among)] for cell, among in through.items()}
+    first = {cell: [i for i in among if i in sparse] or among for cell, among in through.items()}
+    return {cell: among[cell[1] // _TURN % len(among)] for cell, among in first.items()}
+
+
+def _is_sparse(cells: Sequence[_Cell], canvas: _Canvas) -> bool:
+    """Whether a curve has few points, as evaluations have."""
+    return len(cells) * 4 < canvas.width
 
 
 def _letters(passed: Sequence[Sequence[_Cell]], canvas: _Canvas) -> dict[_Cell, int]:
@@ -124,7 +131,7 @@ def _letters(passed: Sequence[Sequence[_Cell]], canvas: _Canvas) -> dict[_Cell, 
     every = max(_LETTER_EVERY, 2 * len(passed))
     for index, cells in enumerate(passed):
         place = index * every // len(passed)
-        is_sparse = len(cells) * 4 < canvas.width
+        is_sparse = _is_sparse(cells, canvas)
         here = [cell for cell in cells if is_sparse or cell[1] % every == place]
         free = [cell for cell in here or cells if cell not in letters]
         letters |= dict.fromkeys(free if here else free[len(free) // 2 :][:1], index)
