@@ -85,13 +85,13 @@ class Reads:
         checkpoints, resume_from = board_checkpoints(self._workspace, view)
         return BoardRunAnswer(
             status=whole_status(self._workspace, view, detail=True),
-            diagnosis=diagnosis,
-            patches=_patches(view, diagnosis.findings) if _can_resume(view) else [],
             settings=board_settings(self._workspace, view),
             metric=view.index.metric,
             checkpoints=checkpoints,
             resume_from=resume_from,
             samples=board_samples(self._workspace, view),
+            diagnosis=diagnosis,
+            patches=_patches(view, diagnosis.findings) if _can_resume(view) else [],
             untrusted_lines=last_lines(self._workspace, view, limit=_LINES),
         )
 
