@@ -18,7 +18,7 @@ from trainmaster.store.damage import (
     readable_damage,
     set_aside,
 )
-from trainmaster.store.disk_space import NO_INODES, lack_of_room
+from trainmaster.store.disk_space import REMEDIES, lack_of_room
 from trainmaster.store.migration import (
     Schema,
     other_version,
@@ -147,9 +147,7 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
     return StorageError(
         code,
         f"{path} can't be written: {reason or error}.",
-        "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere."
-        if code != NO_INODES
-        else "Remove files from that file system, or point TRAINMASTER_HOME elsewhere.",
+        f"{REMEDIES[code]}, or point TRAINMASTER_HOME elsewhere.",
         retryable=True,
     )
 
