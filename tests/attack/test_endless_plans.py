@@ -36,11 +36,7 @@ _END_S = 5.0
 
 @pytest.fixture
 def reading(started_here: Callable[[], list[int]]) -> Callable[[], list[object]]:
-<<<<<<< HEAD
     """Returns the threads and processes that read for this test."""
-=======
-    """The threads and processes that read for this test."""
->>>>>>> ends32
 
     def threads() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "trainmaster-read"]

@@ -6,11 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-<<<<<<< HEAD
-=======
 import socket
-import statistics
->>>>>>> ends32
 import subprocess
 import sys
 import threading
