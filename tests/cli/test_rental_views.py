@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from trainmaster.cli.format import usd
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.cli.views.blocks import Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 from trainmaster.words.answers.base import Answer
@@ -110,5 +110,5 @@ def test_pending_approvals_are_listed() -> None:
 
 
 def test_small_sums_are_not_shown_as_nothing() -> None:
-    shown = [usd(amount) for amount in (None, 0.0, 0.0054, 0.1, 1234.5)]
+    shown = [usd_text(amount) for amount in (None, 0.0, 0.0054, 0.1, 1234.5)]
     assert shown == ["?", "0.00", "0.0054", "0.10", "1,234.50"]

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from trainer_runtime.core.protocol.curve import sparkline
-from trainmaster.cli.format import size, value
+from trainer_runtime.core.protocol.figures import number_text, size_text
 from trainmaster.cli.output import emit, printable
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views import hosts as host_views
@@ -197,7 +197,7 @@ def test_printable_text_keeps_letters_of_every_script() -> None:
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40, "1.0 TiB")],
 )
 def test_sizes_are_in_binary_units(size_bytes: int, expected: str) -> None:
-    assert size(size_bytes) == expected
+    assert size_text(size_bytes) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_sizes_are_in_binary_units(size_bytes: int, expected: str) -> None:
     [(1234567, "1,234,567"), (0.000123456, "0.0001235"), ("NaN", "NaN"), (True, "True")],
 )
 def test_values_have_four_digits(number: object, expected: str) -> None:
-    assert value(number) == expected
+    assert number_text(number) == expected
 
 
 def test_a_sparkline_marks_what_is_not_finite() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trainer_runtime.core.protocol.duration import spoken_duration
-from trainmaster.cli.format import preparing, size, value
+from trainer_runtime.core.protocol.figures import number_text, size_text, spoken_duration
+from trainmaster.cli.format import preparing
 from trainmaster.cli.output import is_for_a_person, printable
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def describe(status: StatusAnswer) -> str:
     """One line: state, step, loss, time to go; before the first step, what travels."""
     if status.transfer is not None and status.step == 0:
         done, total = status.transfer.done_bytes, status.transfer.total_bytes
-        return f"{status.state}  {status.transfer.what} {size(done)} of {size(total)}"
+        return f"{status.state}  {status.transfer.what} {size_text(done)} of {size_text(total)}"
     if status.preparation is not None and status.step == 0:
         return f"{status.state}  {preparing(status.preparation)}"
     target = "" if status.target_step is None else f"/{status.target_step}"
-    loss = f"  loss {value(status.metrics['loss'])}" if "loss" in status.metrics else ""
+    loss = f"  loss {number_text(status.metrics['loss'])}" if "loss" in status.metrics else ""
     remaining = "" if status.eta_s is None else f"  {spoken_duration(status.eta_s)} to go"
     away = "  (host not reached)" if status.unreachable is not None else ""
     return f"{status.state}  step {status.step}{target}{loss}{remaining}{away}"

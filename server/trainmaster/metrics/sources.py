@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
@@ -169,9 +170,9 @@ class FileSource:
 
 def first_part(name: str, found: FileMetrics) -> str:
     """Of a log whose end was not read, how much was."""
-    size = (found.size_bytes + found.left_out_bytes) / 1e9
+    size = size_text(found.size_bytes + found.left_out_bytes)
     return (
-        f"{name}: only its first {found.size_bytes / 1e9:.1f} of {size:.1f} GB were read in the "
+        f"{name}: only its first {size_text(found.size_bytes)} of {size} were read in the "
         f"time of a call. `$ trainmaster metrics` in a shell reads all of it."
     )
 

@@ -23,6 +23,7 @@ from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fet
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.files.names import TakenNames, git_folder, why_unsafe
 from trainer_runtime.core.files.private import share
+from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.reserve import leaves_margin
@@ -149,7 +150,7 @@ def folder_below_downloads(workspace: Workspace, folder: str) -> Path:
 
 
 def _enter_stage(done: int, total: int) -> None:
-    enter_stage(f"{done >> 20} of {total >> 20} MiB")
+    enter_stage(f"{size_text(done)} of {size_text(total)}")
 
 
 def _is_among_our_own(target: Path, home: Home) -> bool:
@@ -284,7 +285,7 @@ def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
     needed = sum(item.missing_bytes(folder) for item in found)
     if needed and not leaves_margin(folder, needed):
         free = shutil.disk_usage(folder).free
-        raise _full(folder, f"{needed / 2**30:.2f} GiB are to come, {free / 2**30:.2f} are free")
+        raise _full(folder, f"{size_text(needed)} are to come, {size_text(free)} are free")
 
 
 async def _fetch_all(

@@ -68,9 +68,14 @@ RUNNING = record(
     state("running"),
     ("sample", {"values": {"cpu_util": 97.5, "host_mem_gib": 3.25, "disk_free_gib": 120.5}}),
     attempt_ended(
-        1, "killed", signal=9, detail="ended by signal 9", started_at_step=0, last_step=310
+        1,
+        "killed",
+        signal=9,
+        detail="ended by signal 9 (SIGKILL)",
+        started_at_step=0,
+        last_step=310,
     ),
-    state("recovering", reason="killed", detail="ended by signal 9"),
+    state("recovering", reason="killed", detail="ended by signal 9 (SIGKILL)"),
     attempt_starting(2, why="killed"),
     ("attempt_running", {"attempt": 2}),
     state("running"),

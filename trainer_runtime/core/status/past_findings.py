@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.text import code_word
@@ -66,7 +67,7 @@ def _changes(after: AttemptRecord, finding: Finding) -> Iterable[str]:
 
 def _value(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return number_text(value)
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return ",".join(map(str, value))
     return str(value) if isinstance(value, (int, type(None))) else code_word(str(value))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from trainer_runtime import __version__
+from trainer_runtime.core.protocol.figures import gib_text, size_text
 from trainmaster.backends import LOCAL
 from trainmaster.cli.doctor.kaggle import kaggle_checks
 from trainmaster.cli.doctor.keeper import keeping_checks
@@ -90,11 +91,11 @@ def _room(workspace: Workspace) -> CheckRow:
         return failed("home's disk", f"{root}: {full[1]} ({full[0]})", remedy)
     inodes = inodes_left(root)
     left = "" if inodes is None else f", {inodes:,} inodes"
-    return passed("home's disk", f"{root}: {shutil.disk_usage(root).free >> 20:,} MiB{left} free")
+    return passed("home's disk", f"{root}: {size_text(shutil.disk_usage(root).free)}{left} free")
 
 
 def _host_checks(facts: HostFacts) -> list[CheckRow]:
-    processor = f"{facts.cpu_model}, {facts.cores:g} cores, {facts.memory_total_gib:.1f} GiB"
+    processor = f"{facts.cpu_model}, {facts.cores:g} cores, {gib_text(facts.memory_total_gib)}"
     return [
         _torch(facts),
         _frameworks(facts),
@@ -131,7 +132,7 @@ def _home(facts: HostFacts) -> CheckRow:
 
 
 def _disk(facts: HostFacts) -> CheckRow:
-    found = f"{facts.disk_free_gib:.1f} GiB free"
+    found = f"{gib_text(facts.disk_free_gib)} free"
     if facts.disk_free_gib >= _LEAST_DISK_GIB:
         return passed("disk", found)
     return failed("disk", found, "Free some room: checkpoints and shards need it.")
@@ -140,5 +141,5 @@ def _disk(facts: HostFacts) -> CheckRow:
 def _gpu(facts: HostFacts) -> CheckRow:
     if not facts.gpus:
         return warning("gpu", "none", "Small models train on the processor; others need a GPU.")
-    found = ", ".join(f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" for gpu in facts.gpus)
+    found = ", ".join(f"{gpu.name} ({gib_text(gpu.memory_gib)})" for gpu in facts.gpus)
     return passed("gpu", found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.store.secret_values import where_kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.cli.views.hosts import check_grid
 from trainmaster.words.answers.hosts import DoctorAnswer
@@ -51,9 +51,9 @@ def _(answer: TickAnswer) -> list[Block]:
 
 @view.register
 def _(answer: ReplayAnswer) -> list[Block]:
-    points, runs = value(answer.points), value(answer.runs)
+    points, runs = number_text(answer.points), number_text(answer.runs)
     return [
-        f"Read {points} points of {runs} runs again in {answer.seconds:.1f} s.",
+        f"Read {points} points of {runs} runs again in {spoken_duration(answer.seconds)}.",
         *(f"Quarantined again: {run}" for run in answer.quarantined or ()),
     ]
 

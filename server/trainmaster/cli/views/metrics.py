@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.protocol.curve import sparkline
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.cli.views.blocks import Block, Grid, figure, view
 from trainmaster.words.answers.metrics import LogCoverage, MetricsAnswer
 
@@ -21,7 +21,7 @@ def _(answer: MetricsAnswer) -> list[Block]:
             key,
             sparkline(_thinned(series.values)),
             *(figure(item) for item in (series.first, series.last, series.min, series.max)),
-            value(series.n),
+            number_text(series.n),
         )
         for run, by_key in answer.runs.items()
         for key, series in by_key.items()
@@ -41,7 +41,7 @@ def _thinned(values: Sequence[object]) -> Sequence[object]:
 def ranked_runs(answer: MetricsAnswer) -> list[str]:
     """The best run of those compared, and of all runs the best few, by metric."""
     best = [
-        f"Best {key}: {value(item.value)} at step {value(item.step)} of {item.run}"
+        f"Best {key}: {number_text(item.value)} at step {number_text(item.step)} of {item.run}"
         for key, item in (answer.best or {}).items()
     ]
     for key, ranking in (answer.ranking or {}).items():
@@ -49,7 +49,8 @@ def ranked_runs(answer: MetricsAnswer) -> list[str]:
         labels = [_labelled(one) for one in ranking.labels or [{}] * len(ranking.runs)]
         rows = zip(ranking.runs, ranking.steps, ranking.values, labels, strict=True)
         best += [
-            f"- {value(found)} at step {value(step)} of {run}{by}" for run, step, found, by in rows
+            f"- {number_text(found)} at step {number_text(step)} of {run}{by}"
+            for run, step, found, by in rows
         ]
     return best
 
@@ -64,16 +65,16 @@ def understood(coverage: LogCoverage) -> str:
     form = "" if coverage.form is None else f" ({coverage.form})"
     if coverage.last_step is None:
         return form
-    target = "" if coverage.target_step is None else f" of {value(coverage.target_step)}"
+    target = "" if coverage.target_step is None else f" of {number_text(coverage.target_step)}"
     ended = {True: ", ended", False: ", not ended", None: ""}[coverage.ended]
-    steps = f"steps {value(coverage.first_step)} to {value(coverage.last_step)}"
+    steps = f"steps {number_text(coverage.first_step)} to {number_text(coverage.last_step)}"
     return f"{form}: {steps}{target}{ended}"
 
 
 def remarks(answer: MetricsAnswer) -> list[str]:
     """How much of a log was read, and the notes."""
     read = [
-        f"Read {coverage.read_share:.0%} of the lines with numbers in {name}"
+        f"Read {share_text(coverage.read_share)} of the lines with numbers in {name}"
         + understood(coverage)
         + ("" if coverage.too_long is None else f", passed over {coverage.too_long} too long ones")
         + ("" if coverage.other_ranks is None else f"; {coverage.other_ranks} more ranks are there")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
 
 Points = Sequence[tuple[float, float]]
@@ -122,7 +123,7 @@ def _axis(canvas: _Canvas, marks: Sequence[float], dots: bool) -> list[str]:
 def _label(row: int, canvas: _Canvas) -> str:
     if row not in (0, canvas.height // 2, canvas.height - 1):
         return ""
-    return f"{canvas.high - (canvas.high - canvas.low) * row / (canvas.height - 1):.4g}"
+    return number_text(canvas.high - (canvas.high - canvas.low) * row / (canvas.height - 1))
 
 
 def _scaled(value: float, low: float, high: float, size: int) -> int:
