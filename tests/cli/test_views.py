@@ -163,7 +163,8 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
         ),
         (
             runs.CleanAnswer(run_id="r", host="h", removed=["a"], freed_bytes=3072, kept=["final"]),
-            "r on h: 3.0 KiB freed\nRemoved: a\nKept: final",
+            "r on h: removed 0 checkpoints and 1 other files and folders; 3 KiB freed; kept: 1\n"
+            "Removed: a\nKept: final",
         ),
         (
             runs.ReplayAnswer(runs=2, points=1500, seconds=0.25),

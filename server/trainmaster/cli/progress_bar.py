@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trainer_runtime.core.protocol.figures import number_text, size_text, spoken_duration
+from trainer_runtime.core.protocol.figures import in_utc, number_text, size_text, spoken_duration
 from trainmaster.cli.format import preparing
 from trainmaster.cli.output import is_for_a_person, printable
 
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
 Listener = Callable[["StatusAnswer"], Awaitable[None]]
 
 
+HEARTBEAT_S = 60.0
+
+
 @contextmanager
-def showing_progress(as_json: bool) -> Iterator[Listener | None]:
-    """Gives what `wait_for_event` reports to; on stderr, and only to somebody who watches."""
+def showing_progress(
+    as_json: bool, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Listener | None]:
+    """Gives what `wait_for_event` reports to; on stderr: a bar to somebody who watches, else a line
+    a minute, by which a log shows that the wait goes on."""
     if as_json or not is_for_a_person(sys.stderr):
-        yield None
+        yield _heartbeat(clock)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -40,6 +47,20 @@ def showing_progress(as_json: bool) -> Iterator[Listener | None]:
             )
 
         yield listen
+
+
+def _heartbeat(clock: Callable[[], float]) -> Listener:
+    due = clock() + HEARTBEAT_S
+
+    async def listen(status: StatusAnswer) -> None:
+        nonlocal due
+        if clock() < due:
+            return
+        due = clock() + HEARTBEAT_S
+        line = f"{in_utc(time.time())} {status.run_id}: {describe(status)}"
+        print(printable(line), file=sys.stderr, flush=True)
+
+    return listen
 
 
 def describe(status: StatusAnswer) -> str:

@@ -25,7 +25,12 @@ def fetch(
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to; the paths below it are the run's own.")
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Where to. Of best, latest and final it becomes the model's folder, and may hold "
+            "nothing else; else the paths below it are the run's own.",
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:

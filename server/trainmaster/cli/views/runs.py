@@ -18,6 +18,7 @@ from trainmaster.words.answers.runs import (
     StopAnswer,
     TransferAnswer,
     WaitAnswer,
+    removed_words,
 )
 
 
@@ -117,9 +118,11 @@ def _(answer: StopAnswer) -> list[Block]:
 @view.register
 def _(answer: CleanAnswer) -> list[Block]:
     verb = "Would remove" if answer.dry_run else "Removed"
-    freed = "" if answer.dry_run else f": {size_text(answer.freed_bytes)} freed"
+    freed = "" if answer.dry_run else f"; {size_text(answer.freed_bytes)} freed"
+    kept = f"; kept: {len(answer.kept)}" if answer.kept else ""
     return [
-        f"{answer.run_id} on {answer.host}{freed}",
+        f"{answer.run_id} on {answer.host}: {verb.lower()} {removed_words(answer.removed)}{freed}"
+        f"{kept}",
         *(f"{verb}: {path}" for path in answer.removed),
         *(f"Kept: {path}" for path in answer.kept),
         *named("Note", answer.note),
