@@ -88,7 +88,7 @@ def test_a_plan_shows_values_as_the_spec_has_them_and_estimates_in_units_of_peop
         "estimate  value  range",
         "parameters  23,648  ",
         "memory  410 MiB  ",
-        "disk  12.0 GiB  ",
+        "disk  12 GiB  ",
         "MFU  41 %  ",
         "time  2 h 30 min  under a second to 4 h",
         "GPU: none needed (A CPU will do); planned for cpu",
@@ -168,7 +168,7 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
         ),
         (
             runs.ReplayAnswer(runs=2, points=1500, seconds=0.25),
-            "Read 1,500 points of 2 runs again in 0.2 s.",
+            "Read 1,500 points of 2 runs again in 0.25 s.",
         ),
     ],
 )
@@ -195,7 +195,7 @@ def test_printable_text_keeps_letters_of_every_script() -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "expected"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40, "1.0 TiB")],
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40, "1 TiB")],
 )
 def test_sizes_are_in_binary_units(size_bytes: int, expected: str) -> None:
     assert size_text(size_bytes) == expected
@@ -253,7 +253,7 @@ def test_what_a_cache_loses_and_keeps_is_reported_with_sizes() -> None:
         dry_run=True,
     )
     assert text_of(answer).splitlines()[1:] == [
-        "Would remove  data/aa  2.0 KiB  ",
-        "Kept  venvs/bb  3.0 KiB  run x",
-        "Would remove 2.0 KiB from the cache of gpu1",
+        "Would remove  data/aa  2 KiB  ",
+        "Kept  venvs/bb  3 KiB  run x",
+        "Would remove 2 KiB from the cache of gpu1",
     ]

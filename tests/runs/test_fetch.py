@@ -121,7 +121,7 @@ def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(place: Place) -> No
 @pytest.mark.parametrize("pattern", ["final", "latest", "best"])
 def test_a_model_comes_as_the_folder_that_was_named(place: Place, pattern: str) -> None:
     answer = place.fetch(pattern)
-    assert "manifest.json" in place.names()
+    assert all((place.folder / name).parent == place.folder for name in place.names())
     assert answer.brought is not None and len(place.names()) == answer.files
     assert place.fetch(pattern).files == answer.files  # the same again: continued
 
@@ -345,9 +345,9 @@ def test_tools_fetch_below_the_download_folder_alone(place: Place) -> None:
         )
 
     root = place.workspace.home.root / "downloads"
-    assert below("").folder == str(root / place.run)
+    assert below("").folder == str(root / place.run / "final")
     assert below("mine/here").folder == str(root / "mine/here")
-    assert (root / "mine/here/final").is_dir()
+    assert (root / "mine/here/model.bin").is_file()
     (root / "link").symlink_to(place.folder)
     for folder in ("../elsewhere", str(place.folder), "a/../../b", "link", "link/deeper", "/"):
         with pytest.raises(UsageError) as error:

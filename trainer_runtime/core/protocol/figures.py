@@ -34,8 +34,9 @@ def number_text(number: object, digits: int = 4) -> str:
 
 
 def rounded(number: float, digits: int = 6) -> float:
-    """A figure of an answer, in six significant digits."""
-    return float(f"{number:.{digits}g}")
+    """A figure of an answer, in six significant digits; of large ones, such as moments, all until
+    the thousandths."""
+    return round(number, 3) if abs(number) >= 1e5 and digits == 6 else float(f"{number:.{digits}g}")
 
 
 def share_text(share: float, decimals: int = 0) -> str:
@@ -50,7 +51,8 @@ def size_text(size_bytes: float) -> str:
         if abs(value) < 1024:
             break
         value, unit = value / 1024, larger
-    return f"{value:,.1f}".removesuffix(".0") + f" {unit}"
+    number = f"{value:.0f}" if value >= 100 else f"{value:.1f}".removesuffix(".0")
+    return f"{number} {unit}"
 
 
 def gib_text(gib: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.figures import number_text, share_text
@@ -15,9 +16,10 @@ _CURVE_WIDTH = 48
 
 @view.register
 def _(answer: MetricsAnswer) -> list[Block]:
+    labels = distinct_labels(list(answer.runs))
     rows = [
         (
-            run,
+            labels[run],
             key,
             sparkline(_thinned(series.values)),
             *(figure(item) for item in (series.first, series.last, series.min, series.max)),
@@ -30,6 +32,21 @@ def _(answer: MetricsAnswer) -> list[Block]:
     grid = Grid(("run", metric, "curve", "first", "last", "min", "max", "points"), rows)
     grids: list[Block] = [grid] if rows else []
     return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
+
+
+def distinct_labels(names: Sequence[str]) -> dict[str, str]:
+    """Names that fit into a column: of paths the last part, and where others end alike, also what
+    comes before it."""
+    parts = {name: PurePath(name).parts for name in names}
+    labels = {}
+    for name, mine in parts.items():
+        depth = 1
+        while depth < len(mine) and any(
+            other[-depth:] == mine[-depth:] for one, other in parts.items() if one != name
+        ):
+            depth += 1
+        labels[name] = "/".join(mine[-depth:]) if "/" in name else name
+    return labels
 
 
 def _thinned(values: Sequence[object]) -> Sequence[object]:
