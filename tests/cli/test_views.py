@@ -141,7 +141,7 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
                 by="cron",
                 every="5m",
                 wrote={"crontab": "*/5 * * * * tick"},
-                last_tick_at="2026-11-22T03:00:00+00:00",
+                last_tick_at="2026-11-22T03:00:00Z",
                 last_tick="failed",
                 failed={"small-abc234": "LINK_LOST: it broke."},
                 overdue=True,
@@ -149,7 +149,7 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
             ),
             "cron calls the keeper of /h every 5m; it is overdue.\n"
             "crontab:\n  */5 * * * * tick\n"
-            "Last tick: 2026-11-22T03:00:00+00:00, failed\n"
+            "Last tick: 2026-11-22T03:00:00Z, failed\n"
             "Failed: small-abc234: LINK_LOST: it broke.\n"
             "A timer has no variables of your shell: put into /h/secrets.env RUNPOD_API_KEY",
         ),

@@ -26,7 +26,7 @@ def showing_progress(
     as_json: bool, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Listener | None]:
     """Gives what `wait_for_event` reports to; on stderr: a bar to somebody who watches, else a line
-    a minute, by which a log shows that the wait goes on."""
+    a minute, so that a log shows that it still waits."""
     if as_json or not is_for_a_person(sys.stderr):
         yield _heartbeat(clock)
         return

@@ -30,7 +30,7 @@ _HELD, _STANDING, _UNKNOWN = 1.0, 0.5, 0.25
 @dataclass(frozen=True, slots=True)
 class LostPerHour:
     """`usd`: of idle accelerators and of work that stands still. `may_follow`: nothing yet, but
-    something may be lost if nobody looks. `since_t`: from when on (Unix seconds)."""
+    something may be lost if nobody acts. `since_t`: from when on (Unix seconds)."""
 
     usd: float = 0.0
     may_follow: bool = False

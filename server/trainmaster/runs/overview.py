@@ -53,7 +53,7 @@ _WAIT_FOR_OTHERS = f"What runs is waited for by `{_WAIT}`."
 @dataclass(frozen=True, slots=True)
 class _Pressing:
     """Something that needs attention. `next_step`: what to do. `run`: the name of the run that it
-    is about, which is then listed once. `is_note`: it is told after all that is."""
+    is about, which is then listed once. `is_note`: comes after all else."""
 
     line: str
     next_step: str

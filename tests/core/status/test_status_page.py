@@ -210,7 +210,7 @@ def test_the_best_follows_the_metric_that_checkpoints_are_chosen_by() -> None:
     text = render_status(
         RUNNING, attempts, build_index([], "val_margin"), RunConfig.parse(config), FIRST_T
     )
-    assert "- Best: val_loss 0.5000 at step 2, val_margin 1.5000 at step 2\n" in text
+    assert "- Best: val_loss 0.5 at step 2, val_margin 1.5 at step 2\n" in text
 
 
 def test_a_run_whose_target_nobody_knows_has_no_bar() -> None:

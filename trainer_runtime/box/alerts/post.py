@@ -19,7 +19,6 @@ from typing import Any
 from trainer_runtime.box.files.http_request import NotWebError, opened
 from trainer_runtime.core.alerts.post_answer import LONGEST_S
 from trainer_runtime.core.decoding import decode_fields
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 
 TIMEOUT_S = 10.0
@@ -77,7 +76,7 @@ def _reason(error: object) -> str:
 
 
 _REASONS: tuple[tuple[type, str], ...] = (
-    (TimeoutError, f"no answer within {spoken_duration(TIMEOUT_S)}"),
+    (TimeoutError, f"no answer within {TIMEOUT_S:.0f} s"),
     (socket.gaierror, "its name is not known"),
     (ssl.SSLError, "its certificate or TLS is not accepted"),
     (ConnectionRefusedError, "the connection was refused"),

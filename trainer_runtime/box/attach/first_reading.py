@@ -9,7 +9,6 @@ from trainer_runtime.box.attach.log_events import tail
 from trainer_runtime.core.diagnosis.parse import LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.pattern import taught
 from trainer_runtime.core.diagnosis.parse.points import Point
-from trainer_runtime.core.protocol.figures import number_text
 
 _READ_BYTES = 4 << 20
 
@@ -43,4 +42,4 @@ def _note(found: dict[str, Any], parsed: Parsed) -> None:
 
 
 def _said(point: Point) -> tuple[int, str]:
-    return point.step, number_text(point.value)
+    return point.step, f"{point.value:.6g}"

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from trainer_runtime.core.decoding import Fields, decode_fields
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 
@@ -81,7 +80,7 @@ def ask_engine(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(124, "", f"no answer within {spoken_duration(within_s)}")
+        return Answer(124, "", f"no answer within {within_s:.0f} s")
     except OSError as error:
         return Answer(127, "", error.strerror or str(error))
     said = [text for line in done.stderr.splitlines() if (text := shown(line).strip())]

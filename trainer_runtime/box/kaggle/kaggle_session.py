@@ -31,7 +31,6 @@ from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, SECRET_FILES, KernelOrder
 from trainer_runtime.core.lease.session import Session
 from trainer_runtime.core.processes.parent_death import die_with_parent
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.masking import Mask
 
 WORKING, INPUTS = "/kaggle/working", "/kaggle/input"
@@ -77,8 +76,7 @@ def _open(order: KernelOrder, begin_t: float) -> Session:
     session = Session(order.number, begin_t, begin_t + order.limit_s, order.margin_s)
     if session.over_t(0.0) <= begin_t:
         raise SessionError(
-            f"A session of {spoken_duration(order.limit_s)} with a margin of "
-            f"{spoken_duration(order.margin_s)} leaves no "
+            f"A session of {order.limit_s:.0f} s with a margin of {order.margin_s:.0f} s leaves no "
             "time to train. Let the settings say kaggle.session_hours and kaggle.margin_minutes."
         )
     return session

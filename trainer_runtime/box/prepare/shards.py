@@ -37,7 +37,6 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.tokenizer_folder import BYTE
-from trainer_runtime.core.protocol.figures import share_text
 from trainer_runtime.core.records import dataclass
 
 Report = Callable[[str], None]
@@ -308,7 +307,7 @@ def _progressing(
             reported_s = time.monotonic()
             report(
                 f"data: {source.name}: {_mib(done_bytes // token_bytes)} of "
-                f"{_mib(total_bytes // token_bytes)} MiB ({share_text(done_bytes / total_bytes)})"
+                f"{_mib(total_bytes // token_bytes)} MiB ({done_bytes / total_bytes:.0%})"
             )
     report(
         f"data: {source.name}: {len(source.files):,} documents, "

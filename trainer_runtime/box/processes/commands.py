@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainer_runtime.core.processes.parent_death import die_with_parent
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 
@@ -93,7 +92,7 @@ def ask(
             preexec_fn=die_with_parent,
         )
     except subprocess.TimeoutExpired:
-        return Ended(UNANSWERED, (f"no answer within {spoken_duration(timeout_s)}",))
+        return Ended(UNANSWERED, (f"no answer within {timeout_s:.0f} s",))
     except OSError as error:
         return Ended(127, (error.strerror or str(error),))
     raw_lines = [*done.stdout.split(b"\n"), *done.stderr.split(b"\n")][-_KEPT_LINES:]
@@ -119,7 +118,7 @@ def _relay(process: subprocess.Popen[bytes], output: int, report: Report, label:
             pending = pending[-_LONGEST_PENDING:]
         elif now_s - heard_s >= _SILENCE_S:
             heard_s = now_s
-            report(f"{label}: still at it after {spoken_duration(now_s - begun_s)}")
+            report(f"{label}: still at it after {now_s - begun_s:.0f} s")
         if ended_s is None and process.poll() is not None:
             ended_s = now_s
         # What it has left running in the background may keep the pipe open for ever.

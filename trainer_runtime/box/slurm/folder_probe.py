@@ -25,7 +25,6 @@ from trainer_runtime.box.slurm.shared_disk import disk_of
 from trainer_runtime.box.slurm.steps import FOLDER_MISSING
 from trainer_runtime.core.answers.slurm import is_network_disk
 from trainer_runtime.core.files.durable import write_atomic
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 
@@ -142,7 +141,7 @@ def _tried(run: RunFolder, asked: Mapping[str, Any], nodes: int) -> _Tried:
     except subprocess.TimeoutExpired:
         with suppress(SlurmError):
             run_program("scancel", f"--name={name}")
-        return _Tried(None, (), f"srun took longer than {spoken_duration(_STEP_S)}")
+        return _Tried(None, (), f"srun took longer than {_STEP_S:.0f} s")
     found = {word for word in done.stdout.decode(errors="replace").split() if _NAME.fullmatch(word)}
     words = shown(b" ".join(done.stderr.split())[-_LONGEST:])
     return _Tried(done.returncode, tuple(sorted(found)), words)

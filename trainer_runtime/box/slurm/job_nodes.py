@@ -29,7 +29,6 @@ from trainer_runtime.box.slurm.programs import SlurmError, run_program
 from trainer_runtime.box.slurm.steps import FOLDER_MISSING, KeptSteps, Step
 from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT, Node, NodesConfig
 from trainer_runtime.core.processes.reaching import Peer, unreached_in_words
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 
 _PORTS_TRIED = 20
@@ -233,7 +232,7 @@ def _refuse_unlike(
                 raise UnfitNodesError("nodes_differ", message)
         skew_s = abs(ahead_s.get(name, 0.0))
         if skew_s > LONGEST_SKEW_S:
-            message = f"the clocks of {first} and {name} are {spoken_duration(skew_s)} apart"
+            message = f"the clocks of {first} and {name} are {skew_s:.0f} s apart"
             raise UnfitNodesError("nodes_differ", message)
 
 

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer_runtime.core.protocol.figures import spoken_duration
-
 # A controller that is down takes Slurm's programs about ten seconds to notice.
 _TIMEOUT_S = 25.0
 # Times as numbers; and the interpreter that a job takes, which inherits what `sbatch` is given.
@@ -76,7 +74,7 @@ def run_program(name: str, *arguments: str, folder: Path | None = None, given: s
             "Let the login shell's rc file add Slurm's folder to PATH, also without a terminal.",
         ) from None
     except subprocess.TimeoutExpired:
-        raise _down(f"{name} gave no answer within {spoken_duration(_TIMEOUT_S)}.") from None
+        raise _down(f"{name} gave no answer within {_TIMEOUT_S:.0f} s.") from None
     if done.returncode != 0:
         raise _refused(name, done.stderr.strip() or f"exit code {done.returncode}")
     return done.stdout

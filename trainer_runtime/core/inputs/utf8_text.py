@@ -5,8 +5,6 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
-from trainer_runtime.core.protocol.figures import share_text
-
 # One byte in ten thousand. Texts in Latin-1 and Windows-1252 have ten to a thousand times that,
 # even English ones (quotation marks); crawled UTF-8 has less.
 MOST_UNDECODABLE = 1e-4
@@ -60,8 +58,7 @@ def another_encoding(name: str, undecodable: int, total_bytes: int) -> str:
     """What to say of a file that has too much that is not UTF-8."""
     return (
         f"{name} is not UTF-8: {undecodable:,} of {total_bytes:,} bytes can't be decoded, where "
-        f"{share_text(MOST_UNDECODABLE, 2)} may be damage. Convert it (`iconv -f WINDOWS-1252 -t "
-        "UTF-8 FILE > "
+        f"{MOST_UNDECODABLE:.2%} may be damage. Convert it (`iconv -f WINDOWS-1252 -t UTF-8 FILE > "
         "OTHER`, or from whichever encoding it has); `iconv -c -f UTF-8 -t UTF-8` drops damaged "
         "bytes"
     )

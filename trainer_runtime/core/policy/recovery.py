@@ -386,14 +386,8 @@ def _how(end: Exit) -> str:
     during = f" while preparing, at the step: {end.step}" if end.step is not None else ""
     during += f", first {end.where}" if end.where is not None else ""
     if end.signal is not None:
-        return f"ended by signal {end.signal}{_named_signal(end.signal)}{during}"
+        names = {one.value: f" ({one.name})" for one in signal.Signals}
+        return f"ended by signal {end.signal}{names.get(end.signal, '')}{during}"
     if end.code is not None:
         return f"exit code {end.code}{during}"
-    return f"its process is gone, and what watched it too, so its exit code is not known{during}"
-
-
-def _named_signal(number: int) -> str:
-    try:
-        return f" ({signal.Signals(number).name})"
-    except ValueError:  # a real-time signal
-        return ""
+    return f"its process is gone, and so is what watched it: no exit code{during}"

@@ -20,7 +20,7 @@ _DURATIONS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s
 def number_text(number: object, digits: int = 4) -> str:
     """Whole numbers in full, thousands apart; others in four significant digits: `3.287`.
 
-    What is no number stays as it is written; what isn't finite has its name in JSON.
+    What isn't a number stays as it is written; what isn't finite has its name in JSON.
     """
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         return str(number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from trainer_runtime.core.protocol.duration import parse_duration
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import CheckpointConfig
 
@@ -57,9 +56,8 @@ class Cadence:
         self.every_steps = None
         self.undecided = False
         return (
-            f"a save stalls training for {spoken_duration(stall_s)} and is written in "
-            f"{spoken_duration(write_s)}; "
-            f"{spoken_duration(job_s)} are expected in all: Young/Daly sqrt(2 * stall * 24 h), not "
+            f"a save stalls training for {stall_s:.3f} s and is written in {write_s:.1f} s; "
+            f"{job_s / 3600:.1f} h are expected in all: Young/Daly sqrt(2 * stall * 24 h), not "
             "above the table by job length, not under 60 s or 3 writes"
         )
 

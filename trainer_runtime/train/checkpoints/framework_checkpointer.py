@@ -11,7 +11,6 @@ from pathlib import Path
 
 from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.core.files.parts import Awaited
-from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError
@@ -79,7 +78,7 @@ class FrameworkCheckpointer:
         waiting_s = time.perf_counter()
         is_bounded = awaited is not None and not is_last
         if not self._has_ended(self._longest_pause_s if is_bounded else None):
-            waited = f"after {spoken_duration(self._longest_pause_s)}"
+            waited = f"after {self._longest_pause_s:.0f} s"
             reason = f"the one before is still on its way between the hosts {waited}"
             shutil.rmtree(written, ignore_errors=True)
             self._store.failed(step, reason)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from trainer_runtime.core.config import InputConfig
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
-from trainer_runtime.core.protocol.figures import share_text
 from trainer_runtime.core.protocol.lines import ExitCode
 
 _REPORT_S = 2.0
@@ -106,7 +105,7 @@ def _progress(what: str, folder: Path, total_bytes: int) -> Iterator[None]:
         while not done.wait(_REPORT_S):
             here_mib, total_mib = _size_bytes(folder) / 2**20, total_bytes / 2**20
             share = min(1.0, here_mib / total_mib) if total_mib else 0.0
-            arrived = f"{here_mib:,.1f} of {total_mib:,.1f} MiB ({share_text(share)})"
+            arrived = f"{here_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
             print(f"fetching the {what}: {arrived}", flush=True)
 
     reporter = threading.Thread(target=report, daemon=True)

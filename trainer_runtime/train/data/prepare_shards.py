@@ -21,7 +21,6 @@ from trainer_runtime.core.config import DataConfig, SourceConfig
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
-from trainer_runtime.core.protocol.figures import share_text
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError
@@ -215,7 +214,7 @@ def _with_progress(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece
         yield piece
         if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
             reported_s, share = time.monotonic(), piece[2]
-            of_all = f"{share * total_mib:,.1f} of {total_mib:,.1f} MiB ({share_text(share)})"
+            of_all = f"{share * total_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
             print(f"{source.name}: {of_all}", flush=True)
 
 

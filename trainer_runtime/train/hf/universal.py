@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.frameworks import deepspeed
-from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.checkpoints.gathering import failure_of
 from trainer_runtime.train.hf.checkpoint import PARTS, optimizer_parts, parts_folder
@@ -110,6 +109,6 @@ def _refuse_without_room(parts: Path, folder: Path, copies: int) -> None:
     if free < needed:
         raise ConfigError(
             f"{name} was saved by another number of ranks, and to convert it takes "
-            f"{size_text(needed)} on the disk of {folder.parent.parent.name}/, where "
-            f"{size_text(free)} are free; free some, or resume with as many ranks as before"
+            f"{needed / _GIB:.1f} GiB on the disk of {folder.parent.parent.name}/, where "
+            f"{free / _GIB:.1f} GiB are free; free some, or resume with as many ranks as before"
         )

@@ -62,10 +62,7 @@ def _(answer: ReplayAnswer) -> list[Block]:
 def _verdict(checks: Sequence[CheckRow]) -> Iterable[Block]:
     """How many checks passed, and the names of those that didn't."""
     states = ("ok", "fail", "warn")
-    by_state = {
-        state: [row.name for row in checks if row.state == state]
-        for state in ("ok", "fail", "warn")
-    }
+    by_state = {state: [row.name for row in checks if row.state == state] for state in states}
     needed = f"Missing: {', '.join(by_state['fail'])}" if by_state["fail"] else "Nothing is missing"
     yield f"{needed}; {len(by_state['ok'])} of {len(checks)} checks passed."
     if by_state["warn"]:

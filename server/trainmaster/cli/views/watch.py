@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from trainer_runtime.core.protocol.curve import sparkline
-from trainer_runtime.core.protocol.figures import number_text, spoken_duration, usd_text
+from trainer_runtime.core.protocol.figures import number_text, rough_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.cli.output import printable
 from trainmaster.words.answers.base import State
@@ -117,7 +117,7 @@ def _figure(number: object) -> str:
 
 
 def _eta(row: WatchRow) -> str:
-    return "" if row.eta_s is None else spoken_duration(row.eta_s)
+    return "" if row.eta_s is None else rough_duration(row.eta_s)
 
 
 def _speed(row: WatchRow) -> str:

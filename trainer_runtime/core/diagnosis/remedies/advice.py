@@ -153,9 +153,9 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "does not need it.",
     ),
     "sigkill": (
-        "Ask who else uses the machine, and look at its scheduler's record of the job.",
-        "`dmesg -T | grep -i -E 'killed process|oom'` on the host shows whether the kernel did it; "
-        "`docker inspect` says so of a container (OOMKilled).",
+        "Ask who else uses the machine, and read its scheduler's record of the job.",
+        "`dmesg -T | grep -i oom` on the host shows whether the kernel did it; `docker inspect` "
+        "for a container.",
         "Resume: it continues from the last verified checkpoint.",
     ),
     "preempted_sigterm": ("Resume; on preemptible machines, save more often.",),

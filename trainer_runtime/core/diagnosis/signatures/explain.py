@@ -66,9 +66,8 @@ EXPLANATIONS: dict[str, str] = {
     "package_mismatch": "Two installed packages are incompatible: one needs another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "
     "scheduler, or a manual cancel.",
-    "sigkill": "The process was killed by SIGKILL, which a person or a program (`kill -9`), a "
-    "scheduler, or the kernel's out-of-memory killer sends; it can't be caught, so nothing was "
-    "saved at the end.",
+    "sigkill": "SIGKILL ended the process: a person (`kill -9`), a scheduler, or the kernel's "
+    "out-of-memory killer sent it. It can't be caught, so nothing was saved at the end.",
     "session_hangup": "The terminal or session of the training was closed (SIGHUP).",
     "interrupted": "The training was interrupted (SIGINT).",
     "time_limit": "The training reached its time limit.",
@@ -96,8 +95,7 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "sigkill",
         ("used_gib", "total_gib"),
-        "Shortly before, {used} of the host's {total} of memory were used: it was hardly the "
-        "out-of-memory killer.",
+        "Shortly before, {used} of the host's {total} of memory were in use: hardly the last.",
     ),
     ("vanished", ("last_step", "target_step"), "It is at step {last_step:d} of {target_step:d}."),
     ("cuda_arch_mismatch", ("sm",), "The architecture is sm_{sm:d}."),
