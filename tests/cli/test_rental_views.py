@@ -80,8 +80,8 @@ def test_costs_list_instances_runs_and_orphans() -> None:
     assert text_of(answer) == [
         "$1.50 spent, $3.88 committed to open leases; $100.00 allowed in total",
         "host  provider  state  an hour  spent  budget  until  instance",
-        f"gpu1  runpod  ready  2.69  1.50  5.38  11-22 10:00  {_TAG}",
-        "run  USD",
+        f"gpu1  runpod  ready  $2.69  $1.50  $5.38  {_UNTIL}  {_TAG}",
+        "run  cost",
         "small-abc234  1.25",
         "Orphan: tm-b at vast (77), $?/h, of another home, without a record here",
         "lambda was not asked: CLOUD_UNREACHABLE",
@@ -111,4 +111,4 @@ def test_pending_approvals_are_listed() -> None:
 
 def test_small_sums_are_not_shown_as_nothing() -> None:
     shown = [usd_text(amount) for amount in (None, 0.0, 0.0054, 0.1, 1234.5)]
-    assert shown == ["?", "0.00", "0.0054", "0.10", "1,234.50"]
+    assert shown == ["$?", "$0.00", "$0.0054", "$0.10", "$1,234.50"]

@@ -103,7 +103,7 @@ def from_process_end(outcome: Outcome, *, log_has_causes: bool) -> list[Cause]:
         code, confidence = named
         if code == "host_oom":
             if outcome.had_memory:
-                return [] if log_has_causes else [_killed_with_memory_free(outcome)]
+                return [_killed_with_memory_free(outcome)]
             known = {} if outcome.elsewhere else outcome.telemetry
             confidence = _confidence_by_host_memory(known)
         return [_from_outside(code, confidence, line=outcome.where)]
