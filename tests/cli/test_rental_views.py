@@ -100,7 +100,7 @@ def test_pending_approvals_are_listed() -> None:
     )
     assert text_of(ApprovalsAnswer(waiting=[waiting])) == [
         "id  action  at most  good until  what",
-        f"q-abcdef  provision  4.00  {_UNTIL}  Rent it.",
+        f"q-abcdef  provision  $4.00  {_UNTIL}  Rent it.",
         "Next: `trainmaster approve ID` shows one and asks.",
     ]
     assert text_of(ApprovalsAnswer(waiting=[])) == ["No approval is pending."]

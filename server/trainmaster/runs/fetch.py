@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.download import Arrived, download, is_there
 from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
+from trainmaster.transfers.place_below import place_below
 from trainmaster.words.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.words.errors import HostError, StateError, StorageError, UsageError
 from trainmaster.words.paths import Home
@@ -45,7 +45,6 @@ _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
 _MOST_SKIPPED = 50
 _MOST_LISTED = 5
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # (bytes downloaded, bytes in all)
 OnProgress = Callable[[int, int], None]
@@ -344,7 +343,7 @@ async def _fetch_all(
     async def work() -> None:
         while waiting:
             item = waiting.popleft()
-            with _place(folder, item.path.split("/")) as target:
+            with place_below(folder, item.path.split("/")) as target:
                 await download(item.source, item.file, target, arrived)
             whole.append(item)
 
@@ -359,56 +358,6 @@ async def _fetch_all(
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
     return whole
-
-
-@contextmanager
-def _place(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """The target of a file, its folders created.
-
-    The path goes through the opened folder: a link that takes the place of one of the folders
-    meanwhile leads nowhere.
-    """
-    descriptor = os.open(folder, _FOLDER_FLAGS & ~os.O_NOFOLLOW)
-    try:
-        for depth, part in enumerate(parts[:-1], start=1):
-            inner = _open_inner(descriptor, part, folder / "/".join(parts[:depth]), folder)
-            os.close(descriptor)
-            descriptor = inner
-        target = Path(f"/proc/self/fd/{descriptor}", parts[-1])
-        if target.is_dir() and not target.is_symlink():
-            raise StorageError(
-                "UNSAFE_NAME",
-                f"{folder.joinpath(*parts)} is a folder, and a file of that name is to be fetched.",
-                "Fetch into another folder.",
-            )
-        yield target
-    finally:
-        os.close(descriptor)
-
-
-def _open_inner(above: int, name: str, shown_path: Path, folder: Path) -> int:
-    """A folder in an opened one, created where it is missing."""
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=above)
-        _share_folder(above, name)
-    try:
-        return os.open(name, _FOLDER_FLAGS, dir_fd=above)
-    except OSError:
-        if not stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
-            raise
-        raise StorageError(
-            "UNSAFE_NAME",
-            f"{shown_path} is a symbolic link; what is fetched stays below {folder}.",
-            "Remove the link, or fetch into another folder.",
-        ) from None
-
-
-def _share_folder(above: int, name: str) -> None:
-    descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=above)
-    try:
-        share(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
