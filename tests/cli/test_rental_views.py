@@ -82,7 +82,7 @@ def test_costs_list_instances_runs_and_orphans() -> None:
         "host  provider  state  an hour  spent  budget  until  instance",
         f"gpu1  runpod  ready  $2.69  $1.50  $5.38  {_UNTIL}  {_TAG}",
         "run  cost",
-        "small-abc234  1.25",
+        "small-abc234  $1.25",
         "Orphan: tm-b at vast (77), $?/h, of another home, without a record here",
         "lambda was not asked: CLOUD_UNREACHABLE",
         "Next: Release it.",
