@@ -45,4 +45,4 @@ def test_a_killed_run_recovers_completes_and_answers_alike(
     assert all(entry["verified"] for entry in reported["checkpoints"])
     assert reported["resume_from"] == STEPS
     command("fetch", run, "final", str(tmp_path / "fetched"))
-    assert (tmp_path / "fetched/final/manifest.json").exists()
+    assert (tmp_path / "fetched/manifest.json").exists()

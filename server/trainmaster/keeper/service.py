@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
 from trainmaster.keeper.cron import Crontab
 from trainmaster.keeper.keys import lacking_keys

@@ -6,7 +6,7 @@ command with which the user approves.
 
 import time
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import Answer, WholeAnswer

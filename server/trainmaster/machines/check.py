@@ -11,6 +11,7 @@ from dataclasses import field
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL, SLURM
 from trainmaster.backends.hosts import Host
@@ -188,16 +189,16 @@ async def _by_shell(host: Host, found: Connection) -> _HostReport:
 
 def _clock(skew_s: float) -> CheckRow:
     if abs(skew_s) <= _MAX_SKEW_S:
-        return passed("clock", f"{abs(skew_s):.1f} s off this machine's")
+        return passed("clock", f"{spoken_duration(abs(skew_s))} off this machine's")
     direction = "ahead of" if skew_s > 0 else "behind"
-    found = f"{abs(skew_s):,.0f} s {direction} this machine's"
+    found = f"{spoken_duration(abs(skew_s))} {direction} this machine's"
     remedy = "Set both clocks by NTP (`timedatectl set-ntp true`): otherwise times are wrong."
     return warning("clock", found, remedy)
 
 
 def _gpu(gpu: Fields) -> str:
     memory_gib = gpu.find_number("memory_gib")
-    size = "" if memory_gib is None else f" ({memory_gib:.0f} GiB)"
+    size = "" if memory_gib is None else f" ({gib_text(memory_gib)})"
     return f"{gpu_label(gpu.text('name'))}{size}"
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL

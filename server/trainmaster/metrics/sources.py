@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
@@ -173,8 +174,8 @@ class FileSource:
 
 def part_read(metrics: FileMetrics) -> str:
     """How much was read of a log whose end was not."""
-    size_gb = (metrics.size_bytes + metrics.left_out_bytes) / 1e9
-    return f"only its first {metrics.size_bytes / 1e9:.1f} of {size_gb:.1f} GB were read"
+    size = size_text(metrics.size_bytes + metrics.left_out_bytes)
+    return f"only its first {size_text(metrics.size_bytes)} of {size} were read"
 
 
 def wanted_of_file(keys: Sequence[str], selection: Selection, pattern: str | None = None) -> Wanted:

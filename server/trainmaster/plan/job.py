@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from trainer_runtime.core.lease.lease import DISK_BYTES_PER_S
-from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.figures import spoken_duration, spoken_hours
 from trainmaster.plan.config import Decided
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, share_of_node
 from trainmaster.plan.decisions.memory import CHECKPOINT_BYTES_PER_PARAMETER, GIB
@@ -137,10 +138,7 @@ def _limit_minutes(slurm: SlurmFacts, hours: float | None, ledger: Ledger) -> in
 
 
 def _length(hours: float) -> str:
-    minutes = hours * _HOUR_S / _MINUTE_S
-    if minutes < 1:
-        return "less than a minute"
-    return f"about {minutes:.2g} min" if hours < 1 else f"about {hours:.2g} h"
+    return f"about {spoken_hours(hours)}"
 
 
 def _refuse_too_short(

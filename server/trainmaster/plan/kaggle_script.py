@@ -15,6 +15,8 @@ from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
 _RUNTIME = "trainer_runtime/"
+# Takes in what is sent over SSH: nothing of a session runs it, and a script has a bound.
+_RECEIVER = f"{_RUNTIME}box/answer/receive.py"
 _TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
 
@@ -40,6 +42,8 @@ def _members(
     yield ORDER, _json(order.to_dict())
     yield f"{RUN_FOLDER}/desired.json", _json(desired.to_dict())
     for path, data in files.items():
+        if path == _RECEIVER:
+            continue
         yield (path if path.startswith(_RUNTIME) else f"{RUN_FOLDER}/{path}"), data
 
 

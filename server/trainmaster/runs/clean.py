@@ -17,7 +17,7 @@ from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_ste
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import CleanAnswer
+from trainmaster.words.answers.runs import CleanAnswer, removed_words
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import StateError, UsageError
 
@@ -147,14 +147,11 @@ def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
 def _quote(planned: CleanAnswer, keep: Sequence[str]) -> Quote:
     """Counts and no names: the run's process chose the names of its files."""
     what = [planned.run_id, planned.host, planned.removed, planned.kept]
-    saved = sum(name.startswith("checkpoints/") for name in planned.removed)
-    model = ", the final model" if "final" in planned.removed else ""
-    rest = len(planned.removed) - saved - bool(model)
     kept = f" Kept: {', '.join(keep)}." if keep else ""
     return Quote(
         action="clean",
         asked=hashlib.sha256(json.dumps(what).encode()).hexdigest(),
-        text=f"Remove for good from {planned.host} what {planned.run_id} left there: {saved} "
-        f"checkpoints{model} and {rest} other files and folders.{kept} After that it can't be "
+        text=f"Remove for good from {planned.host} what {planned.run_id} left there: "
+        f"{removed_words(planned.removed)}.{kept} After that it can't be "
         "resumed.",
     )

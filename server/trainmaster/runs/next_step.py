@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import step_is_overdue
 from trainmaster.backends import DEBUG, KAGGLE

@@ -13,7 +13,7 @@ from typing import Any
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations

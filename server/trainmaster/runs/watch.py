@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.status.status_page import loss_curve
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.status import status_of
@@ -94,7 +95,5 @@ class Watch:
 def _curve(view: RunView) -> list[float]:
     """The loss over the whole run, to four digits."""
     return [
-        float(f"{value:.4g}")
-        for value in loss_curve(view.attempts, _CURVE_VALUES)
-        if value is not None
+        rounded(value, 4) for value in loss_curve(view.attempts, _CURVE_VALUES) if value is not None
     ]

@@ -128,6 +128,7 @@ CODES: dict[str, Code] = {
     "UPLOAD_LOCKED": Code(
         "Another upload holds the lock of a folder on the host, and makes no progress."
     ),
+    "FOLDER_NOT_EMPTY": Code("The folder for a model holds other files."),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),
     "DISK_FULL": Code("The disk is full."),
     "NO_INODES": Code("The file system of the home takes no more files, whatever their size."),

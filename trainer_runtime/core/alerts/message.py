@@ -5,7 +5,6 @@ No log text is included: the reader of a message may be an agent.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
@@ -15,8 +14,7 @@ from trainer_runtime.core.alerts.condition import (
     SilenceCondition,
 )
 from trainer_runtime.core.protocol.alert_record import Message
-from trainer_runtime.core.protocol.duration import spoken_duration
-from trainer_runtime.core.protocol.lines import named
+from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainer_runtime.core.protocol.text import cleaned, code_word
 from trainer_runtime.core.records import dataclass
 
@@ -78,7 +76,7 @@ def _describe(alert: Alert, onset: Onset) -> str:
     condition, slots = alert.condition, onset.slots
     if isinstance(condition, MetricCondition):
         met = f"{condition.comparison} {condition.limit:g}"
-        value = f"{condition.key} is {_figure(float(slots['value']))}, {met}"
+        value = f"{condition.key} is {number_text(float(slots['value']))}, {met}"
         if condition.lasting_s is not None:
             return f"{value} for {spoken_duration(float(slots['lasted_s']))}."
         return f"{value} for {condition.count} points." if condition.count > 1 else f"{value}."
@@ -93,7 +91,3 @@ def _describe(alert: Alert, onset: Onset) -> str:
         return f"The run is out of contact; nothing was heard for {silent}."
     reason = f" ({code_word(str(slots['reason']))})" if "reason" in slots else ""
     return f"The run became {slots['state']}{reason}."
-
-
-def _figure(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else named(value)

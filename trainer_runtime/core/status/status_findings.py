@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS
-from trainer_runtime.core.status.past_findings import over_in_words, past_findings
+from trainer_runtime.core.status.past_findings import is_over, over_in_words, past_findings
 
 _MOST_FINDINGS = 6
 _MOST_REMEDIES = 3
@@ -31,11 +31,12 @@ def findings_section(
     A warning of the trainer is listed unless a finding covers it. `worded` gives advice with its
     commands as they can be called where it is shown; None where they can't be, which is said then.
     """
-    found = [item.finding for item in record.open_findings]
+    items = record.findings.values()
+    found = [item.finding for item in items if not is_over(item, record, newest)]
     found.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])
     codes = {finding.code for finding in found}
     warned = [w for w in (newest.warnings[-3:] if newest else []) if w.code not in codes]
-    past = over_in_words(past_findings(record), record, _MOST_PAST)
+    past = over_in_words(past_findings(record, newest), record, _MOST_PAST)
     if not found and not warned and past is None:
         return ""
     lines = ["## Findings", ""]

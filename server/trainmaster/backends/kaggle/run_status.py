@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc, spoken_duration
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
@@ -126,8 +126,8 @@ class Standing:
         """
         if self.session is None or not self.session.alive:
             return
-        hours = self.session.limit_s / 3600
-        until = in_utc(self.session.deadline_t) or f"{hours:.3g} hours after it begins"
+        longest = spoken_duration(self.session.limit_s)
+        until = in_utc(self.session.deadline_t) or f"{longest} after it begins"
         raise StateError(
             "UNSUPPORTED",
             f"Kaggle has no way to end a session: this one runs until {until} at most.",

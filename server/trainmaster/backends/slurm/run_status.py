@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
+from trainer_runtime.core.protocol.figures import in_utc, spoken_duration
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainer_runtime.core.protocol.duration import spoken_duration
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainmaster.cli.progress_bar import describe, showing_progress
 from trainmaster.cli.run_service import ask
 from trainmaster.metrics.plots.sketch import curve
@@ -172,7 +171,7 @@ class _Demo:
         ]
         self._say("\nloss over steps (the tick marks the kill)")
         self._say("\n".join(curve(points, mark_x=float(killed_at))))
-        first, last = value(series["val_loss"].first), value(series["val_loss"].last)
+        first, last = number_text(series["val_loss"].first), number_text(series["val_loss"].last)
         self._say(f"\nheld-out loss: {first} -> {last}")
 
     async def _sample(self, run: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.runs.cost import spent_usd
 from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer

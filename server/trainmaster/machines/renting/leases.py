@@ -12,6 +12,7 @@ from typing import Any
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
@@ -135,7 +136,9 @@ def lease_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> Lease
     else:
         text += f"then ends the instance at {lease.provider}."
     if skew_s:
-        text += f" Its clock is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}."
+        text += (
+            f" Its clock is {spoken_duration(abs(skew_s))} {'ahead' if skew_s > 0 else 'behind'}."
+        )
     return LeaseTimer(lease.own_end is not None and not missing, text)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from trainer_runtime.core.environment.gpus import find_gpu
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc, usd_text
 from trainer_runtime.core.protocol.text import shown as shown_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import KEY_NAMES, NAMES, Offer, Wanted
@@ -244,7 +244,9 @@ def _problem(prices: Prices | None, token_prices: Mapping[str, float | None]) ->
 def _unknown(name: str, listed: Sequence[Offer]) -> CloudError:
     plain = {offer.name: offer for offer in listed if offer.is_plain}
     others = sorted(plain.values(), key=lambda one: one.usd_per_h)
-    text = ", ".join(f"{offer.name} ({offer.usd_per_h:.2f} $/h)" for offer in others[:_MAX_OTHERS])
+    text = ", ".join(
+        f"{offer.name} ({usd_text(offer.usd_per_h)}/h)" for offer in others[:_MAX_OTHERS]
+    )
     return CloudError(
         "OFFER_UNKNOWN",
         f"{name} is not offered, or no longer.",

@@ -15,7 +15,7 @@ from typing import Final
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, OutputReader

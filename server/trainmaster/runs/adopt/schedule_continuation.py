@@ -9,6 +9,7 @@ from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
+from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainmaster.plan.spec.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.yaml12 import load_yaml
@@ -109,14 +110,18 @@ def _rate(
     ratio = fields.get("schedule.min_lr_ratio", _USUAL.min_lr_ratio)
     if kind not in SCHEDULES or not isinstance(warmup, int) or not isinstance(ratio, int | float):
         return {}, []
-    next_rate, why = rate, f"step {step} left the rate at {rate:.3g}, and it continues from there"
+    next_rate, why = (
+        rate,
+        f"step {step} left the rate at {number_text(rate)}, and it continues from there",
+    )
     if rate < _ENDED_SHARE * highest:
         next_rate = _REWARMED_SHARE * highest
         why = (
-            f"its schedule had come to its end ({rate:.3g} at step {step}), and the rate continues "
-            f"from {next_rate:.3g}, a tenth of its highest, {highest:.3g}"
+            f"its schedule had come to its end ({number_text(rate)} at step {step}), and the "
+            "rate continues "
+            f"from {number_text(next_rate)}, a tenth of its highest, {number_text(highest)}"
         )
-    peak = float(f"{next_rate / (lr_factor(kind, step + 1, steps, warmup, ratio) or 1.0):.6g}")
+    peak = rounded(next_rate / (lr_factor(kind, step + 1, steps, warmup, ratio) or 1.0))
     fields = {"optimizer.lr": peak, "schedule.kind": kind, "schedule.warmup_steps": warmup}
     return fields, [f"optimizer.lr is {peak:g} with schedule.kind {kind}: {why}."]
 

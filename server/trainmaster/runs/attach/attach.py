@@ -13,6 +13,7 @@ from typing import Any
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
@@ -162,7 +163,7 @@ def _reading_in_words(found: Mapping[str, Any], pattern: str | None) -> str | No
     who = "Trainmaster reads" if pattern is None else "The pattern matches"
     key = found["key"] if _PLAIN_KEY.fullmatch(found["key"]) else "a metric"
     ends = [
-        f"{float(value):.6g} at step {int(step):,}"
+        f"{number_text(float(value))} at step {int(step):,}"
         for step, value in (found["first"], found["last"])
     ]
     return f"{who} {matched:,} of {lines:,} lines with numbers: {key} {ends[0]} to {ends[1]}."

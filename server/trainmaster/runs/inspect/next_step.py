@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainer_runtime.core.diagnosis.stacks import verdict as verdicts
 from trainer_runtime.core.diagnosis.stacks.messages import stopped_pid
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Verdict
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.runs.next_step import saves_checkpoints
 from trainmaster.store.run import Run
 

@@ -11,6 +11,7 @@ from trainer_runtime.core.diagnosis.stacks import messages
 from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, RankReport
 from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.figures import rounded, spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import Inspector
 from trainmaster.runs.inspect.next_step import next_step
@@ -65,7 +66,7 @@ async def inspect_run(
     except TimeoutError as error:
         raise HostError(
             "HOST_UNREACHABLE",
-            f"{view.run.host} has not answered within {left_s:.0f} s.",
+            f"{view.run.host} has not answered within {spoken_duration(left_s)}.",
             f"`trainmaster hosts check {view.run.host}` shows what is wrong with it.",
             retryable=True,
         ) from error
@@ -210,4 +211,4 @@ def _harmless(text: str) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    return None if value is None else rounded(value, 4)

@@ -1,5 +1,6 @@
 """Answers about runs; their status and their list have modules of their own."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from trainmaster.words.answers.base import (
@@ -167,6 +168,14 @@ class StopAnswer(WholeAnswer):
     state: State
     pending: bool | None = None
     next_step: str
+
+
+def removed_words(removed: Sequence[str]) -> str:
+    """Counts and no names: the run's process chose the names of its files."""
+    saved = sum(name.startswith("checkpoints/") for name in removed)
+    model = ", the final model" if "final" in removed else ""
+    rest = len(removed) - saved - bool(model)
+    return f"{saved} checkpoints{model} and {rest} other files and folders"
 
 
 class CleanAnswer(WholeAnswer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
 
 
@@ -54,11 +55,7 @@ def evidence(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
 def _format(value: Value) -> str:
     if isinstance(value, list):
         return " ".join(_format(item) for item in value)
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.4g}"
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) < 1e15 else f"{value:.4g}"
-    return str(value)
+    return number_text(value) if isinstance(value, float) else str(value)
 
 
 _SPIKED = (

@@ -152,6 +152,12 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "A torchvision that is incompatible with PyTorch can be uninstalled: training on text "
         "does not need it.",
     ),
+    "sigkill": (
+        "Ask who else uses the machine, and read its scheduler's record of the job.",
+        "`dmesg -T | grep -i oom` on the host shows whether the kernel did it; `docker inspect` "
+        "for a container.",
+        "Resume: it continues from the last verified checkpoint.",
+    ),
     "preempted_sigterm": ("Resume; on preemptible machines, save more often.",),
     "session_hangup": ("Start it independent of a terminal (setsid, tmux, a scheduler).",),
     "interrupted": ("Resume if the interrupt was not intended.",),
