@@ -15,6 +15,7 @@ from trainer_runtime.core.alerts.condition import (
     ConditionError,
     parse_condition,
 )
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
 from trainmaster.alerts.destinations import destinations, known_destination, sender_of
 from trainmaster.backends import KAGGLE
@@ -89,7 +90,7 @@ def add_row(
             "ALERT_EXISTS",
             f"An alert is called {name!r} already.",
             "Give it another name, or remove that one first: "
-            f"`trainmaster alerts remove {name}{f' {run_id}' if run_id else ''}`.",
+            f"{command('alerts remove', name, *filter(None, [run_id]))}.",
             field="name",
         )
     return row
@@ -247,7 +248,7 @@ def _only_destination(home: Home) -> str:
         raise UsageError(
             "DESTINATION_UNKNOWN",
             f"No destination is given{named}.",
-            "Name a destination of the settings: `--to NAME`.",
+            f"Name a destination of the settings: {option('--to', 'NAME')}.",
             field="to",
         )
     return known[0]

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import typer
 
 from trainer_runtime.core.files.private import make_private
+from trainer_runtime.core.protocol.command import command
 from trainmaster.cli.at_home import at_home
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
@@ -31,7 +32,7 @@ _COMPLETING = "_TRAINMASTER_COMPLETE"
 # The command without a word, and the options that don't make it another.
 _ALONE = "overview"
 _OF_EVERY = frozenset({"--json"})
-_INTERRUPTED = "Interrupted; the training continues. See `trainmaster runs`."
+_INTERRUPTED = f"Interrupted; the training continues. See {command('runs')}."
 
 
 def main() -> None:
@@ -51,10 +52,11 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
     _write_utf8()
     as_json = "--json" in arguments
     try:
-        with at_home(arguments) as command, shown_by(_face()):
+        shell = dict(os.environ)
+        with at_home(arguments) as typed, shown_by(Face(command_line(os.environ, shell=shell))):
             try:
-                _refuse_undecodable(command)
-                words = _whole(command) if commands is None else list(command)
+                _refuse_undecodable(typed)
+                words = _whole(typed) if commands is None else list(typed)
                 code = _run(commands or commands_for(words), words)
             except TrainmasterError as error:
                 emit_error(error, as_json)
@@ -69,15 +71,11 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
     return code
 
 
-def _whole(command: Sequence[str]) -> list[str]:
+def _whole(words: Sequence[str]) -> list[str]:
     """What was typed; `overview` where no command was, and no shell asks."""
-    if _COMPLETING in os.environ or any(word not in _OF_EVERY for word in command):
-        return list(command)
-    return [_ALONE, *command]
-
-
-def _face() -> Face:
-    return Face(command_line(os.environ, in_this_shell=True))
+    if _COMPLETING in os.environ or any(word not in _OF_EVERY for word in words):
+        return list(words)
+    return [_ALONE, *words]
 
 
 def _run(commands: typer.Typer, arguments: list[str]) -> int:
@@ -110,8 +108,8 @@ def _refuse_undecodable(arguments: Sequence[str]) -> None:
 
 def _bad_usage(error: typer.TyperException) -> UsageError:
     context: typer.Context | None = getattr(error, "ctx", None)
-    command = context.command_path if context else "trainmaster"
-    return UsageError("BAD_ARGUMENT", error.format_message(), f"See `{command} --help`.")
+    path = context.command_path.partition(" ")[2] if context else ""
+    return UsageError("BAD_ARGUMENT", error.format_message(), f"See {command(path, '--help')}.")
 
 
 def _defect(error: Exception) -> InternalError:

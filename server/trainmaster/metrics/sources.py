@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
@@ -171,8 +172,8 @@ def first_part(name: str, found: FileMetrics) -> str:
     """Of a log whose end was not read, how much was."""
     size = (found.size_bytes + found.left_out_bytes) / 1e9
     return (
-        f"{name}: only its first {found.size_bytes / 1e9:.1f} of {size:.1f} GB were read in the "
-        f"time of a call. `$ trainmaster metrics` in a shell reads all of it."
+        f"{name}: only its first {found.size_bytes / 1000000000.0:.1f} of {size:.1f} GB were read "
+        f"in the time of a call. {command('metrics', in_shell=True)} in a shell reads all of it."
     )
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from trainer_runtime.core.alerts.message import trial_message
+from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.destinations import destinations, known_destination
 from trainmaster.alerts.rules import add_row, record_defaults
 from trainmaster.alerts.send import try_once
@@ -49,7 +50,7 @@ async def add_alert(
         alert=shown_alert(workspace, row),
         pending=None if reached else True,
         note=await unknown_metric_note(workspace, when, found),
-        next_step=f"trainmaster alerts test {row.to}",
+        next_step=command("alerts test", row.to),
     )
 
 
@@ -69,7 +70,7 @@ async def remove_alert(
     row = next((row for row in rows if row.name == name), None)
     if row is None:
         whose = f"run {run_id}" if run_id else "every run"
-        shown = f"`trainmaster alerts list {run_id}`" if run_id else "`trainmaster alerts list`"
+        shown = f"{command('alerts list', run_id)}" if run_id else f"{command('alerts list')}"
         raise StateError(
             "ALERT_NOT_FOUND",
             f"No alert of {whose} is called {name!r}.",

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.delivery import take_over_alerts
 from trainmaster.alerts.send import begin_sending
 from trainmaster.runs.advance import fire_alerts
@@ -76,8 +77,8 @@ async def clean(
 
 def _left_on(view: RunView, hosts: Sequence[str]) -> str:
     return (
-        f"Files of {view.run.run_id} are left on {', '.join(hosts)}, which can't be reached or was "
-        f"removed. `trainmaster clean {view.run.run_id}` removes them once it is back."
+        f"Files of {view.run.run_id} are left on {', '.join(hosts)}, which can't be reached or "
+        f"was removed. {command('clean', view.run.run_id)} removes them once it is back."
     )
 
 
@@ -138,7 +139,7 @@ def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
         raise StateError(
             "NOT_MIRRORED",
             f"The checkpoint of step {newest} is not here yet; mirrored so far: {here or 'none'}.",
-            f"`trainmaster tick` brings it; `trainmaster clean {view.run.run_id} --force` removes "
+            f"{command('tick')} brings it; {command('clean', view.run.run_id, '--force')} removes "
             "it all the same.",
             retryable=True,
         )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.runs.advance import advance
@@ -108,7 +109,7 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
     view = load_view(workspace, run_id)
     until = "checkpoint,end" if saves_checkpoints(view.run) else "finding,end"
     begins = resumes_at(view)
-    waits = f"trainmaster wait {run_id} --until {until} --timeout 3600"
+    waits = command("wait", run_id, "--until", until, "--timeout", "3600")
     return LaunchAnswer(
         run_id=run_id,
         name=view.run.name,

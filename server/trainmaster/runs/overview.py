@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
@@ -36,11 +37,11 @@ _SHARED_FOR_S = 1.0
 _SOON_S = 3600.0
 _READ_WITHIN_S = 5.0
 _NOTHING = (
-    "Nothing here yet: `trainmaster plan SPEC`, then `trainmaster launch SPEC`; `trainmaster demo` "
-    "shows a run."
+    f"Nothing here yet: {command('plan', 'SPEC')}, then {command('launch', 'SPEC')}; "
+    f"{command('demo')} shows a run."
 )
-_WAIT = "trainmaster wait --until finding,end --timeout 3600"
-_WAIT_FOR_OTHERS = f"What runs is waited for by `{_WAIT}`."
+_WAIT = command("wait", "--until", "finding,end", "--timeout", "3600")
+_WAIT_FOR_OTHERS = f"What runs is waited for by {_WAIT}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _on_record(
     pressing += _of_instances(workspace, views, now)
     pressing += _of_keeper(workspace, views, now)
     pressing += [
-        _Pressing(2, f"not read: {one.subject}: {one.code}", "`trainmaster doctor` checks it.")
+        _Pressing(2, f"not read: {one.subject}: {one.code}", f"{command('doctor')} checks it.")
         for one in failures.rows or ()
     ]
     if lacking is not None:
@@ -175,7 +176,7 @@ def _of_hosts(views: Sequence[RunView]) -> Iterator[_Pressing]:
     cut_off = [view for view in views if view.unreachable is not None and not view.ended]
     for host, runs in Counter(view.run.host for view in cut_off).items():
         line = f"{host} not reached; {runs} of its runs are open"
-        yield _Pressing(1, line, f"`trainmaster hosts check {host}` finds the cause.")
+        yield _Pressing(1, line, f"{command('hosts check', host)} finds the cause.")
 
 
 def _named(finding: FoundOfRun) -> str:
@@ -195,17 +196,17 @@ def _of_instances(
         price = f"{one.host} costs ${one.usd_per_h:.2f}/h"
         if one.host not in used:
             line = f"{price}, no run on it"
-            yield _Pressing(1, line, f"`trainmaster release {one.host}` ends it.")
+            yield _Pressing(1, line, f"{command('release', one.host)} ends it.")
         elif left_s < _SOON_S:
             line = f"{price}, lease ends in {spoken_duration(max(0.0, left_s))}"
-            yield _Pressing(1, line, f"`trainmaster status {_first_on(one.host, views)}`")
+            yield _Pressing(1, line, f"{command('status', _first_on(one.host, views))}")
         else:
             quiet.append(one)
     if quiet:
         usd_per_h = sum(one.usd_per_h for one in quiet)
         most = sum(committed_usd(one, now) for one in quiet)
         line = f"{len(quiet)} instances cost ${usd_per_h:.2f}/h, ${most:.2f} more at most"
-        yield _Pressing(5, line, "`trainmaster costs` lists them.")
+        yield _Pressing(5, line, f"{command('costs')} lists them.")
 
 
 def _first_on(host: str, views: Sequence[RunView]) -> str:
@@ -218,7 +219,7 @@ def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> It
     is_open = is_open or any(one.open for one in workspace.control.instances.all())
     problem = keeper_problem(workspace.home, now) if is_open else None
     if problem is not None:
-        yield _Pressing(4, problem, "`trainmaster keeper install` has due work done on a timer.")
+        yield _Pressing(4, problem, f"{command('keeper install')} has due work done on a timer.")
 
 
 def _line(view: RunView) -> str:

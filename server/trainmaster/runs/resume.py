@@ -12,6 +12,7 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState, RunState
@@ -313,7 +314,8 @@ def _refuse_if_nothing_is_left(
         raise StateError(
             "RUN_ENDED",
             f"Run {view.run.run_id} has {target} steps to do, and step {begins} is done.",
-            "Add steps (`--set steps=N`), or start from an earlier checkpoint (`--from STEP`).",
+            f"Add steps ({option('--set', 'steps=N')}), or start from an earlier "
+            f"checkpoint ({option('--from', 'STEP')}).",
         )
 
 
@@ -327,6 +329,7 @@ def _refuse_if_time_is_up(view: RunView, changed: ConfigChanges) -> None:
             "RUN_ENDED",
             f"Run {view.run.run_id} has used up its time: {spoken_duration(spent)} over all "
             f"attempts, of {spoken_duration(limit)}.",
-            "Allow more (`--set limits.max_runtime=12h`); it counts from the first attempt on.",
+            f"Allow more ({option('--set', 'limits.max_runtime=12h')}); it counts from "
+            "the first attempt on.",
             field="limits.max_runtime",
         )

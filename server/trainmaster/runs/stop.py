@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from trainer_runtime.core.diagnosis.stacks import verdict
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import DEFAULT_GRACE_S, Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import refuse_attached
@@ -51,7 +52,7 @@ async def stop(
         view = load_view(workspace, run_id)
     await deliver(workspace, run_id)
     view = load_view(workspace, run_id)
-    wait = f"trainmaster wait {run_id} --until end --timeout 600"
+    wait = command("wait", run_id, "--until", "end", "--timeout", "600")
     is_delivered = view.ended or view.sessions is not None
     return StopAnswer(
         run_id=run_id,

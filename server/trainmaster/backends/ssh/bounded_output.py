@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
+from trainer_runtime.core.protocol.command import command
 from trainmaster.words.errors import HostError
 
 _PIECE_BYTES = 1 << 18
@@ -24,6 +25,6 @@ async def read_bounded(read: Callable[[int], Awaitable[bytes]], host: str) -> by
             raise HostError(
                 "HOST_DATA_REFUSED",
                 f"A command on {host} printed more than {MAX_DOCUMENT_BYTES >> 20} MiB.",
-                f"`trainmaster hosts check {host}`: find out what its shell or its files print.",
+                f"{command('hosts check', host)}: find out what its shell or its files print.",
             )
     return b"".join(pieces)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
@@ -34,14 +35,14 @@ def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
             rows.append(passed(name, f"until {until}, then ended by {' and '.join(armed)}"))
             continue
         found = f"until {until}; nothing ends it without this machine. {instance.lease_timer}"
-        rows.append(warning(name, found, "`trainmaster keeper install`, on a host that stays on."))
+        rows.append(warning(name, found, f"{command('keeper install')}, on a host that stays on."))
     return rows
 
 
 async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> CheckRow:
     state = await service.status(workspace, environment)
     if not state.installed:
-        remedy = "`trainmaster keeper install`: what is due is then done unattended, too."
+        remedy = f"{command('keeper install')}: what is due is then done unattended, too."
         return warning("keeper", "not installed", remedy)
     last = (
         f"last tick {state.last_tick_at}, {state.last_tick}" if state.last_tick else "no tick yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.cli.format import usd
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
@@ -21,7 +22,7 @@ def _(answer: ApprovalsAnswer) -> list[Block]:
     rows = [(row.id, row.action, usd(row.usd), row.expires_at, row.text) for row in answer.waiting]
     return [
         Grid(("id", "action", "USD at most", "good until", "what"), rows),
-        "Next: `trainmaster approve ID` shows one and asks.",
+        f"Next: {command('approve', 'ID')} shows one and asks.",
     ]
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.registry import remove_host
@@ -291,7 +292,7 @@ def _never_listed(instance: RentedInstance) -> RecordedError:
     return RecordedError(
         "CLOUD_UNREACHABLE",
         f"{instance.provider} did not answer the request for {instance.host}, and never listed it.",
-        "Request it again: nothing was rented. `trainmaster costs` shows it if it appears later.",
+        f"Request it again: nothing was rented. {command('costs')} shows it if it appears later.",
         retryable=True,
     )
 
@@ -301,7 +302,7 @@ def _too_expensive(instance: RentedInstance, listed: Instance) -> CloudError:
         "PRICE_ABOVE_QUOTE",
         f"{instance.provider} charges {listed.usd_per_h:.2f} $/h for {instance.host}, which was "
         f"quoted at {instance.usd_per_h:.2f}; it was released.",
-        "See `trainmaster offers` for the current price.",
+        f"See {command('offers')} for the current price.",
     )
 
 

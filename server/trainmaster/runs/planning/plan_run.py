@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.backends import DEBUG
@@ -66,7 +66,8 @@ from trainmaster.words.work_thread import in_thread
 _NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
 _NOT_RUN = (
     "`environment.python` was not run for this plan, since no person has trusted it: its version "
-    "and packages are checked by launch, which asks the user. `trainmaster trust PATH` does before."
+    f"and packages are checked by launch, which asks the user. {command('trust', 'PATH')} does "
+    "before."
 )
 
 
@@ -310,7 +311,7 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
         raise SpecError(
             "NOT_YET_SUPPORTED",
             "`host` is debug, which only plays trainings of ours and runs no program.",
-            "Set host to local, or to a host that `trainmaster hosts` lists.",
+            f"Set host to local, or to a host that {command('hosts')} lists.",
             field="host",
         )
     from trainmaster.backends.debug.faults import FAULTS_VARIABLE, STEP_VARIABLE, check_variables
@@ -325,16 +326,26 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
         )
 
 
-def _launch_arguments(spec: str, host: str | None, sets: Sequence[str]) -> str:
+def _launch_arguments(spec: str, host: str | None, sets: Sequence[str]) -> list[str]:
     """What `launch` takes for what was planned; a spec's text is not repeated."""
     is_text = "\n" in spec or ":" in spec
     words = ["SPEC" if is_text else spec, *(["--host", host] if host else [])]
-    return shlex.join([*words, *(word for one in sets for word in ("--set", one))])
+    return [*words, *(word for item in sets for word in ("--set", item))]
 
 
-def answer(planned: Planned, launch_arguments: str) -> PlanAnswer:
+def answer(planned: Planned, launch_arguments: Sequence[str]) -> PlanAnswer:
     """The answer that describes the plan."""
     made = planned.plan
+    spec, *options = launch_arguments
+    if made.launchable:
+        following = f"Launch it: {command('launch', spec, *options)}."
+    else:
+        own_gpu = ("--set", "compute.gpu=null")
+        following = (
+            f"{planned.spec.host} lacks this GPU. For what it has: "
+            f"{command('plan', spec, *_without_gpu(options), *own_gpu)}; {command('offers')} lists "
+            "machines for rent."
+        )
     return PlanAnswer(
         name=planned.spec.name,
         host=planned.spec.host,
@@ -342,8 +353,14 @@ def answer(planned: Planned, launch_arguments: str) -> PlanAnswer:
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
         warnings=list(made.warnings),
-        next_step=f"Launch it: `trainmaster launch {launch_arguments}`.",
+        next_step=following,
     )
+
+
+def _without_gpu(options: Sequence[str]) -> list[str]:
+    """The options without those that set `compute.gpu`."""
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return [word for pair in pairs if not pair[1].startswith("compute.gpu=") for word in pair]
 
 
 def refuse_unlaunchable(planned: Planned) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.control.facts import Facts
@@ -121,7 +122,7 @@ class RunRecords:
         ).fetchone()
         if row is None:
             raise StateError(
-                "RUN_NOT_FOUND", f"No run is called {run!r}.", "`trainmaster runs` lists them."
+                "RUN_NOT_FOUND", f"No run is called {run!r}.", f"{command('runs')} lists them."
             )
         return _run(row)
 
