@@ -17,7 +17,12 @@ from trainer_runtime.core.alerts.condition import (
 )
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
-from trainmaster.alerts.destinations import destinations, known_destination, sender_of
+from trainmaster.alerts.destinations import (
+    destinations,
+    how_to_name_one,
+    known_destination,
+    sender_of,
+)
 from trainmaster.backends import KAGGLE
 from trainmaster.store.control.alerts import EVERY_RUN, AlertRow
 from trainmaster.store.run import Run
@@ -248,7 +253,7 @@ def _only_destination(home: Home) -> str:
         raise UsageError(
             "DESTINATION_UNKNOWN",
             f"No destination is given{named}.",
-            f"Name a destination of the settings: {option('--to', 'NAME')}.",
+            f"Name one: {option('--to', known[0])}." if known else how_to_name_one(home),
             field="to",
         )
     return known[0]

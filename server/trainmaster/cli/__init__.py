@@ -21,6 +21,7 @@ from trainmaster.cli.at_home import at_home
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
 from trainmaster.cli.pydantic_plugins import leave_out_pydantic_plugins
+from trainmaster.store.control.run_names import meaning_of, names_meant
 from trainmaster.words.advice import Face, for_face, shown_by
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 from trainmaster.words.own_program import command_line
@@ -54,13 +55,10 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
     try:
         shell = dict(os.environ)
         with at_home(arguments) as typed, shown_by(Face(command_line(os.environ, shell=shell))):
-            try:
-                _refuse_undecodable(typed)
-                words = _whole(typed) if commands is None else list(typed)
-                code = _run(commands or commands_for(words), words)
-            except TrainmasterError as error:
-                emit_error(error, as_json)
-                code = 2 if error.code == "BAD_ARGUMENT" else 1
+            with names_meant() as meant:
+                code = _answered(typed, commands, as_json)
+            for name, run_name in meant.items():
+                print(meaning_of(name, run_name), file=sys.stderr)
             if code == INTERRUPTED:
                 print(for_face(_INTERRUPTED), file=sys.stderr)
         sys.stdout.flush()
@@ -69,6 +67,17 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
+
+
+def _answered(typed: Sequence[str], commands: typer.Typer | None, as_json: bool) -> int:
+    """The exit code of what was typed, once it is answered."""
+    try:
+        _refuse_undecodable(typed)
+        words = _whole(typed) if commands is None else list(typed)
+        return _run(commands or commands_for(words), words)
+    except TrainmasterError as error:
+        emit_error(error, as_json)
+        return 2 if error.code == "BAD_ARGUMENT" else 1
 
 
 def _whole(words: Sequence[str]) -> list[str]:

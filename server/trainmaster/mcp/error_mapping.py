@@ -28,6 +28,7 @@ from trainmaster.mcp.arguments import refuse_unusable
 from trainmaster.mcp.caller import Caller, caller_of
 from trainmaster.mcp.definition import OpenWorkspace, only_reading
 from trainmaster.mcp.progress import heartbeats
+from trainmaster.store.control.run_names import meaning_of, names_meant
 from trainmaster.words.advice import Face, shown_by
 from trainmaster.words.errors import (
     InternalError,
@@ -104,8 +105,12 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
 
         Raises: ToolError, with the whole error as its text.
         """
-        with shown_by(self.face), only_reading(self.only_reads):
-            return await self._answer(name, arguments, context)
+        with shown_by(self.face), only_reading(self.only_reads), names_meant() as meant:
+            result = await self._answer(name, arguments, context)
+        if meant and isinstance(result, CallToolResult):
+            words = " ".join(meaning_of(*pair) for pair in meant.items())
+            result.content.append(TextContent(type="text", text=words))
+        return result
 
     async def _answer(
         self,

@@ -18,6 +18,7 @@ from trainmaster.runs.maintain import Round, maintain
 from trainmaster.store.control.alerts import EVERY_RUN
 from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.alerts import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
 from trainmaster.words.errors import StateError
@@ -43,7 +44,7 @@ async def add_alert(
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
         StateError: `RUN_NOT_FOUND`, `RUN_ENDED`, `ALERT_EXISTS`, `SETTINGS_NOT_READABLE`.
     """
-    found = workspace.control.run(run) if run else None
+    found = chosen_run(workspace, run) if run else None
     row = add_row(workspace, when=when, to=to, name=name, severity=severity, run=found)
     reached = await _deliver(workspace, row, found)
     return AlertAddedAnswer(
@@ -63,7 +64,7 @@ async def remove_alert(
     Raises:
         StateError: `RUN_NOT_FOUND`, `ALERT_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
     """
-    found = workspace.control.run(run) if run else None
+    found = chosen_run(workspace, run) if run else None
     record_defaults(workspace)
     run_id = found.run_id if found else EVERY_RUN
     rows = [row for row in workspace.control.alerts.of(run_id) if row.run_id == run_id]

@@ -14,6 +14,7 @@ from trainmaster.runs.attach import detach
 from trainmaster.runs.maintain import until_closed
 from trainmaster.runs.nodes import remove_from_members
 from trainmaster.store import secret_values
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
@@ -44,7 +45,7 @@ async def clean(
         UsageError: `BAD_ARGUMENT` for something that can't be kept.
     """
     _refuse_unknown(keep)
-    view = await refresh(workspace, run)
+    view = await refresh(workspace, chosen_run(workspace, run).run_id)
     if view.run.is_attached and not view.ended and not dry_run:
         view = await detach(workspace, view)
     elif not view.run.is_attached:

@@ -26,6 +26,7 @@ from trainmaster.runs.status import resumes_at
 from trainmaster.runs.wait import until_attempt
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.store.control.run_names import is_of_line
 from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
@@ -112,6 +113,7 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
     waits = command("wait", run_id, "--until", until, "--timeout", "3600")
     return LaunchAnswer(
         run_id=run_id,
+        name_taken=_name_taken(view.run),
         name=view.run.name,
         state=view.state.value,
         reason=view.reason if view.state is RunState.QUEUED else None,
@@ -124,6 +126,17 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
         warnings=warnings_of(workspace, view),
         next_step=waiting_from(cursor, waits if begins is None else next_step(view, ())),
     )
+
+
+def _name_taken(run: Run) -> str | None:
+    """That a run has another name than it was launched under, as that one exists."""
+    try:
+        wanted = json.loads(run.spec).get("name")
+    except (ValueError, AttributeError):
+        return None
+    if not wanted or not is_of_line(wanted, run.name, run.spec) or wanted == run.name:
+        return None
+    return f"{wanted} exists: this run is {run.name}."
 
 
 def warnings_of(workspace: Workspace, view: RunView) -> list[str] | None:

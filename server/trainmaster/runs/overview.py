@@ -210,7 +210,7 @@ def _of_instances(
 
 
 def _first_on(host: str, views: Sequence[RunView]) -> str:
-    return next(view.run.name for view in views if view.run.host == host and not view.ended)
+    return next(view.run.run_id for view in views if view.run.host == host and not view.ended)
 
 
 def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> Iterator[_Pressing]:

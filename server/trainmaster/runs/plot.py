@@ -17,6 +17,7 @@ from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.sources import first_part
 from trainmaster.metrics.telemetry import TELEMETRY
 from trainmaster.metrics.wanted import Wanted
+from trainmaster.store.control.run_names import exact_names
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
@@ -92,7 +93,8 @@ async def draw_runs(
     _check_count("keys", keys, MOST_PANELS)
     found, known, notes = [], set[str](), list[str]()
     for name in dict.fromkeys(runs):
-        curves, its_keys, note = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        with exact_names(len(runs) > 1):
+            curves, its_keys, note = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
         known.update(its_keys)
         notes += note
         found.append(curves)

@@ -40,6 +40,7 @@ from trainmaster.runs.wait import until_attempt, wait_for_event
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
@@ -107,7 +108,7 @@ async def resume(
     try:
         return _known(workspace, key) or await _resume(
             workspace,
-            run,
+            chosen_run(workspace, run).run_id,
             start=start,
             sets=sets,
             apply=apply,

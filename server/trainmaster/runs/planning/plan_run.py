@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
@@ -122,14 +122,20 @@ class Planned:
 
 
 async def plan_run(
-    workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
+    workspace: Workspace,
+    spec: str,
+    *,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+    confirm: Confirm | None = None,
 ) -> PlanAnswer:
-    """The plan of a launch of this spec (a path, or YAML text); nothing is started.
+    """The plan of a launch of this spec (a path, or YAML text); nothing is started. `confirm`: who
+    allows what lies beyond the caller's policy.
 
     Raises:
         TrainmasterError: the launch is impossible.
     """
-    planned = await plan_spec(workspace, spec, host, sets)
+    planned = await plan_spec(workspace, spec, host, sets, confirm=confirm, action="plan")
     found = await find_image(workspace.backend(planned.spec.host), planned.config)
     planned = with_notes(planned, decisions=found)
     needs = unattended_plan(workspace, planned.spec, planned.config)
@@ -144,6 +150,7 @@ async def plan_spec(
     sets: Sequence[str],
     *,
     confirm: Confirm | None = None,
+    action: Literal["plan", "launch"] = "launch",
 ) -> Planned:
     """Load a spec, probe its host and its data, and plan it.
 
@@ -158,9 +165,11 @@ async def plan_spec(
     _refuse_bad_rehearsal(loaded)
     refuse_private_inputs(workspace.home, loaded)
     beyond = beyond_policy(workspace, loaded)
-    await allow(workspace, beyond, "launch", f"{loaded.name} on {loaded.host}", confirm)
+    await allow(workspace, beyond, action, f"{loaded.name} on {loaded.host}", confirm)
     beyond.refuse_changed()
-    is_run = confirm is not None or may_run_python(workspace, loaded, beyond)
+    is_run = (confirm is not None and action == "launch") or may_run_python(
+        workspace, loaded, beyond
+    )
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend, *_ = [workspace.backend(host) for host in (loaded.host, *loaded.other_hosts)]
