@@ -65,9 +65,9 @@ def test_a_name_of_the_settings_is_no_new_destination() -> None:
 
 
 def test_without_a_destination_the_way_to_one_is_shown(command: CommandLine) -> None:
-    code, answer = command(*_ADD)
-    assert code == 1 and answer["error"]["code"] == "DESTINATION_UNKNOWN"
-    fix = answer["error"]["fix"]
+    error = command(*_ADD, code=1)["error"]
+    assert error["code"] == "DESTINATION_UNKNOWN"
+    fix = error["fix"]
     assert "destinations: {ops: {kind: slack, url_secret: OPS_WEBHOOK}}" in fix
     assert "alerts add --when 'state failed' --to desktop`" in fix
 
@@ -81,15 +81,14 @@ def test_a_person_at_a_terminal_adds_one_and_is_asked_before(command: CommandLin
         terminal.type("y\n")
         assert terminal.end() == 0, terminal.shown
     (name,) = load_yaml(settings.read_text())["destinations"]
-    code, answer = command("alerts", "test", name)
-    assert (code, answer["sent"]) == (0, True)
+    assert command("alerts", "test", name)["sent"] is True
 
 
 def test_nobody_else_can_set_a_command(command: CommandLine) -> None:
     to = f"command:{sys.executable} -c pass"
     settings = Home(Path(command.environment["TRAINMASTER_HOME"])).settings
-    code, answer = command(*_ADD, "--to", to)  # no terminal
-    assert code == 1 and json.dumps(sys.executable) in answer["error"]["fix"]
+    error = command(*_ADD, "--to", to, code=1)["error"]  # no terminal
+    assert json.dumps(sys.executable) in error["fix"]
 
     async def by_an_agent() -> str:
         async with connected(command.environment) as client:

@@ -53,7 +53,7 @@ def test_a_second_run_of_a_name_is_announced_read_by_it_and_never_guessed(
     code, text, errors = _shown(command, "status", "my-gpt", "--json")
     assert code == 0 and f'"run_id":"{second}"' in text.replace(": ", ":")
     assert "my-gpt means the newest run of that name: my-gpt-2." in errors
-    for words in (("stop",), ("resume",), ("clean",), ("alerts", "remove", "failed")):
+    for words in (("stop",), ("resume",), ("clean", "--yes"), ("alerts", "remove", "failed")):
         refused = command(*words, "my-gpt", code=1)["error"]
         assert refused["code"] == "RUN_AMBIGUOUS"
         assert first["run_id"] in refused["message"] and f"{second} (" in refused["message"]
