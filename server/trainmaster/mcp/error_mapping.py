@@ -28,7 +28,6 @@ from trainmaster.mcp.arguments import refuse_unusable
 from trainmaster.mcp.caller import Caller, caller_of
 from trainmaster.mcp.definition import OpenWorkspace, only_reading
 from trainmaster.mcp.progress import heartbeats
-from trainmaster.store.control.run_names import meaning_of, names_meant
 from trainmaster.words.advice import Face, shown_by
 from trainmaster.words.errors import (
     InternalError,
@@ -38,6 +37,7 @@ from trainmaster.words.errors import (
     unusable_path,
 )
 from trainmaster.words.roles import Role
+from trainmaster.words.run_names import meaning_of, names_meant
 from trainmaster.words.shares import Shares
 from trainmaster.words.work import Work, working
 

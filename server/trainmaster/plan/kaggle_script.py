@@ -15,6 +15,7 @@ from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
 _RUNTIME = "trainer_runtime/"
+_OF_CLUSTERS = f"{_RUNTIME}box/slurm/"
 _TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
 
@@ -36,10 +37,13 @@ def kernel_script(
 def _members(
     order: KernelOrder, files: Mapping[str, bytes], desired: Desired
 ) -> Iterable[tuple[str, bytes]]:
-    """The runtime is packed once, at the top: the session runs it and copies it to the run."""
+    """The runtime is packed once, at the top: the session runs it and copies it to the run. What
+    only a cluster runs stays away, as Kaggle bounds a script."""
     yield ORDER, _json(order.to_dict())
     yield f"{RUN_FOLDER}/desired.json", _json(desired.to_dict())
     for path, data in files.items():
+        if path.startswith(_OF_CLUSTERS):
+            continue
         yield (path if path.startswith(_RUNTIME) else f"{RUN_FOLDER}/{path}"), data
 
 

@@ -26,7 +26,6 @@ from trainmaster.runs.status import resumes_at
 from trainmaster.runs.wait import until_attempt
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
-from trainmaster.store.control.run_names import is_of_line
 from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
@@ -35,6 +34,7 @@ from trainmaster.words.advice import waiting_from
 from trainmaster.words.answers.runs import LaunchAnswer
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError
+from trainmaster.words.run_names import is_of_line
 from trainmaster.words.stages import enter_stage
 
 

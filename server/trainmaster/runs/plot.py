@@ -17,11 +17,11 @@ from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.sources import first_part
 from trainmaster.metrics.telemetry import TELEMETRY
 from trainmaster.metrics.wanted import Wanted
-from trainmaster.store.control.run_names import exact_names
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.run_names import exact_names
 from trainmaster.words.work_thread import in_thread
 
 MOST_RUNS = 20

@@ -10,11 +10,11 @@ from trainmaster.metrics.log_pattern import refuse_for_runs, taught_patterns
 from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
-from trainmaster.store.control.run_names import exact_names
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.run_names import exact_names
 
 DEFAULT_POINTS = 20
 MOST_RANKED = 6

@@ -24,7 +24,8 @@ def sets_of_schedule(
     schedule = newest.get("schedule")
     if not isinstance(schedule, Mapping) or after.get("steps") == newest.get("steps"):
         return []
-    kept = {_WARMUP: schedule.get("warmup_steps")}
+    warmup_steps, last = schedule.get("warmup_steps") or 0, after.get("steps") or 0
+    kept = {_WARMUP: warmup_steps} if warmup_steps <= last else {}
     if "steps" in schedule:  # runs of an earlier version have no length of their own
         kept[_LENGTH] = schedule["steps"] or newest["steps"]
     named = {item.partition("=")[0].strip() for item in asked}
