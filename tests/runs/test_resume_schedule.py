@@ -1,4 +1,4 @@
-"""The learning-rate schedule behind a resume: continued, unless it is asked to be laid anew."""
+"""The learning-rate schedule behind a resume: continued, unless it is asked to be laid again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _longer(config: dict[str, Any], steps: int, warmup_steps: int) -> dict[str, 
 
 
 def _continued(config: dict[str, Any], *asked: str, steps: int = 20_000) -> dict[str, Any]:
-    after = _longer(config, steps, 400)  # as planned anew
+    after = _longer(config, steps, 400)  # as planned again
     items = sets_of_schedule([f"steps={steps}", *asked], config, after)
     return apply_sets(after, {k: json.loads(v) for k, _, v in (i.partition("=") for i in items)})
 
@@ -58,7 +58,7 @@ def test_the_rate_continues_from_where_it_stood_for_every_shape(kind: str) -> No
     assert _rate(_continued(after, steps=30_000), 201) == _rate(after, 201)  # and once more
 
 
-def test_a_schedule_that_is_asked_for_is_laid_anew() -> None:
+def test_a_schedule_that_is_asked_for_is_laid_again() -> None:
     assert _continued(_config(), "schedule.steps=null")["schedule"]["steps"] is None
     assert _continued(_config(), "schedule={}") == _longer(_config(), 20_000, 400)
     assert _continued(_config(), "schedule.warmup_steps=9")["schedule"]["warmup_steps"] == 400

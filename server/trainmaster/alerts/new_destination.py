@@ -49,7 +49,7 @@ def new_destination(to: str) -> NewDestination | None:
     """What `--to` describes; None for a name of the settings.
 
     Raises:
-        UsageError: `DESTINATION_UNKNOWN`, there is no such program, or no desktop.
+        UsageError: `DESTINATION_UNKNOWN`, the program or a desktop is missing.
     """
     if to == "desktop":
         return NewDestination("desktop", {"kind": "command", "command": _of_desktop()})

@@ -1,5 +1,5 @@
 """The learning-rate schedule of a resumed run: it continues from where it stood, unless it is asked
-to be laid anew, and what becomes of the rate is said."""
+to be laid again, and what becomes of the rate is said."""
 
 from __future__ import annotations
 
