@@ -166,18 +166,18 @@ async def plan_spec(
         TrainmasterError: the launch is impossible; nothing was started or changed.
     """
     with remedied(_SMALLER):
-        return await _planned(workspace, spec, host, sets, confirm)
+        named = [*sets, *([f"host={json.dumps(host)}"] if host else [])]
+        return await _planned(workspace, spec, named, confirm, action)
 
 
 async def _planned(
     workspace: Workspace,
     spec: str,
-    host: str | None,
     sets: Sequence[str],
     confirm: Confirm | None,
+    action: Literal["plan", "launch"],
 ) -> Planned:
-    named = [*sets, *([f"host={json.dumps(host)}"] if host else [])]
-    loaded = load_allowed_spec(workspace, spec, named)
+    loaded = load_allowed_spec(workspace, spec, sets)
     _refuse_bad_rehearsal(loaded)
     refuse_private_inputs(workspace.home, loaded)
     beyond = beyond_policy(workspace, loaded)
