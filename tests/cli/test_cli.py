@@ -233,8 +233,8 @@ def test_wait_reports_a_timeout_by_4_and_another_end_by_3(command: Command, spec
     _, launched = command("launch", spec, *sets)
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "0")
     assert (code, answer["event"]) == (4, "timeout")
-    since = f"--until completed --cursor {answer['cursor']}"
-    waits = f"wait {launched['run_id']} {since} --timeout 14400"
+    since = f"--until completed --timeout 14400 --cursor {answer['cursor']}"
+    waits = f"wait {launched['run_id']} {since}"
     assert answer["next_step"].endswith(f" {waits}")
     assert command("stop", launched["run_id"])[0] == 0
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "240")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.backend import Backend
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -85,8 +86,8 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
     raise HostError(
         "HOST_UNKNOWN",
         f"No host is called {host!r}.",
-        f"Use {' or '.join(NAMES)}, one that `trainmaster hosts` lists, or add it: "
-        f"`trainmaster hosts add {host} USER@ADDRESS`.",
+        f"Use {' or '.join(NAMES)}, one that {command('hosts')} lists, or add it: "
+        f"{command('hosts add', host, 'USER@ADDRESS')}.",
     )
 
 

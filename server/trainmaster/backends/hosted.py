@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, decode_fields
 from trainer_runtime.core.processes.nodes import NODES, NodesConfig
 from trainer_runtime.core.processes.reaching import Peer
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -192,7 +193,7 @@ class HostedBackend(
     async def test_folder(self, path: str, *, write: bool) -> str | None:
         failure = Failure(
             f"{path} on {self.name} could not be tested",
-            f"`trainmaster hosts check {self.name}` finds the cause.",
+            f"{command('hosts check', self.name)} finds the cause.",
             code="ROOT_NOT_WRITABLE",
         )
         how = ["--write"] if write else []
@@ -226,7 +227,7 @@ class HostedBackend(
         folder = await self.folder(run_id)
         failure = Failure(
             f"The processes of {run_id} on {self.name} could not be inspected",
-            f"Check {folder} there; `trainmaster doctor` checks the host.",
+            f"Check {folder} there; {command('doctor')} checks the host.",
         )
         options = ["--allow-py-spy"] if allow_py_spy else []
         arguments = [*options, "--", folder, str(attempt)]

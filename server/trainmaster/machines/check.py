@@ -11,6 +11,7 @@ from dataclasses import field
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL, SLURM
@@ -93,7 +94,7 @@ async def _left_runs(workspace: Workspace, name: str) -> list[CheckRow]:
         return []  # the other rows say why
     if not left:
         return []
-    remedy = f"`trainmaster hosts recover {name}` records this home's again, and lists the others."
+    remedy = f"{command('hosts recover', name)} records this home's again, and lists the others."
     return [warning("runs", f"{left} not on record", remedy)]
 
 
@@ -104,8 +105,8 @@ def _without_host(workspace: Workspace, name: str) -> str | None:
         return None
     others = f" (and {len(runs) - 1} more)" if len(runs) > 1 else ""
     return (
-        f"If it is gone for good, `trainmaster resume {runs[0]} --host HOST --abandon` continues "
-        f"its run{others} elsewhere, from what is mirrored here."
+        f"If it is gone for good, {command('resume', runs[0], '--host', 'HOST', '--abandon')} "
+        f"continues its run{others} elsewhere, from what is mirrored here."
     )
 
 
@@ -206,7 +207,7 @@ def _remember(home: Home, answer: HostCheckAnswer, gpus: list[str], *, reached: 
     """Store the result for `hosts`."""
     state = "ok" if answer.ok else "failing" if reached else "unreachable"
     failed = [
-        row.all_found or f"`{row.name}` fails: see `trainmaster hosts check {answer.host}`"
+        row.all_found or f"`{row.name}` fails: see {command('hosts check', answer.host)}"
         for row in answer.checks
         if row.state == "fail"
     ]

@@ -14,6 +14,7 @@ from trainer_runtime.core.answers.slurm import (
     is_network_disk,
 )
 from trainer_runtime.core.environment.gpus import gpu_label
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import gib_text, size_text, spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
@@ -138,7 +139,8 @@ def _locks(disk: str, *, holds: bool) -> CheckRow:
         "a node's locks do not hold on the others",
         "A run's next job may begin while the one before it still saves: ask those who run the "
         "cluster for locks of all nodes (Lustre: `flock`; NFS: `local_lock=none`; BeeGFS: "
-        "`tuneUseGlobalFileLocks`), or add the host again with `--root` on another disk.",
+        f"`tuneUseGlobalFileLocks`), or add the host again with {option('--root')} on another "
+        "disk.",
         disk,
     )
 

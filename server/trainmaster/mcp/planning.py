@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from mcp.types import InputRequiredResult
 from pydantic import Field
 
+from trainmaster.mcp.confirm import can_ask, confirmed
 from trainmaster.mcp.definition import READS, READS_OUTSIDE, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, Sets, Spec
 from trainmaster.words.answers.hosts import HostsAnswer
@@ -17,7 +19,7 @@ _LONGEST_CHECK_S = 38.0
 
 async def plan_run(
     context: ToolContext, *, spec: Spec, host: Host = "", set: Sets = ()
-) -> PlanAnswer:
+) -> PlanAnswer | InputRequiredResult:
     """Resolve a spec, check it and estimate what it takes (memory, hours, dollars); starts nothing.
     What can't work is refused with the field and what is accepted; launch then starts it. A whole
     spec:
@@ -31,7 +33,14 @@ async def plan_run(
     """
     from trainmaster.runs.planning import plan_run as planning
 
-    return await planning.plan_run(workspace_of(context), spec, host=host or None, sets=set)
+    if workspace_of(context).policy.reads_only or not can_ask(context):
+        return await planning.plan_run(workspace_of(context), spec, host=host or None, sets=set)
+    return await confirmed(
+        context,
+        lambda workspace, confirm: planning.plan_run(
+            workspace, spec, host=host or None, sets=set, confirm=confirm
+        ),
+    )
 
 
 async def list_hosts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
@@ -135,7 +136,7 @@ class FileSource:
             notes.insert(
                 0,
                 f"{self.name}: {part_read(self._found)} in the time of a call. "
-                "`$ trainmaster metrics` in a shell reads all of it.",
+                f"{command('metrics', in_shell=True)} in a shell reads all of it.",
             )
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")

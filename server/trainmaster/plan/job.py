@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from trainer_runtime.core.lease.lease import DISK_BYTES_PER_S
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.figures import spoken_duration, spoken_hours
 from trainmaster.plan.config import Decided
@@ -156,7 +157,7 @@ def _refuse_too_short(
         f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
         f"checkpoint is due every {spoken_duration(interval_s)}.",
         f"Set checkpoint.every to less than {spoken_duration(usable_s)}, or change what jobs ask "
-        f"for: {job_option(host, *longer)}; `trainmaster hosts check {host}` lists the partitions "
+        f"for: {job_option(host, *longer)}; {command('hosts check', host)} lists the partitions "
         "there.",
         field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
     )

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.delivery import take_over_alerts
 from trainmaster.alerts.send import begin_sending
 from trainmaster.runs.advance import fire_alerts
@@ -13,6 +14,7 @@ from trainmaster.runs.attach import detach
 from trainmaster.runs.maintain import until_closed
 from trainmaster.runs.nodes import remove_from_members
 from trainmaster.store import secret_values
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
@@ -43,7 +45,7 @@ async def clean(
         UsageError: `BAD_ARGUMENT` for something that can't be kept.
     """
     _refuse_unknown(keep)
-    view = await refresh(workspace, run)
+    view = await refresh(workspace, chosen_run(workspace, run).run_id)
     if view.run.is_attached and not view.ended and not dry_run:
         view = await detach(workspace, view)
     elif not view.run.is_attached:
@@ -76,8 +78,8 @@ async def clean(
 
 def _left_on(view: RunView, hosts: Sequence[str]) -> str:
     return (
-        f"Files of {view.run.run_id} are left on {', '.join(hosts)}, which can't be reached or was "
-        f"removed. `trainmaster clean {view.run.run_id}` removes them once it is back."
+        f"Files of {view.run.run_id} are left on {', '.join(hosts)}, which can't be reached or "
+        f"was removed. {command('clean', view.run.run_id)} removes them once it is back."
     )
 
 
@@ -138,7 +140,7 @@ def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
         raise StateError(
             "NOT_MIRRORED",
             f"The checkpoint of step {newest} is not here yet; mirrored so far: {here or 'none'}.",
-            f"`trainmaster tick` brings it; `trainmaster clean {view.run.run_id} --force` removes "
+            f"{command('tick')} brings it; {command('clean', view.run.run_id, '--force')} removes "
             "it all the same.",
             retryable=True,
         )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
+from trainer_runtime.core.protocol.command import option
 from trainmaster.plan.export import (
     ENGINES,
     Engine,
@@ -155,8 +156,8 @@ def _checked_engine(to: str, image: str | None, *, is_given: bool) -> Engine:
         raise _refused(
             "image",
             f"{to} runs a container, and no image is given.",
-            "Give an image (`--image`) with Python 3.10 or newer, and PyTorch where the container "
-            "has no network.",
+            f"Give an image ({option('--image')}) with Python 3.10 or newer, and PyTorch where "
+            "the container has no network.",
         )
     if is_given and not engine.takes_image:
         raise _refused("image", f"The file for {to} takes no image.", "Leave the image out.")

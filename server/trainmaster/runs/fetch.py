@@ -10,7 +10,6 @@ import asyncio
 import errno
 import os
 import re
-import shlex
 import shutil
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fet
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.files.names import TakenNames, git_folder, why_unsafe
 from trainer_runtime.core.files.private import share
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
@@ -193,8 +193,8 @@ def _nothing(run_id: str, pattern: str) -> UsageError:
 
 
 def _continue_hint(run_id: str, pattern: str, folder: Path) -> str:
-    command = shlex.join(["trainmaster", "fetch", run_id, pattern, str(folder)])
-    return f"Call the same again to continue. A shell has no such limit: {command}"
+    whole = command("fetch", run_id, pattern, folder, in_shell=True)
+    return f"Call the same again to continue. A shell has no such limit: {whole}."
 
 
 def _inner_folder(view: RunView, pattern: str) -> str | None:
@@ -209,7 +209,7 @@ def _inner_folder(view: RunView, pattern: str) -> str | None:
         raise StateError(
             "NO_CHECKPOINT",
             f"Run {view.run.run_id} has no verified checkpoint that is {pattern}.",
-            f"`trainmaster checkpoints {view.run.run_id}` lists those that it has.",
+            f"{command('checkpoints', view.run.run_id)} lists those that it has.",
         )
     return paths[step]
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import (
     number_text,
     rough_duration,
@@ -42,12 +43,12 @@ _SHARED_FOR_S = 1.0
 _SOON_S = 3600.0
 _READ_WITHIN_S = 5.0
 _NOTHING = (
-    "Nothing here yet: `trainmaster plan SPEC`, then `trainmaster launch SPEC`; `trainmaster demo` "
-    "shows a run."
+    f"Nothing here yet: {command('plan', 'SPEC')}, then {command('launch', 'SPEC')}; "
+    f"{command('demo')} shows a run."
 )
-_WAIT = "trainmaster wait --until finding,end --timeout 3600"
+_WAIT = command("wait", "--until", "finding,end", "--timeout", "3600")
 _MAY_FOLLOW = LostPerHour(may_follow=True)
-_WAIT_FOR_OTHERS = f"What runs is waited for by `{_WAIT}`."
+_WAIT_FOR_OTHERS = f"What runs is waited for by {_WAIT}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _on_record(
     pressing += _of_keeper(workspace, views, now)
     pressing += [
         _Pressing(
-            f"not read: {one.subject}: {one.code}", "`trainmaster doctor` checks it.", _MAY_FOLLOW
+            f"not read: {one.subject}: {one.code}", f"{command('doctor')} checks it.", _MAY_FOLLOW
         )
         for one in failures.rows or ()
     ]
@@ -188,7 +189,7 @@ def _of_hosts(views: Sequence[RunView]) -> Iterator[_Pressing]:
     cut_off = [view for view in views if view.unreachable is not None and not view.ended]
     for host, runs in Counter(view.run.host for view in cut_off).items():
         line = f"{host} not reached; {runs} of its runs are open"
-        yield _Pressing(line, f"`trainmaster hosts check {host}` finds the cause.", _MAY_FOLLOW)
+        yield _Pressing(line, f"{command('hosts check', host)} finds the cause.", _MAY_FOLLOW)
 
 
 def _named(finding: FoundOfRun) -> str:
@@ -207,22 +208,22 @@ def _of_instances(
         if one.host not in used:
             line = f"{price}, no run on it"
             lost = LostPerHour(one.usd_per_h, since_t=one.created_t or one.intended_t)
-            yield _Pressing(line, f"`trainmaster release {one.host}` ends it.", lost)
+            yield _Pressing(line, f"{command('release', one.host)} ends it.", lost)
         elif left_s < _SOON_S:
             line = f"{price}, lease ends in {spoken_duration(max(0.0, left_s))}"
-            status = f"`trainmaster status {_first_on(one.host, views)}`"
-            yield _Pressing(line, status, _MAY_FOLLOW)
+            yield _Pressing(line, command("status", _first_on(one.host, views)), _MAY_FOLLOW)
         else:
             quiet.append(one)
     if quiet:
         usd_per_h = sum(one.usd_per_h for one in quiet)
         most = sum(committed_usd(one, now) for one in quiet)
-        line = f"{len(quiet)} instances cost {usd_text(usd_per_h)}/h, {usd_text(most)} more at most"
-        yield _Pressing(line, "`trainmaster costs` lists them.", is_note=True)
+        who = "1 instance costs" if len(quiet) == 1 else f"{len(quiet)} instances cost"
+        line = f"{who} {usd_text(usd_per_h)}/h, {usd_text(most)} more at most"
+        yield _Pressing(line, f"{command('costs')} lists them.", is_note=True)
 
 
 def _first_on(host: str, views: Sequence[RunView]) -> str:
-    return next(view.run.name for view in views if view.run.host == host and not view.ended)
+    return next(view.run.run_id for view in views if view.run.host == host and not view.ended)
 
 
 def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> Iterator[_Pressing]:
@@ -231,7 +232,7 @@ def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> It
     is_open = is_open or any(one.open for one in workspace.control.instances.all())
     problem = keeper_problem(workspace.home, now) if is_open else None
     if problem is not None:
-        step = "`trainmaster keeper install` has due work done on a timer."
+        step = f"{command('keeper install')} has due work done on a timer."
         yield _Pressing(problem, step, is_note=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.status.status_page import loss_curve
 from trainmaster.runs.cost import cost_of
@@ -58,7 +59,7 @@ class Watch:
         return WatchAnswer(
             runs=rows,
             usd_per_h=round(sum(one.usd_per_h for one in open_now), 2) if open_now else None,
-            next_step="trainmaster monitor" if is_any else "trainmaster launch SPEC",
+            next_step=command("monitor") if is_any else command("launch", "SPEC"),
             incomplete=lacking,
         )
 

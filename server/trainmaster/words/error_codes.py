@@ -189,6 +189,7 @@ CODES: dict[str, Code] = {
     "SCHEDULER_MISSING": Code("This machine has neither a systemd user instance nor cron."),
     "SCHEDULER_REFUSED": Code("systemd or cron rejects adding or removing the keeper's entry."),
     "RUN_NOT_FOUND": Code("No run has this id or name."),
+    "RUN_AMBIGUOUS": Code("Several runs were launched under this name; an id says which."),
     "RUN_IS_RUNNING": Code("The run is still running, which this command does not allow."),
     "RUN_ENDED": Code("The run has ended, which this command does not allow."),
     "FINDING_UNKNOWN": Code("The run has no finding with this id or code."),

@@ -26,6 +26,7 @@ from trainer_runtime.box.environment.interpreter_facts import facts
 from trainer_runtime.core.files.private import others_write
 from trainer_runtime.core.frameworks.packages import MODULES
 from trainer_runtime.core.processes.cgroup_limits import limits
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import gib_text
 
 _GIB = 2.0**30
@@ -123,7 +124,7 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         name,
         state,
         f"{folder}, {gib_text(free_gib)} free",
-        "Free some room (`trainmaster hosts gc HOST` removes what no run uses), or put it on "
+        f"Free some room ({command('hosts gc', 'HOST')} removes what no run uses), or put it on "
         f"another disk: `--{name} DIR`.",
     )
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
@@ -141,7 +142,7 @@ def permissions(root: Path) -> Iterator[Row]:
     place = shlex.quote(str(root))
     if status.st_uid != os.geteuid():
         found = f"{root} belongs to another user, who can change what runs there"
-        yield Row("permissions", "fail", found, "Choose another: `--root DIR`.")
+        yield Row("permissions", "fail", found, f"Choose another: {option('--root', 'DIR')}.")
     elif not all(folder.stat().st_mode & _OTHERS_ENTER for folder in root.resolve().parents):
         yield Row("permissions", "ok", "no other user can enter a folder above the root")
     elif others_write(status):

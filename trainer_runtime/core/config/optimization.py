@@ -56,9 +56,12 @@ def _betas(fields: Fields) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleConfig:
+    """`steps`: over how many it is laid; None: over all."""
+
     kind: str = "cosine"
     warmup_steps: int = 0
     min_lr_ratio: float = 0.1
+    steps: int | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> ScheduleConfig:
@@ -66,7 +69,12 @@ class ScheduleConfig:
             kind=fields.text("kind", "cosine"),
             warmup_steps=fields.integer("warmup_steps", 0),
             min_lr_ratio=fields.number("min_lr_ratio", 0.1),
+            steps=fields.find_integer("steps"),
         )
+
+    def length(self, all_steps: int) -> int:
+        """Over how many steps of a training of `all_steps` it is laid."""
+        return all_steps if self.steps is None else self.steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.protocol.command import command, names_command
 from trainer_runtime.core.protocol.finding import Finding, Patch
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import ATTACHED
@@ -43,11 +44,11 @@ def findings_section(
     for finding in found[:_MOST_FINDINGS]:
         lines += _finding(finding, _Resuming(record, config), worded or str)
     if len(found) > _MOST_FINDINGS:
-        more = (worded or str)(f"`trainmaster diagnose {config.run_id}`")
+        more = (worded or str)(command("diagnose", config.run_id))
         lines.append(f"- and {len(found) - _MOST_FINDINGS} more: {more}")
     lines += [f"- `{warning.code}` at step {warning.step}." for warning in warned]
     lines += [f"- {past}"] if past is not None else []
-    if worded is None and any("`trainmaster " in line for line in lines):
+    if worded is None and any(names_command(line) for line in lines):
         lines += ["", _WHERE]
     return "\n".join(lines) + "\n"
 
@@ -61,8 +62,8 @@ class _Resuming:
         self._ended = record.state in ENDED_PLACEMENTS
 
     def commands(self, finding: Finding, patch: Patch) -> str:
-        resume = f"`trainmaster resume {self._run} --apply {finding.id}:{patch.id}`"
-        return resume if self._ended else f"`trainmaster stop {self._run}`, then {resume}"
+        resume = f"{command('resume', self._run, '--apply', f'{finding.id}:{patch.id}')}"
+        return resume if self._ended else f"{command('stop', self._run)}, then {resume}"
 
 
 def _finding(finding: Finding, resuming: _Resuming, worded: Worded) -> Iterable[str]:

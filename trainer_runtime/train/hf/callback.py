@@ -335,7 +335,7 @@ def _lr_factor(config: RunConfig, steps_done: int) -> float:
     return lr_factor(
         schedule.kind,
         steps_done + 1,
-        config.steps,
+        schedule.length(config.steps),
         schedule.warmup_steps,
         schedule.min_lr_ratio,
     )

@@ -86,7 +86,7 @@ class Loop:
         return config.optimizer.lr * lr_factor(
             schedule.kind,
             min(self.attempt.step + 1, config.steps),
-            config.steps,
+            schedule.length(config.steps),
             schedule.warmup_steps,
             schedule.min_lr_ratio,
         )

@@ -134,7 +134,11 @@ class TrainingRun:
         """The schedule's rate for a step."""
         schedule = self.config.schedule
         factor = lr_factor(
-            schedule.kind, step, self.config.steps, schedule.warmup_steps, schedule.min_lr_ratio
+            schedule.kind,
+            step,
+            schedule.length(self.config.steps),
+            schedule.warmup_steps,
+            schedule.min_lr_ratio,
         )
         return self.config.optimizer.lr * factor
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.words.errors import HostError
 
@@ -25,6 +26,6 @@ async def read_bounded(read: Callable[[int], Awaitable[bytes]], host: str) -> by
             raise HostError(
                 "HOST_DATA_REFUSED",
                 f"A command on {host} printed more than {size_text(MAX_DOCUMENT_BYTES)}.",
-                f"`trainmaster hosts check {host}`: find out what its shell or its files print.",
+                f"{command('hosts check', host)}: find out what its shell or its files print.",
             )
     return b"".join(pieces)

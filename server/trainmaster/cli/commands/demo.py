@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainmaster.cli.progress_bar import describe, showing_progress
 from trainmaster.cli.run_service import ask
@@ -202,11 +203,11 @@ class _Demo:
             ("train.sh", "the same training by hand"),
         ):
             self._say(f"  {name:<24} {text}")
-        self._say(f"\nNext: {for_face(f'trainmaster status {run}')}")
-        self._say(f"      {for_face(f'trainmaster metrics {run} --key loss')}")
+        self._say(f"\nNext: {for_face(command('status', run))}")
+        self._say(f"      {for_face(command('metrics', run, '--key', 'loss'))}")
         named, sources = shlex.quote(str(spec)), "'data.sources=[{path: /FOLDER/OF/TEXTS}]'"
         self._say("\nThe same on texts of your own (`plan` in place of `launch` starts nothing):")
-        own = for_face(f"trainmaster launch {named} --set name=mine --set {sources}")
+        own = for_face(command("launch", named, "--set", "name=mine", "--set", sources))
         self._say(f"      {own}")
 
     async def _status(self, run: str) -> StatusAnswer:
@@ -250,6 +251,6 @@ def _failed(what: str) -> StateError:
     return StateError(
         "INTERNAL",
         f"The demonstration failed: {what}.",
-        "`trainmaster status RUN` and `trainmaster logs RUN` show more; `trainmaster doctor` "
+        f"{command('status', 'RUN')} and {command('logs', 'RUN')} show more; {command('doctor')} "
         "checks this machine.",
     )

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from trainer_runtime import __version__
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, size_text
 from trainmaster.backends import LOCAL
 from trainmaster.cli.doctor.kaggle import kaggle_checks, uses_kaggle
@@ -72,10 +73,10 @@ def _next_step(workspace: Workspace, checks: Sequence[CheckRow]) -> str:
     """What to type now: the failing check's remedy, or the way to the first or the next run."""
     failing = next((row for row in checks if row.state == "fail"), None)
     if failing is not None:
-        return f"{failing.name}: {failing.remedy} Then `trainmaster doctor` again."
+        return f"{failing.name}: {failing.remedy} Then {command('doctor')} again."
     if workspace.control.list.newest(1):
-        return "trainmaster overview"
-    return "`trainmaster plan SPEC` decides and starts nothing; `trainmaster demo` shows a run."
+        return command("overview")
+    return f"{command('plan', 'SPEC')} decides and starts nothing; {command('demo')} shows a run."
 
 
 def _window() -> CheckRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
@@ -47,7 +48,7 @@ def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
             continue
         problem = f"until {until}; nothing ends it without this machine. {instance.lease_timer}"
         rows.append(
-            warning(name, problem, "`trainmaster keeper install`, on a host that stays on.")
+            warning(name, problem, f"{command('keeper install')}, on a host that stays on.")
         )
     return rows
 
@@ -55,7 +56,7 @@ def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
 async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> CheckRow:
     state = await service.status(workspace, environment)
     if not state.installed:
-        remedy = "`trainmaster keeper install`: what is due is then done unattended, too."
+        remedy = f"{command('keeper install')}: what is due is then done unattended, too."
         return warning("keeper", "not installed", remedy)
     last = (
         f"last tick {state.last_tick_at}, {state.last_tick}" if state.last_tick else "no tick yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
@@ -23,7 +24,7 @@ def _(answer: ApprovalsAnswer) -> list[Block]:
     ]
     return [
         Grid(("id", "action", "at most", "good until", "what"), rows),
-        "Next: `trainmaster approve ID` shows one and asks.",
+        f"Next: {command('approve', 'ID')} shows one and asks.",
     ]
 
 

@@ -26,6 +26,7 @@ from trainmaster.words.answers.runs import (
 def _(answer: LaunchAnswer) -> list[Block]:
     reason = f" ({answer.reason})" if answer.reason else ""
     return [
+        *([answer.name_taken] if answer.name_taken else []),
         f"{answer.run_id}: {answer.state}{reason}, attempt {answer.attempt} on {answer.host}",
         *named("The next session begins at", answer.resumes_at),
         *(["The host could not be reached yet; delivery is pending."] * bool(answer.pending)),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_label, slug
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, usd_text
 from trainmaster.machines.clouds.cloud import InstanceRequest, Offer, Wanted
 from trainmaster.words.errors import CloudError
@@ -62,7 +63,7 @@ def refuse_higher_price(usd_per_h: float, offer: Offer, request: InstanceRequest
             "PRICE_ABOVE_QUOTE",
             f"{offer.name} now costs {usd_text(usd_per_h)}/h; the quote was "
             f"{usd_text(request.max_usd_per_h)}.",
-            "List the offers again (`trainmaster offers`), and take one at its current price.",
+            f"List the offers again ({command('offers')}), and take one at its current price.",
         )
 
 
@@ -70,7 +71,7 @@ def no_capacity(offer: Offer, reason: str) -> CloudError:
     return CloudError(
         "NO_CAPACITY",
         f"{offer.provider} has no {offer.count} x {quoted_gpu(offer)} free: {reason}.",
-        "Take another offer (`trainmaster offers`), or try again later.",
+        f"Take another offer ({command('offers')}), or try again later.",
         retryable=True,
     )
 

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.lease.lease import OwnEnd
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.clouds.cloud import (
     CloudName,
@@ -256,7 +257,7 @@ class Vast:
                 "PRICE_ABOVE_QUOTE",
                 f"{offer.name} is no longer available for {usd_text(request.max_usd_per_h)}/h: "
                 f"{refusal.message}.",
-                "List the offers again (`trainmaster offers`), and take one at its current price.",
+                f"List the offers again ({command('offers')}), and take one at its current price.",
             )
         return self._api.refused(refusal)
 

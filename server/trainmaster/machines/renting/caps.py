@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.runs.cost import committed_usd, spent_usd
 from trainmaster.store.control.instances import RentedInstance
@@ -39,7 +40,7 @@ def refuse_beyond_caps(
 
 
 def _beyond(setting: str, need: str, cap: str) -> SpendError:
-    release = ", release instances (`trainmaster costs` lists them)" * (setting == "max_usd_total")
+    release = f", release instances ({command('costs')} lists them)" * (setting == "max_usd_total")
     return SpendError(
         "SPEND_CAP",
         f"It would take {need}; `{setting}` allows {cap}.",

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
@@ -292,7 +293,7 @@ def _never_listed(instance: RentedInstance) -> RecordedError:
     return RecordedError(
         "CLOUD_UNREACHABLE",
         f"{instance.provider} did not answer the request for {instance.host}, and never listed it.",
-        "Request it again: nothing was rented. `trainmaster costs` shows it if it appears later.",
+        f"Request it again: nothing was rented. {command('costs')} shows it if it appears later.",
         retryable=True,
     )
 
@@ -302,7 +303,7 @@ def _too_expensive(instance: RentedInstance, listed: Instance) -> CloudError:
         "PRICE_ABOVE_QUOTE",
         f"{instance.provider} charges {usd_text(listed.usd_per_h)}/h for {instance.host}, "
         f"which was quoted at {usd_text(instance.usd_per_h)}; it was released.",
-        "See `trainmaster offers` for the current price.",
+        f"See {command('offers')} for the current price.",
     )
 
 

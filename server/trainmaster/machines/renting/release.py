@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.renting.drain import (
     Losses,
@@ -136,7 +137,7 @@ def _still_listed(instance: RentedInstance) -> CloudError:
     return CloudError(
         "INSTANCE_STILL_LISTED",
         f"{instance.provider} still lists {instance.host} after its end was requested{why}.",
-        "The request is repeated in the background; check in a minute with `trainmaster release "
-        f"{instance.host}`. If it remains, end it in the provider's console.",
+        "The request is repeated in the background; check in a minute with "
+        f"{command('release', instance.host)}. If it remains, end it in the provider's console.",
         retryable=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.plan.decisions.checkpoint_interval import kept_checkpoints
 from trainmaster.plan.decisions.memory import (
@@ -82,7 +83,7 @@ def _cache_too_small(needed_gib: float, free_gib: float, folder: str) -> PlanErr
         "DISK_TOO_SMALL",
         f"Data and environment will need {gib_text(needed_gib)} in {folder}, which has "
         f"{gib_text(free_gib)} free.",
-        "Free disk space (`trainmaster hosts gc HOST` removes unused files), or move the host's "
-        "cache to a larger disk.",
+        f"Free disk space ({command('hosts gc', 'HOST')} removes unused files), or move the "
+        "host's cache to a larger disk.",
         field="host",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.duration import format_duration
 from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainmaster.plan.decisions.estimate import HOUR_S
@@ -87,8 +88,8 @@ def lease_over(host: str, left_s: float) -> HostError:
     return HostError(
         "LEASE_OVER",
         f"The lease of {host} {left}: no training is started there any more.",
-        "Rent another instance (`trainmaster offers`, `trainmaster provision OFFER --hours H`), or "
-        "choose a host.",
+        f"Rent another instance ({command('offers')}, "
+        f"{command('provision', 'OFFER', '--hours', 'H')}), or choose a host.",
         field="host",
     )
 

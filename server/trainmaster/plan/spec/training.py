@@ -145,6 +145,18 @@ class ScheduleSpec(Section):
             hf=f"TrainingArguments.lr_scheduler_kwargs{_BY_THE_RUN}",
         ),
     )
+    steps: Count | None = setting(
+        None,
+        "Over how many steps the schedule is laid; behind them the rate stays. null: over all. A "
+        "resume with another number of steps keeps the schedule's, unless it names this field.",
+        changes="resume",
+        unit="steps",
+        lands=lands(
+            nanogpt="schedule",
+            litgpt="the wrapper's schedule",
+            hf="the run sets the exact rates",
+        ),
+    )
 
 
 class EvalSpec(Section):

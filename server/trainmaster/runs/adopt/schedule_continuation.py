@@ -9,6 +9,7 @@ from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainmaster.plan.spec.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
@@ -61,8 +62,8 @@ def assumed_defaults(output: Output, config: ConfigDocument, known: Sequence[str
     if not chosen:
         return []
     return [
-        f"Not in the folder, so the plan's choice, which may differ from what it was: "
-        f"{', '.join(chosen)}. Give what you know with `--set`."
+        "Not in the folder, so the plan's choice, which may differ from what it was: "
+        f"{', '.join(chosen)}. Give what you know with {option('--set')}."
     ]
 
 
@@ -86,7 +87,8 @@ def _batch(fields: ConfigChanges, given: ConfigDocument) -> tuple[dict[str, Any]
     tokens = pieces * length
     note = (
         f"batch.tokens is {tokens}: {pieces} sequences of {length}, one device without "
-        "accumulation. Neither is in the folder: where there was more, `--set batch.tokens=N`."
+        "accumulation. Neither is in the folder: where there was more, "
+        f"{option('--set', 'batch.tokens=N')}."
     )
     return {"batch.tokens": tokens}, [note]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import rough_duration, usd_text
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
@@ -43,7 +44,7 @@ def end_of(key: str, views: Sequence[RunView], now: float) -> MonitorEvent | Non
             continue
         if kind == _RUN:
             return event_of(Change(event="back", t=now, detail=view.state.value), view)
-        return MonitorEvent(t=now, event="host_back", host=name, next_step="trainmaster overview")
+        return MonitorEvent(t=now, event="host_back", host=name, next_step=command("overview"))
     return None
 
 
@@ -68,7 +69,7 @@ def _silence(views: Sequence[RunView], now: float) -> Iterator[Condition]:
             event="host_lost",
             host=host,
             detail=f"open runs there: {len(lost)}, {lost[0].run.name} among them{gone}",
-            next_step=f"trainmaster hosts check {host}" if not gone else "trainmaster costs",
+            next_step=command("hosts check", host) if not gone else command("costs"),
         )
         yield Condition(f"{_HOST}:{host}", "", event)
 
@@ -87,6 +88,6 @@ def _leases(workspace: Workspace, hosts: Collection[str] | None, now: float) -> 
             event="lease_ends",
             host=one.host,
             detail=f"in {rough_duration(left_s)}, {usd_text(one.usd_per_h)}/h",
-            next_step="trainmaster costs",
+            next_step=command("costs"),
         )
         yield Condition(f"{_LEASE}:{one.tag}", f"{one.lease_end_t:.0f}", event)

@@ -50,6 +50,7 @@ class RenderAnswer(WholeAnswer):
 
 
 class LaunchAnswer(WholeAnswer):
+    name_taken: str | None = None
     run_id: str
     state: State
     reason: str | None = field(default=None, description="why it is queued")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
 
@@ -228,8 +229,8 @@ MESSAGES: Mapping[str, Message] = {
         ),
         (
             "Give one of its lines as script.pattern, with names in braces for its numbers "
-            "(docs/logs.md): `trainmaster fetch RUN 'attempts/*/train.log' FOLDER` brings the log, "
-            "and `trainmaster metrics FILE --pattern LINE` tries a line.",
+            f"(docs/logs.md): {command('fetch', 'RUN', 'attempts/*/train.log', 'FOLDER')} brings "
+            f"the log, and {command('metrics', 'FILE', '--pattern', 'LINE')} tries a line.",
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),
@@ -248,7 +249,10 @@ MESSAGES: Mapping[str, Message] = {
         (
             "Free space on the host, or raise the bound in `limits.json` in the folder of its runs "
             "(docs/hosts.md): copying then continues where it stopped.",
-            "Or attach again with `--from end`, which leaves out what was written before.",
+            (
+                f"Or attach again with {option('--from', 'end')}, which leaves out what "
+                "was written before."
+            ),
         ),
     ),
     "log_cut": Message(
