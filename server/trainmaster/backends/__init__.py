@@ -22,6 +22,7 @@ from trainmaster.backends.capabilities import (
     RunReceiver,
     SourceExaminer,
     SupervisorFinder,
+    TextSampler,
 )
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
@@ -112,5 +113,6 @@ __all__ = [
     "RunReceiver",
     "SourceExaminer",
     "SupervisorFinder",
+    "TextSampler",
     "open_backend",
 ]
