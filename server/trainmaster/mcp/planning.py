@@ -16,11 +16,16 @@ _LONGEST_CHECK_S = 38.0
 
 
 async def plan_run(
-    context: ToolContext, *, spec: Spec, host: Host = "", set: Sets = ()
+    context: ToolContext,
+    *,
+    spec: Spec,
+    host: Host = "",
+    set: Sets = (),
+    detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
 ) -> PlanAnswer:
-    """Resolve a spec, check it and estimate what it takes (memory, hours, dollars); starts nothing.
-    What can't work is refused with the field and what is accepted; launch then starts it. A whole
-    spec:
+    """Resolve a spec, check it and estimate memory, hours, dollars; starts nothing. What can't work
+    is refused with the field and what is accepted. The spec `framework: hf` alone (or trl, ...)
+    lists the fields. A whole spec:
 
     name: my-gpt
     framework: nanogpt
@@ -31,7 +36,9 @@ async def plan_run(
     """
     from trainmaster.runs.planning import plan_run as planning
 
-    return await planning.plan_run(workspace_of(context), spec, host=host or None, sets=set)
+    return await planning.plan_run(
+        workspace_of(context), spec, host=host or None, sets=set, detail=detail
+    )
 
 
 async def list_hosts(
