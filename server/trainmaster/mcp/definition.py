@@ -200,7 +200,7 @@ def build_tool(definition: Definition) -> Tool:
 
 
 def build_tools(definitions: Iterable[Definition]) -> list[Tool]:
-    """The tools of one server: a parameter's description stands at the first tool that has it, since
+    """The tools of one server. A parameter's description stands at the first tool that has it:
     clients show their model the list as a whole."""
     described: set[tuple[str, str]] = set()
     tools = []

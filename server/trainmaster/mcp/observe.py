@@ -70,8 +70,7 @@ async def get_run(
     detail: Annotated[bool, Field(description="Also risks, attempts, telemetry, folder")] = False,
 ) -> StatusAnswer:
     """How a run stands: state and why, step, ETA, last metrics, findings (diagnose explains them),
-    newest verified checkpoint, next_step. `heartbeat_age_s`: how old this news is. To wait for a
-    change: wait_for_event.
+    newest verified checkpoint, next_step. `heartbeat_age_s`: how old this news is.
     """
     from trainmaster.runs import status as query
 

@@ -43,8 +43,8 @@ async def launch(
     set: Sets = (),
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a training, detached; returns its run_id at once. Plans first (plan_run shows what),
-    and starts nothing where that is refused. Continue with wait_for_event.
+    """Start a training, detached; returns its run_id at once. Plans first, and starts
+    nothing where that is refused. Continue with wait_for_event.
     """
     from trainmaster.runs import launch as service
 
@@ -250,7 +250,7 @@ async def fetch_files(
     ] = "",
 ) -> FetchAnswer:
     """Bring files of a run here (checkpoints, final model, logs), each checked by its digest, below
-    the download folder of the settings. `more`: repeat the call to continue.
+    the download folder. `more`: repeat the call to continue.
     """
     from trainmaster.runs import fetch as service
 

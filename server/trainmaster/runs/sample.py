@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast, get_args
 
 from trainer_runtime.core.answers.sampled import (
-    EVENT,
     LONGEST_PROMPT,
     MOST_TEXTS,
     MOST_TOKENS,
@@ -17,12 +15,12 @@ from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.backends import TextSampler
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy
+from trainmaster.runs.recorded_samples import ended_of, of_training
 from trainmaster.store.masking import mask_of
-from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.samples import Ended, Sample, SamplesAnswer
+from trainmaster.words.answers.samples import Sample, SamplesAnswer
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError, StateError, UsageError
 from trainmaster.words.stages import enter_stage
@@ -80,7 +78,7 @@ async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
         StateError: `RUN_NOT_FOUND`.
     """
     view = await refresh(workspace, run)
-    found = of_training(workspace, view)[-_MOST_RECORDED:]
+    found = of_training(workspace, view.run)[-_MOST_RECORDED:]
     command = f"trainmaster sample {view.run.run_id} --prompt TEXT"
     return SamplesAnswer(
         run_id=view.run.run_id,
@@ -92,36 +90,8 @@ async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
     )
 
 
-def of_training(workspace: Workspace, view: RunView) -> list[Sample]:
-    """What the events of the run hold, in order; a step that was trained again counts as it was
-    last."""
-    run = view.run
-    stored = workspace.metrics.events_of(run.run_id, run.placement, EVENT)
-    newest: dict[tuple[int, str], Sample] = {}
-    for one in stored:
-        made = _recorded(one)
-        newest[made.step or 0, made.untrusted_prompt or ""] = made
-    return [newest[key] for key in sorted(newest, key=lambda key: key[0])]
-
-
-def _recorded(stored: StoredEvent) -> Sample:
-    fields = stored.event.fields
-    return Sample(
-        step=stored.event.step,
-        untrusted_prompt=fields.find_text("prompt") or "",
-        untrusted_text=fields.find_text("text") or "",
-        tokens=fields.find_integer("tokens") or 0,
-        ended=_ended(fields.find_text("ended")),
-        untrusted_detail=fields.find_text("reason"),
-    )
-
-
 def _sample(text: str, found: SampledText) -> Sample:
-    return Sample(untrusted_text=text, tokens=found.tokens, ended=_ended(found.ended))
-
-
-def _ended(reported: str | None) -> Ended:
-    return cast(Ended, reported) if reported in get_args(Ended) else "failed"
+    return Sample(untrusted_text=text, tokens=found.tokens, ended=ended_of(found.ended))
 
 
 def _start(view: RunView, start: str | None) -> str | None:

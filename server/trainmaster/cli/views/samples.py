@@ -19,12 +19,13 @@ def _(answer: SamplesAnswer) -> list[Block]:
     head = f"{answer.run_id}, {answer.path} on {answer.device}" if answer.path else answer.run_id
     return [
         head,
-        *(block for one in answer.samples for block in _sample(one)),
+        *(block for one in answer.samples for block in sample(one)),
         *named("Next", answer.next_step),
     ]
 
 
-def _sample(one: Sample) -> list[Block]:
+def sample(one: Sample) -> list[Block]:
+    """A line about a text, and its lines."""
     step = "" if one.step is None else f"step {one.step}, "
     after = "" if one.untrusted_prompt is None else f"after {one.untrusted_prompt!r}, "
     why = f": {one.untrusted_detail}" if one.untrusted_detail else ""

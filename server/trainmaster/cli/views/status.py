@@ -8,6 +8,7 @@ from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.backends import KAGGLE
 from trainmaster.cli.format import preparing, setting, size, usd, value
 from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
+from trainmaster.cli.views.samples import sample
 from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, StatusAnswer
 
 # A step that came longer ago than this is worth a word.
@@ -41,6 +42,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *(f"Risk: {risk}" for risk in answer.risks or ()),
         *_attempts(answer),
         *named("Telemetry", pairs(answer.telemetry or {})),
+        *(block for one in answer.samples or () for block in sample(one)),
         *named("Cost", _cost(answer.cost)),
         *named("Folder", answer.folder),
         *named("Window", answer.window),

@@ -5,11 +5,12 @@ from typing import Any, Literal, Self
 
 from trainmaster.words.answers.base import WHY_OLD, Answer, Number, RecordedAnswer, State
 from trainmaster.words.answers.fields import field
+from trainmaster.words.answers.samples import Sample
 from trainmaster.words.fitting import Cap
 
 _DETAILED = Cap(
     8192,
-    drops=("risks", "attempts", "telemetry", "findings"),
+    drops=("samples", "risks", "attempts", "telemetry", "findings"),
     newest=frozenset({"attempts"}),
     always=True,
 )
@@ -169,6 +170,7 @@ class StatusAnswer(RecordedAnswer):
     risks: list[str] | None = field(default=None, description="what may fail later")
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
+    samples: list[Sample] | None = field(default=None, description="the newest of the training")
     folder: str | None = None
     window: str | None = None
     next_step: str
