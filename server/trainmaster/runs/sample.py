@@ -52,12 +52,7 @@ async def sample_run(
     view = await refresh(workspace, run)
     _refuse_without_weights(view)
     sampler = TextSampler.of(workspace.backend(view.run.host))
-    if workspace.policy.bound:
-        spec = load_spec(f"{view.run.spec}\n").model_copy(update={"host": view.run.host})
-        beyond = beyond_policy(workspace, spec)
-        await allow(
-            workspace, beyond, "resume", f"the model of {view.run.run_id} for text", confirm
-        )
+    await _allow(workspace, view, confirm)
     enter_stage(f"running the model of {view.run.run_id}")
     asked = replace(request, start=_start(view, request.start))
     found = await sampler.sample(view.run.run_id, asked)
@@ -69,6 +64,18 @@ async def sample_run(
         device=cleaned(found.device, 20),
         samples=[_sample(mask.text(text.text), text) for text in found.texts[:MOST_TEXTS]],
     )
+
+
+async def _allow(workspace: Workspace, view: RunView, confirm: Confirm | None) -> None:
+    """Ask about code of the run's environment that no person has trusted, as a resume does; its
+    program is not run."""
+    if not workspace.policy.bound:
+        return
+    changes = {"host": view.run.host, "script": None}
+    spec = load_spec(f"{view.run.spec}\n").model_copy(update=changes)
+    launched = beyond_policy(workspace, spec)
+    beyond = launched.without(launched, view.run.plan.get("places") or {})
+    await allow(workspace, beyond, "resume", f"the model of {view.run.run_id} for text", confirm)
 
 
 async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
