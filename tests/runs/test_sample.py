@@ -14,8 +14,6 @@ from support.runs.light_run import light_spec
 from support.runs.running_run import LONGEST_S, CommandLine
 from support.train.preference_data import save_tiny_model
 
-from trainmaster.cli import run as run_command_line
-
 pytestmark = pytest.mark.slow
 _PROGRAM = """\
 import json, shutil, sys
@@ -50,15 +48,13 @@ def refused(command: CommandLine, *arguments: str) -> dict[str, Any]:
 
 
 def test_a_program_s_folder_of_transformers_writes_text_without_control_characters(
-    command: CommandLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: CommandLine, tmp_path: Path
 ) -> None:
     run = completed(command, saving(tmp_path, save_tiny_model(tmp_path / "model")))
     asked = {"prompt": "to be", "max_tokens": 400, "temperature": 99.0, "seed": 3}
     words = [word for key, value in asked.items() for word in (_option(key), str(value))]
-    capsys.readouterr()
-    code = run_command_line(["--home", str(command.home), "sample", run, *words])
-    printed = capsys.readouterr().out
-    assert code == 0 and "checkpoints/step-00000002" in printed
+    written = command("sample", run, *words)
+    assert written["path"] == "checkpoints/step-00000002"
 
     async def over_mcp() -> None:
         async with connected({"TRAINMASTER_HOME": str(command.home)}) as client:
@@ -71,7 +67,7 @@ def test_a_program_s_folder_of_transformers_writes_text_without_control_characte
             wrong = await error_of(client, "sample_run", run_id=run, prompt="a", count=9)
             assert wrong.startswith("BAD_ARGUMENT") and "Give 1 to 8" in wrong
 
-    assert not _unprintable(printed)
+    assert not _unprintable(written["samples"][0]["untrusted_text"])
     anyio.run(over_mcp)
     assert refused(command, run, "--prompt", "a", "--from", "1")["code"] == "NO_CHECKPOINT"
     assert refused(command, run, "--prompt", "a", "--max-tokens", "9999")["field"] == "max_tokens"
@@ -84,7 +80,7 @@ def test_a_program_s_own_format_is_refused_with_the_reason(
     run = completed(command, light_spec(tmp_path))
     error = refused(command, run, "--prompt", "to be")
     assert error["code"] == "NOT_SAMPLED"
-    assert "no folder of transformers" in error["message"] and "fetch" in error["fix"]
+    assert "not a folder of transformers" in error["message"] and "fetch" in error["fix"]
 
 
 def test_what_has_no_weights_here_is_refused_before_anything_runs(
@@ -92,7 +88,7 @@ def test_what_has_no_weights_here_is_refused_before_anything_runs(
 ) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.0\n")
-    watched = command("attach", "local", "--log", str(log))["run_id"]
+    watched = command("attach", "--log", str(log))["run_id"]
     assert refused(command, watched, "--prompt", "a")["code"] == "UNSUPPORTED"
     assert refused(command, "nobody", "--prompt", "a")["code"] == "RUN_NOT_FOUND"
 

@@ -126,8 +126,8 @@ def _model_folder(folder: Path) -> Path:
         if (place / "config.json").is_file() and any(place.glob("*.safetensors")):
             return place
     raise ConfigError(
-        "the program's checkpoint is no folder of transformers (config.json with *.safetensors), "
-        "and only the program knows how to load it"
+        "the program's checkpoint is not a folder of transformers (config.json, *.safetensors), and "
+        "only the program knows how to load it"
     )
 
 

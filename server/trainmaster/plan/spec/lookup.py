@@ -1,4 +1,4 @@
-"""The fields that a framework takes, a line each: for who writes a spec and looks a name up."""
+"""The fields that a framework takes, a line each: for whoever writes a spec."""
 
 from __future__ import annotations
 
