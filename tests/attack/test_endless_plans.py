@@ -35,7 +35,7 @@ _END_S = 5.0
 
 @pytest.fixture
 def reading(started_here: Callable[[], list[int]]) -> Callable[[], list[object]]:
-    """Tells the threads and processes that read for this test."""
+    """Returns the threads and processes that read for this test."""
 
     def threads() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "trainmaster-read"]

@@ -72,12 +72,12 @@ async def overview(
         from trainmaster.sync.follow import read_hosts  # ended runs need nothing of what follows
 
         await read_hosts(workspace, hosts, failures, within_s)
-    known = (cursor, workspace.control.version(), workspace.metrics.version(), failures.texts)
+    basis = (cursor, workspace.control.version(), workspace.metrics.version(), failures.texts)
     shared = workspace.newest_overview
-    if shared is not None and shared[0] > now - _SHARED_FOR_S and shared[1] == known:
+    if shared is not None and shared[0] > now - _SHARED_FOR_S and shared[1] == basis:
         return shared[2]
     answer = _on_record(workspace, now, since_t, failures)
-    workspace.newest_overview = (now, known, answer)
+    workspace.newest_overview = (now, basis, answer)
     return answer
 
 

@@ -61,8 +61,8 @@ async def query_metrics(
             from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
             wanted = wanted_of_file(keys, part, pattern)
-            found = await read_file(workspace.home, file, wanted)
-            sources.append(FileSource(name, found, part))
+            metrics = await read_file(workspace.home, file, wanted)
+            sources.append(FileSource(name, metrics, part))
         else:
             refuse_for_runs(pattern)
             sources.append(RunSource(workspace, await refresh(workspace, name), name))

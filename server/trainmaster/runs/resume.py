@@ -96,15 +96,12 @@ async def resume(
             `CONFIRMATION_DECLINED`.
         PolicyError: the changed spec, or the host, is beyond the agent's policy.
     """
-    # The key's digest as it was before patches existed: the same key keeps its meaning.
-    asked: list[Any] = [run, start or "latest", list(sets)]
-    asked += [] if apply is None else [apply]
-    asked += [] if host is None else [{"host": host}]
     key = None
     if idempotency_key:
-        key = IdempotencyKey(idempotency_key, "resume", json.dumps(asked))
+        request = _keyed_request(run, start, sets, apply, host)
+        key = IdempotencyKey(idempotency_key, "resume", json.dumps(request))
     try:
-        return _known(workspace, key) or await _resume(
+        return _earlier_result(workspace, key) or await _resume(
             workspace,
             run,
             start=start,
@@ -116,13 +113,22 @@ async def resume(
         )
     except StateError:
         # The first call with this key may have finished in the meantime.
-        known = _known(workspace, key)
-        if known is None:
+        earlier = _earlier_result(workspace, key)
+        if earlier is None:
             raise
-        return known
+        return earlier
 
 
-def _known(workspace: Workspace, key: IdempotencyKey | None) -> LaunchAnswer | None:
+def _keyed_request(
+    run: str, start: str | None, sets: Sequence[str], apply: str | None, host: str | None
+) -> list[Any]:
+    """What a key stands for, as it was before patches existed: the same key keeps its meaning."""
+    request: list[Any] = [run, start or "latest", list(sets)]
+    request += [] if apply is None else [apply]
+    return request + ([] if host is None else [{"host": host}])
+
+
+def _earlier_result(workspace: Workspace, key: IdempotencyKey | None) -> LaunchAnswer | None:
     """What the first call with this key has led to."""
     run_id = None if key is None else workspace.control.keys.result(key)
     return launched(workspace, run_id) if run_id is not None else None

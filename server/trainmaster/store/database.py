@@ -15,9 +15,10 @@ from trainmaster.store.damage import (
     is_lock,
     is_marked,
     mark_damaged,
+    readable_damage,
     set_aside,
 )
-from trainmaster.store.disk_space import NO_INODES, lack_of_room
+from trainmaster.store.disk_space import REMEDIES, lack_of_room
 from trainmaster.store.migration import (
     Schema,
     other_version,
@@ -44,7 +45,8 @@ def open_database(path: Path, schema: Schema, *, synchronous: str) -> sqlite3.Co
     try:
         connection = _connect(path, synchronous)
         try:
-            _migrate(connection, path, schema)
+            with readable_damage():
+                _migrate(connection, path, schema)
         except BaseException:
             connection.close()  # else its locks stay as long as its traceback
             raise
@@ -79,9 +81,10 @@ def open_derived_database(
 def _open_derived(path: Path, schema: str, version: int, synchronous: str) -> sqlite3.Connection:
     connection = _connect(path, synchronous)
     try:
-        if version_of(connection) != version:
-            _recreate(connection, path, schema, version)
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        with readable_damage():
+            if version_of(connection) != version:
+                _recreate(connection, path, schema, version)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
         connection.close()
         raise
@@ -93,8 +96,9 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     _create_private(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
-        _enter_wal(connection)
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        with readable_damage():
+            _enter_wal(connection)
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
     except BaseException:
         connection.close()
         raise
@@ -143,9 +147,7 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
     return StorageError(
         code,
         f"{path} can't be written: {reason or error}.",
-        "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere."
-        if code != NO_INODES
-        else "Remove files from that file system, or point TRAINMASTER_HOME elsewhere.",
+        f"{REMEDIES[code]}, or point TRAINMASTER_HOME elsewhere.",
         retryable=True,
     )
 

@@ -9,6 +9,11 @@ from pathlib import Path
 
 DISK_FULL, NO_INODES, NOT_WRITABLE = "DISK_FULL", "NO_INODES", "ROOT_NOT_WRITABLE"
 LACKS = frozenset({DISK_FULL, NO_INODES, NOT_WRITABLE})
+REMEDIES = {
+    DISK_FULL: "Free disk space",
+    NO_INODES: "Remove files from that file system",
+    NOT_WRITABLE: "Make the folder writable (mount its file system for writing)",
+}
 _LEAST_FREE_BYTES = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -39,21 +44,21 @@ def takes_more(folder: Path) -> bool:
 
 def inodes_left(folder: Path) -> int | None:
     """How many more files its file system takes; None where it has no such limit."""
-    found = os.statvfs(folder)
-    return found.f_favail if found.f_files else None
+    status = os.statvfs(folder)
+    return status.f_favail if status.f_files else None
 
 
 def why_full(folder: Path) -> tuple[str, str] | None:
     """Why a file system takes no more: the error's code, and the reason; None where it does."""
     try:
-        found = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return None
-    if found.f_flag & os.ST_RDONLY:
+    if status.f_flag & os.ST_RDONLY:
         return NOT_WRITABLE, "its file system is mounted read-only"
-    if found.f_files and found.f_favail == 0:
-        used = found.f_files - found.f_ffree
+    if status.f_files and status.f_favail == 0:
+        used = status.f_files - status.f_ffree
         return NO_INODES, f"no inodes are left: its file system holds {used:,} files and folders"
-    if found.f_bavail * found.f_frsize < _LEAST_FREE_BYTES:
+    if status.f_bavail * status.f_frsize < _LEAST_FREE_BYTES:
         return DISK_FULL, "no space is left on its disk"
     return None

@@ -80,11 +80,11 @@ def upgrade(connection: sqlite3.Connection, path: Path, schema: Schema, *, keeps
         raise
 
 
-def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None:
+def refuse_newer(connection: sqlite3.Connection, path: Path, newest: int) -> None:
     """Raises:
     StorageError: `HOME_IS_NEWER`, with the version of Trainmaster that wrote it, if it says so.
     """
-    if (found := version_of(connection)) <= known:
+    if (version := version_of(connection)) <= newest:
         return
     writer = None
     with suppress(sqlite3.Error):
@@ -92,11 +92,11 @@ def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None
         writer = None if row is None else str(row[0])
     raise StorageError(
         "HOME_IS_NEWER",
-        f"{path} has schema version {found}"
+        f"{path} has schema version {version}"
         f"{f', of Trainmaster {writer}' if writer else ''}; "
-        f"this Trainmaster, {__version__}, reads versions up to {known}. Nothing was changed.",
+        f"this Trainmaster, {__version__}, reads versions up to {newest}. Nothing was changed.",
         f"Install {f'Trainmaster {writer} or a later one' if writer else 'a newer Trainmaster'}, "
-        f"or restore the copy {path.name}.v{known}.* that lies beside it, or point "
+        f"or restore the copy {path.name}.v{newest}.* that lies beside it, or point "
         "TRAINMASTER_HOME at another folder.",
     )
 

@@ -79,7 +79,9 @@ def maskable_values(home: Home, names: Sequence[str], environment: Mapping[str, 
         StateError: as `find_values`.
     """
     stored = _read_file(home).values()
-    own = [one for one in stored if len(one) >= SHORTEST_VALUE and not _COMMON.fullmatch(one)]
+    own = [
+        value for value in stored if len(value) >= SHORTEST_VALUE and not _COMMON.fullmatch(value)
+    ]
     return [*find_values(home, names, environment).values(), *own]
 
 

@@ -158,7 +158,7 @@ class Passes:
     def _forget_closed(self) -> None:
         """Keep what is known of open runs alone, and of those that are not ingested yet."""
         kept = {(run_id, number) for run_id, (number, _) in self._open.items()} | {*self._copied}
-        for placement in [one for one in self._followed if one not in kept]:
+        for placement in self._followed.keys() - kept:
             del self._followed[placement]
             self._answered.pop(placement, None)
             self._ingest.forget(*placement)
@@ -222,8 +222,8 @@ class Passes:
             while left:
                 left = self._ingest.take_portion(left)
                 await asyncio.sleep(0)
-            for one in some:
-                has_ended |= self._has_ended(one)
+            for growth in some:
+                has_ended |= self._has_ended(growth)
         return has_ended
 
     def _has_ended(self, ingested: MirrorGrowth) -> bool:

@@ -73,12 +73,14 @@ class Shares:
         finally:
             self.give_back(caller)
 
+    def _taken_by(self, waiting: _Waiting) -> int:
+        return self._taken[waiting.caller]
+
     def _admit(self) -> None:
         while self._taken.total() < self._of_all:
-            may = [one for one in self._waiting if self._taken[one.caller] < self._of_caller]
-            if not may:
+            first = min(self._waiting, key=self._taken_by, default=None)
+            if first is None or self._taken_by(first) >= self._of_caller:
                 return
-            first = min(may, key=lambda one: self._taken[one.caller])
             self._waiting.remove(first)
             self._taken[first.caller] += 1
             if not first.admitted.done():

@@ -188,7 +188,7 @@ def _journal(number: int) -> list[EventBody]:
 
 # Tools whose calls take a host, a provider or a user, with a limit and entries.
 _EXAMPLES = (
-    ("plot_metrics", 300, 3),
+    ("plot_metrics", 250, 3),
     ("list_offers", 2600, 20),
     ("inspect_run", 850, 3),
     ("sample_run", 300, 3),

@@ -126,7 +126,7 @@ def _model_folder(folder: Path) -> Path:
         if (place / "config.json").is_file() and any(place.glob("*.safetensors")):
             return place
     raise ConfigError(
-        "the program's checkpoint is not a folder of transformers (config.json, *.safetensors), and "
+        "the program's checkpoint is not a folder of transformers (config.json, *.safetensors): "
         "only the program knows how to load it"
     )
 

@@ -33,8 +33,10 @@ def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
         if armed:
             rows.append(passed(name, f"until {until}, then ended by {' and '.join(armed)}"))
             continue
-        found = f"until {until}; nothing ends it without this machine. {instance.lease_timer}"
-        rows.append(warning(name, found, "`trainmaster keeper install`, on a host that stays on."))
+        problem = f"until {until}; nothing ends it without this machine. {instance.lease_timer}"
+        rows.append(
+            warning(name, problem, "`trainmaster keeper install`, on a host that stays on.")
+        )
     return rows
 
 

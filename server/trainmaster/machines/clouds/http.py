@@ -139,20 +139,20 @@ class Api:
             CloudError: as `read`.
         """
         parameter, fields = page
-        found: list[Any] = []
-        asked = dict(query or {})
+        entries: list[Any] = []
+        parameters = dict(query or {})
         for _ in range(_MAX_PAGES):
-            reply = await self.read(*segments, query=asked)
+            reply = await self.read(*segments, query=parameters)
             part = reply.get(rows)
             if not isinstance(part, list):
                 raise self.invalid(f"returned no list of {rows}")
-            found += part
+            entries += part
             token = next((reply[name] for name in fields if reply.get(name)), None)
             if token is None:
-                return found
-            if not isinstance(token, str | int) or str(token) == asked.get(parameter):
+                return entries
+            if not isinstance(token, str | int) or str(token) == parameters.get(parameter):
                 break
-            asked[parameter] = str(token)
+            parameters[parameter] = str(token)
         raise self.invalid(f"returned an endless list of {rows}")
 
     async def request(self, method: str, *segments: str, **options: Any) -> Any:

@@ -70,26 +70,26 @@ def choose_learning_rate(
             "random weights: good to try the method out, for little else. Give model.path or "
             "model.hub."
         )
-    given, of_optimizer = spec.optimizer.lr, _AT_ADAMS_RATE.get(spec.optimizer.name)
-    if not isinstance(given, float | int):
+    own_rate, of_optimizer = spec.optimizer.lr, _AT_ADAMS_RATE.get(spec.optimizer.name)
+    if not isinstance(own_rate, float | int):
         if of_optimizer is None:
             raise _no_rate(spec.optimizer.name, rate)
         ledger.decide("optimizer.lr", rate, reason, "; ".join(filter(None, (source, of_optimizer))))
         return rate
-    if of_optimizer is not None and given > _FAR_TOO_HIGH * rate:
+    if of_optimizer is not None and own_rate > _FAR_TOO_HIGH * rate:
         ledger.warn(
-            f"optimizer.lr is {given:g}; for {_what(spec, method, network)} auto takes {rate:g}. "
-            f"Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
+            f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes "
+            f"{rate:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
         )
-    return float(given)
+    return float(own_rate)
 
 
 def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
     """What auto would take, where the given rate is far above it; a remedy then takes that."""
     if spec.optimizer.name not in _AT_ADAMS_RATE:
         return None
-    given, (rate, _, _) = spec.optimizer.lr, _rate(spec, method, network)
-    return rate if isinstance(given, float | int) and given > _FAR_TOO_HIGH * rate else None
+    own_rate, (rate, _, _) = spec.optimizer.lr, _rate(spec, method, network)
+    return rate if isinstance(own_rate, float | int) and own_rate > _FAR_TOO_HIGH * rate else None
 
 
 def _no_rate(optimizer: str, of_adamw: float) -> PlanError:

@@ -100,8 +100,8 @@ def _read(folder: Path, limit_bytes: float, home: Home | None, *, with_changes: 
             _refuse_large(folder, there, limit_bytes)
             with unlinked_paths() as paths:
                 files = [_digested(file, paths) for file in there.files]
-            found = CodeFolder(there, files, left=_left(there))
-            return found if copy is None or not with_changes else _with_changes(found, copy)
+            code = CodeFolder(there, files, left=_left(there))
+            return code if copy is None or not with_changes else _with_changes(code, copy)
     except OSError as error:
         raise _missing(folder, f"can't be read: {error.strerror}") from error
     except GitError as error:
@@ -115,13 +115,13 @@ def _read(folder: Path, limit_bytes: float, home: Home | None, *, with_changes: 
         ) from None
 
 
-def _with_changes(found: CodeFolder, copy: WorkingCopy) -> CodeFolder:
+def _with_changes(code: CodeFolder, copy: WorkingCopy) -> CodeFolder:
     try:
-        dirty, diff = copy.changes(found.there)
+        dirty, diff = copy.changes(code.there)
     except GitError as error:
-        left = [*found.left, f"the changes since the commit, which git can't show ({error})"]
-        return replace(found, commit=copy.commit, left=left)
-    return replace(found, commit=copy.commit, dirty=dirty, diff=diff)
+        left = [*code.left, f"the changes since the commit, which git can't show ({error})"]
+        return replace(code, commit=copy.commit, left=left)
+    return replace(code, commit=copy.commit, dirty=dirty, diff=diff)
 
 
 def _left(there: FileSet) -> list[str]:

@@ -120,7 +120,7 @@ def beyond_policy(workspace: Workspace, spec: TrainingSpec, *, has_host: bool = 
     keys: frozenset[str] = frozenset()
     try:
         code = untrusted_code(workspace, spec) if has_host else ()
-        keys = frozenset(one.key for one in _all_code(spec, {}, workspace.home))
+        keys = frozenset(item.key for item in _all_code(spec, {}, workspace.home))
     except PlanError:
         if not errors:  # else it is not said what lies there: `refuse_changed` raises this again
             raise
@@ -202,9 +202,9 @@ def _all_code(spec: TrainingSpec, attached: Mapping[str, str], home: Home) -> It
         if field.startswith(_CODE_FIELDS):
             text = attached.get(field)
             content = None if text is None else text.encode()
-            found = code_at(field, Path(path), home, content)
-            if found is not None:
-                yield found
+            code = code_at(field, Path(path), home, content)
+            if code is not None:
+                yield code
 
 
 def _place_of(spec: TrainingSpec, path: str) -> tuple[str, bool]:

@@ -83,10 +83,10 @@ class Git:
         limit: int,
     ) -> bytes:
         try:
-            with open(stdin or os.devnull, "rb") as given:
+            with open(stdin or os.devnull, "rb") as source:
                 process = subprocess.Popen(
                     [self.program, *words],
-                    stdin=given,
+                    stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     env=dict(environment),
@@ -109,8 +109,8 @@ class Git:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
         if code != 0:
-            said = errors.decode(errors="replace").strip().splitlines()[:1]
-            raise GitError(" ".join(said) or f"it ended with {code}")
+            message = errors.decode(errors="replace").strip().splitlines()[:1]
+            raise GitError(" ".join(message) or f"it ended with {code}")
         return output
 
 
@@ -148,10 +148,10 @@ def isolated_git(repository: str) -> Iterator[Git]:
 def _program(repository: str) -> str | None:
     for place in os.environ.get("PATH", os.defpath).split(os.pathsep):
         if os.path.isabs(place):
-            found = shutil.which("git", path=place)
-            real = os.path.realpath(found) if found else ""
-            if found and not f"{real}/".startswith(f"{repository.rstrip('/')}/"):
-                return found
+            program = shutil.which("git", path=place)
+            real = os.path.realpath(program) if program else ""
+            if program and not f"{real}/".startswith(f"{repository.rstrip('/')}/"):
+                return program
     return None
 
 
@@ -170,19 +170,19 @@ def _read(process: subprocess.Popen[bytes], limit: int, deadline_s: float) -> tu
     """
     assert process.stdout is not None
     assert process.stderr is not None
-    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    printed = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
-        for pipe in said:
+        for pipe in printed:
             selector.register(pipe, selectors.EVENT_READ, pipe)
-        while selector.get_map() and len(said[process.stdout]) <= limit:
+        while selector.get_map() and len(printed[process.stdout]) <= limit:
             _check(deadline_s)
             for key, _ in selector.select(_CHECKED_EVERY_S):
                 data = os.read(key.fd, _PIECE_BYTES)
                 if not data:
                     selector.unregister(key.fileobj)
-                said[key.data].extend(data)
-                del said[process.stderr][_MOST_ERRORS_BYTES:]
-    return bytes(said[process.stdout]), bytes(said[process.stderr])
+                printed[key.data].extend(data)
+                del printed[process.stderr][_MOST_ERRORS_BYTES:]
+    return bytes(printed[process.stdout]), bytes(printed[process.stderr])
 
 
 def _code(process: subprocess.Popen[bytes], deadline_s: float) -> int:
