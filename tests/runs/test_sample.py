@@ -42,8 +42,8 @@ def completed(command: CommandLine, spec: str) -> str:
     return run
 
 
-def refused(command: CommandLine, *arguments: str) -> dict[str, Any]:
-    error: dict[str, Any] = command("sample", *arguments, code=1)["error"]
+def refused(command: CommandLine, *arguments: str, code: int = 1) -> dict[str, Any]:
+    error: dict[str, Any] = command("sample", *arguments, code=code)["error"]
     return error
 
 
@@ -70,7 +70,8 @@ def test_a_program_s_folder_of_transformers_writes_text_without_control_characte
     assert not _unprintable(written["samples"][0]["untrusted_text"])
     anyio.run(over_mcp)
     assert refused(command, run, "--prompt", "a", "--from", "1")["code"] == "NO_CHECKPOINT"
-    assert refused(command, run, "--prompt", "a", "--max-tokens", "9999")["field"] == "max_tokens"
+    too_many = refused(command, run, "--prompt", "a", "--max-tokens", "9999", code=2)
+    assert too_many["field"] == "max_tokens"
     assert "no chat template" in refused(command, run, "--prompt", "a", "--chat")["message"]
 
 
@@ -89,7 +90,7 @@ def test_what_has_no_weights_here_is_refused_before_anything_runs(
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.0\n")
     watched = command("attach", "--log", str(log))["run_id"]
-    assert refused(command, watched, "--prompt", "a")["code"] == "UNSUPPORTED"
+    assert refused(command, watched, "--prompt", "a", code=2)["code"] == "UNSUPPORTED"
     assert refused(command, "nobody", "--prompt", "a")["code"] == "RUN_NOT_FOUND"
 
 

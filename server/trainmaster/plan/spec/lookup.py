@@ -1,4 +1,4 @@
-"""The fields that a framework takes, a line each: for whoever writes a spec."""
+"""The fields that a framework takes, a line each: for the writing of a spec."""
 
 from __future__ import annotations
 
