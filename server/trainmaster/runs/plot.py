@@ -205,12 +205,11 @@ def _sketched(panel: Panel, found: Sequence[RunCurves], *, dots: bool, width: in
     drawn = sketch(curves, dots=dots, width=width, marks=marks)
     several = named if len(named) > 1 else []
     legend = [
-        _legend(index, len(named), f"{run.run_id} {key}", dots=dots)
+        _legend(index, len(named), f"{run.run_id} {key}")
         for index, (run, key) in enumerate(several)
     ]
     return [title, *drawn, *legend]
 
 
-def _legend(index: int, among: int, name: str, *, dots: bool) -> Line:
-    sign = "●" if dots else letter(index, among)
-    return [Span(f"{'':>11}"), Span(sign, index), Span(f" {name}")]
+def _legend(index: int, among: int, name: str) -> Line:
+    return [Span(f"{'':>11}"), Span(letter(index, among), index), Span(f" {name}")]

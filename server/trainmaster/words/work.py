@@ -73,6 +73,8 @@ class Work:
 
 _UNLIMITED = Work()
 _current: ContextVar[Work] = ContextVar("work", default=_UNLIMITED)
+_OF_LOGS = "Name a part of the file by cursor, or use the command in a shell, which has no limit."
+_remedy: ContextVar[str] = ContextVar("remedy", default=_OF_LOGS)
 
 
 def current_work() -> Work:
@@ -96,10 +98,16 @@ def working(work: Work) -> Iterator[None]:
         _current.reset(token)
 
 
+@contextmanager
+def remedied(remedy: str) -> Iterator[None]:
+    """Within, this is the remedy where reading takes too long."""
+    token = _remedy.set(remedy)
+    try:
+        yield
+    finally:
+        _remedy.reset(token)
+
+
 def too_long(message: str) -> StateError:
     """The error of a call that would read for too long; `message`: what was not read."""
-    return StateError(
-        "READ_TOO_LONG",
-        message,
-        "Name a part of the file by cursor, or use the command in a shell, which has no limit.",
-    )
+    return StateError("READ_TOO_LONG", message, _remedy.get())

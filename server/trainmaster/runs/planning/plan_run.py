@@ -64,9 +64,14 @@ from trainmaster.words.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import SpecError
 from trainmaster.words.stages import enter_stage
+from trainmaster.words.work import remedied
 from trainmaster.words.work_thread import in_thread
 
 _NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
+_SMALLER = (
+    "Leave what is not the program's, or not text, out of the folders that the spec names; or plan "
+    "in a shell, which has no limit."
+)
 _NOT_RUN = (
     "`environment.python` was not run for this plan, since no person has trusted it: its version "
     "and packages are checked by launch, which asks the user. `trainmaster trust PATH` does before."
@@ -186,6 +191,17 @@ async def plan_spec(
     Raises:
         TrainmasterError: the launch is impossible; nothing was started or changed.
     """
+    with remedied(_SMALLER):
+        return await _planned(workspace, spec, host, sets, confirm)
+
+
+async def _planned(
+    workspace: Workspace,
+    spec: str,
+    host: str | None,
+    sets: Sequence[str],
+    confirm: Confirm | None,
+) -> Planned:
     named = [*sets, *([f"host={json.dumps(host)}"] if host else [])]
     loaded = load_allowed_spec(workspace, spec, named)
     _refuse_bad_rehearsal(loaded)
