@@ -90,7 +90,7 @@ def test_what_has_no_weights_here_is_refused_before_anything_runs(
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.0\n")
     watched = command("attach", "--log", str(log))["run_id"]
-    assert refused(command, watched, "--prompt", "a", code=2)["code"] == "UNSUPPORTED"
+    assert refused(command, watched, "--prompt", "a")["code"] == "UNSUPPORTED"
     assert refused(command, "nobody", "--prompt", "a")["code"] == "RUN_NOT_FOUND"
 
 

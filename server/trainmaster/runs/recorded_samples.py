@@ -10,7 +10,7 @@ from trainer_runtime.core.decoding import DecodingError
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.samples import Ended, Sample
+from trainmaster.words.answers.status import Ended, Sample
 
 
 def of_training(workspace: Workspace, run: Run) -> list[Sample]:

@@ -20,7 +20,8 @@ from trainmaster.store.masking import mask_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.samples import Sample, SamplesAnswer
+from trainmaster.words.answers.samples import SamplesAnswer
+from trainmaster.words.answers.status import Sample
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError, StateError, UsageError
 from trainmaster.words.stages import enter_stage
