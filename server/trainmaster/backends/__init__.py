@@ -23,6 +23,7 @@ from trainmaster.backends.capabilities import (
     RunReceiver,
     SourceExaminer,
     SupervisorFinder,
+    TextSampler,
 )
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
@@ -113,5 +114,6 @@ __all__ = [
     "RunReceiver",
     "SourceExaminer",
     "SupervisorFinder",
+    "TextSampler",
     "open_backend",
 ]

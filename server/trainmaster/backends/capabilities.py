@@ -16,6 +16,7 @@ from trainmaster.backends.backend import Backend
 from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
+    from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
     from trainer_runtime.core.environment.image_problem import ImageAnswer
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
@@ -278,6 +279,21 @@ class Inspector(Capability):
         """Sample an attempt's processes. Starts, stops and changes nothing.
 
         `allow_py_spy`: py-spy may read processes of an attached run.
+        """
+
+
+class TextSampler(Capability):
+    """Lets a run's model write text."""
+
+    cannot = "run a model outside its training"
+    instead = "`trainmaster fetch RUN final FOLDER` brings the model; its framework samples it."
+
+    @abstractmethod
+    async def sample(self, run_id: str, request: SampleRequest) -> SampleAnswer:
+        """Texts by a process of the run's environment, which ends with the call.
+
+        Raises:
+            HostError: `NOT_SAMPLED`, with the reason.
         """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -204,6 +204,30 @@ def build_tool(definition: Definition) -> Tool:
     return _built[key]
 
 
+def build_tools(definitions: Iterable[Definition]) -> list[Tool]:
+    """The tools of one server. A parameter's description stands at the first tool that has it:
+    clients show their model the list as a whole."""
+    described: set[tuple[str, str]] = set()
+    tools = []
+    for tool in map(build_tool, definitions):
+        properties = {
+            name: _undescribed(schema) if (name, schema.get("description")) in described else schema
+            for name, schema in tool.parameters["properties"].items()
+        }
+        described |= {
+            (name, schema["description"])
+            for name, schema in properties.items()
+            if "description" in schema
+        }
+        parameters = {**tool.parameters, "properties": properties}
+        tools.append(tool.model_copy(update={"parameters": parameters}))
+    return tools
+
+
+def _undescribed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "description"}
+
+
 def _build(definition: Definition) -> Tool:
     function = definition.function
     tool = Tool.from_function(
@@ -233,13 +257,13 @@ def answer_type(function: Callable[..., Any]) -> type[Answer]:
 
 
 def _lean(schema: dict[str, Any]) -> dict[str, Any]:
-    """Generated titles repeat the names, an empty default says as much as none, and least values
-    that nobody goes below say nothing: every client pays for them in context."""
+    """Generated titles repeat the names, an empty default says as much as none, and limits that
+    nobody goes beyond say nothing: every client pays for them in context."""
     properties = {
         name: {
             key: value
             for key, value in described.items()
-            if key not in ("title", "minimum") and not (key == "default" and not value)
+            if key not in ("title", "minimum", "maximum") and not (key == "default" and not value)
         }
         for name, described in schema["properties"].items()
     }

@@ -18,11 +18,16 @@ _LONGEST_CHECK_S = 38.0
 
 
 async def plan_run(
-    context: ToolContext, *, spec: Spec, host: Host = "", set: Sets = ()
+    context: ToolContext,
+    *,
+    spec: Spec,
+    host: Host = "",
+    set: Sets = (),
+    detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
 ) -> PlanAnswer | InputRequiredResult:
-    """Resolve a spec, check it and estimate what it takes (memory, hours, dollars); starts nothing.
-    What can't work is refused with the field and what is accepted; launch then starts it. A whole
-    spec:
+    """Resolve a spec, check it and estimate memory, hours, dollars; starts nothing. What can't work
+    is refused with the field and what is accepted. The spec `framework: hf` alone (or trl, ...)
+    lists the fields. A whole spec:
 
     name: my-gpt
     framework: nanogpt
@@ -34,11 +39,13 @@ async def plan_run(
     from trainmaster.runs.planning import plan_run as planning
 
     if workspace_of(context).policy.reads_only or not can_ask(context):
-        return await planning.plan_run(workspace_of(context), spec, host=host or None, sets=set)
+        return await planning.plan_run(
+            workspace_of(context), spec, host=host or None, sets=set, detail=detail
+        )
     return await confirmed(
         context,
         lambda workspace, confirm: planning.plan_run(
-            workspace, spec, host=host or None, sets=set, confirm=confirm
+            workspace, spec, host=host or None, sets=set, confirm=confirm, detail=detail
         ),
     )
 

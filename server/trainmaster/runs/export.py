@@ -17,6 +17,7 @@ from trainmaster.plan.export import (
     without_job,
 )
 from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
+from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
@@ -96,6 +97,25 @@ async def export_spec(
         next_step=f"Read the head of {file.name}: what {to} needs first, and what is lost without "
         f"supervision. Then `cd {quote(str(folder))} && {file.start}`.",
     )
+
+
+async def export_below(
+    workspace: Workspace,
+    spec: str,
+    folder: str,
+    *,
+    to: str,
+    image: str | None = None,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+) -> RenderAnswer:
+    """`export_spec` for tools: into a folder below the settings' download root, nowhere else.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `export_spec`.
+    """
+    target = folder_below_downloads(workspace, folder)
+    return await export_spec(workspace, spec, target, to=to, image=image, host=host, sets=sets)
 
 
 async def _planned(

@@ -206,6 +206,7 @@ CODES: dict[str, Code] = {
     "OUTPUT_IS_OURS": Code("The output folder belongs to a run of Trainmaster."),
     "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),
     "NO_CHECKPOINT": Code("The run has no checkpoint that could be used."),
+    "NOT_SAMPLED": Code("The model of the run can't be made to write text."),
     "CHECKPOINT_DAMAGED": Code("The requested checkpoint does not match its digests."),
     "DATABASE_LOCKED": Code("Another process has held a database of the home for too long."),
     "DATABASE_DAMAGED": Code("A database file of the home is damaged."),

@@ -59,6 +59,8 @@ _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 1800.0
 class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
     """A host whose launcher queues: what Slurm says of a run's job is kept in `records`."""
 
+    runs_no_models = "A login node of Slurm is reached here, which is for no computing."
+
     def __init__(
         self,
         host: Host,

@@ -19,13 +19,17 @@ from trainmaster.words.answers.runs import PlanAnswer, RenderAnswer
 
 @view.register
 def _(answer: PlanAnswer) -> list[Block]:
-    decisions = [(item.field, setting(item.value), item.reason) for item in answer.decisions]
+    if answer.fields is not None:
+        return [f"What {answer.name} takes", *answer.fields, f"Next: {answer.next_step}"]
+    decisions = [
+        (item.field, setting(item.value), item.reason or "") for item in answer.decisions or ()
+    ]
     return [
         f"Plan for {answer.name} on {answer.host}",
         Grid(("field", "value", "reason"), decisions),
-        _estimate_grid(answer.estimates),
+        _estimate_grid(answer.estimates or {}),
         *_gpu(answer.gpu),
-        *(f"Warning: {warning}" for warning in answer.warnings),
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *([f"Unattended: {answer.unattended}"] if answer.unattended else []),
         *([f"Next: {answer.next_step}"] if answer.next_step else []),
     ]

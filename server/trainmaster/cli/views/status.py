@@ -14,10 +14,18 @@ from trainer_runtime.core.protocol.figures import (
 from trainmaster.backends import KAGGLE
 from trainmaster.cli.format import preparing, setting
 from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
-from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, StatusAnswer
+from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, Sample, StatusAnswer
 
 # A step that came longer ago than this is worth a word.
 _LONG_STEP_S = 60.0
+
+_ENDS = {
+    "end_of_text": "the text ended",
+    "max_tokens": "cut at the number of tokens",
+    "time": "cut at the time-out",
+    "not_finite": "the model's output is not finite",
+    "failed": "failed",
+}
 
 
 @view.register
@@ -47,6 +55,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *(f"Risk: {risk}" for risk in answer.risks or ()),
         *_attempts(answer),
         *named("Telemetry", pairs(answer.telemetry or {})),
+        *(block for one in answer.samples or () for block in sample(one)),
         *named("Cost", _cost(answer.cost)),
         *named("Folder", answer.folder),
         *named("Window", answer.window),
@@ -161,3 +170,12 @@ def _job(row: AttemptRow) -> str:
         return ""
     who = f" {row.session.untrusted_detail}" if row.session.untrusted_detail else ""
     return f"(job {row.session.number}: {row.session.outcome}{who})"
+
+
+def sample(one: Sample) -> list[Block]:
+    """A line about a text, and its lines."""
+    step = "" if one.step is None else f"step {one.step}, "
+    after = "" if one.untrusted_prompt is None else f"after {one.untrusted_prompt!r}, "
+    why = f": {one.untrusted_detail}" if one.untrusted_detail else ""
+    head = f"{step}{after}{one.tokens} tokens, {_ENDS[one.ended]}{why}:"
+    return [head[0].upper() + head[1:], *(f"  | {line}" for line in one.untrusted_text.split("\n"))]

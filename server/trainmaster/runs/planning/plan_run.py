@@ -31,7 +31,10 @@ from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
+    Framework,
     TrainingSpec,
+    field_lines,
+    framework_asked_about,
     load_spec,
     read_attached,
     refuse_other_files,
@@ -133,19 +136,46 @@ async def plan_run(
     host: str | None = None,
     sets: Sequence[str] = (),
     confirm: Confirm | None = None,
+    detail: bool = True,
 ) -> PlanAnswer:
-    """The plan of a launch of this spec (a path, or YAML text); nothing is started. `confirm`: who
-    allows what lies beyond the caller's policy.
+    """The plan of a launch of this spec (a path, or YAML text); nothing is started. Of a framework
+    alone (`framework: hf`) the fields that it takes.
+
+    `confirm`: who allows what lies beyond the caller's policy. `detail`: the reason of each
+    decision; of a framework, all fields, and not one screen of them.
 
     Raises:
         TrainmasterError: the launch is impossible.
     """
+    framework = framework_asked_about(spec)
+    if framework is not None:
+        return _fields(framework, detail=detail)
     planned = await plan_spec(workspace, spec, host, sets, confirm=confirm, action="plan")
     found = await find_image(workspace.backend(planned.spec.host), planned.config)
     planned = with_notes(planned, decisions=found)
     needs = unattended_plan(workspace, planned.spec, planned.config)
     made = answer(planned, _launch_arguments(spec, host, sets))
+    if not detail:
+        made = made.model_copy(update={"decisions": _without_reasons(planned.decisions)})
     return made.model_copy(update={"unattended": needs})
+
+
+def _fields(framework: Framework, *, detail: bool) -> PlanAnswer:
+    lines = field_lines(framework, everything=detail)
+    more = (
+        "recovery, compute, environment, limits and alerts take further fields, which the details "
+        "of this call list. "
+    )
+    return PlanAnswer(
+        name=framework,
+        fields=lines,
+        next_step=f"{'' if detail else more}Write a spec with these; `trainmaster plan SPEC` "
+        "checks it.",
+    )
+
+
+def _without_reasons(decisions: Sequence[Decision]) -> list[PlanDecision]:
+    return [PlanDecision(field=one.field, value=one.value) for one in decisions]
 
 
 async def plan_spec(
