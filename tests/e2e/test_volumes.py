@@ -111,7 +111,7 @@ def test_a_volume_is_quoted_listed_counted_and_released_on_both_faces(
 
     quoted = anyio.run(lambda: call(error_of, "provision", **wanted))
     assert "CONFIRMATION_REQUIRED" in quoted
-    for part in ("a new volume data (100 GB at runpod, US-TX-3)", "7.00 $ a month", "1.63 $ more",
+    for part in ("a new volume data (100 GB at runpod, US-TX-3)", "$7.00 a month", "$1.63 more",
                  "is kept for further runs", "unfinished runs"):  # fmt: skip
         assert part in quoted, quoted
     approval = quoted.partition(" approve ")[2].partition("`")[0]

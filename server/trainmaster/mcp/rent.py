@@ -29,7 +29,7 @@ async def provision(
     disk_gib: Annotated[float, Field(ge=0)] = 0,
     region: str = "",
     keep: bool = False,
-    volume: Annotated[str, Field(description="NAME[:GB]")] = "",
+    volume: Annotated[str, Field(description="NAME; new: NAME:GB")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> ProvisionAnswer | InputRequiredResult:
     """Rent a host; the user agrees to the price. list_hosts shows when it has booted; release ends

@@ -21,6 +21,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.run_names import exact_names
 from trainmaster.words.work_thread import in_thread
 
 MOST_RUNS = 20
@@ -92,7 +93,8 @@ async def draw_runs(
     _check_count("keys", keys, MOST_PANELS)
     drawn, all_keys, marks = [], set[str](), dict[str, list[str]]()
     for name in dict.fromkeys(runs):
-        curves, its_keys, unread = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        with exact_names(len(runs) > 1):
+            curves, its_keys, unread = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
         all_keys.update(its_keys)
         drawn.append(curves)
         if marked := [*_marks(curves), *unread]:
@@ -205,12 +207,11 @@ def _sketched(panel: Panel, found: Sequence[RunCurves], *, dots: bool, width: in
     drawn = sketch(curves, dots=dots, width=width, marks=marks)
     several = named if len(named) > 1 else []
     legend = [
-        _legend(index, len(named), f"{run.run_id} {key}", dots=dots)
+        _legend(index, len(named), f"{run.run_id} {key}")
         for index, (run, key) in enumerate(several)
     ]
     return [title, *drawn, *legend]
 
 
-def _legend(index: int, among: int, name: str, *, dots: bool) -> Line:
-    sign = "●" if dots else letter(index, among)
-    return [Span(f"{'':>11}"), Span(sign, index), Span(f" {name}")]
+def _legend(index: int, among: int, name: str) -> Line:
+    return [Span(f"{'':>11}"), Span(letter(index, among), index), Span(f" {name}")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.runs.cost import spent_usd
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.volumes import RentedVolume

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.runs.cost import Rented, committed_usd, spent_usd
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.words.errors import SpendError
@@ -26,7 +28,7 @@ def refuse_beyond_caps(
     usd_per_h = instance.usd_per_h
     now = instance.intended_t
     if usd_per_h > settings.max_usd_h:
-        raise _beyond("max_usd_h", f"{usd_per_h:.2f} $ an hour", f"{settings.max_usd_h:.2f} $")
+        raise _beyond("max_usd_h", f"{usd_text(usd_per_h)}/h", usd_text(settings.max_usd_h))
     if hours > settings.max_hours:
         raise _beyond("max_hours", f"a lease of {hours:g} h", f"{settings.max_hours:g} h")
     spent = sum(spent_usd(each, now) for each in rented)
@@ -35,16 +37,14 @@ def refuse_beyond_caps(
     total = spent + committed + more_usd
     if total > settings.max_usd_total:
         need = (
-            f"{more_usd:.2f} $, on top of {spent:.2f} $ spent and {committed:.2f} $ "
-            "committed to open leases"
+            f"{usd_text(more_usd)}, on top of {usd_text(spent)} spent and committed to open leases"
         )
-        raise _beyond("max_usd_total", need, f"{settings.max_usd_total:.2f} $")
+        raise _beyond("max_usd_total", need, usd_text(settings.max_usd_total))
 
 
 def _beyond(setting: str, need: str, cap: str) -> SpendError:
-    release = ", release what is rented (`trainmaster costs` lists them)" * (
-        setting == "max_usd_total"
-    )
+    is_total = setting == "max_usd_total"
+    release = f", release what is rented ({command('costs')} lists it)" * is_total
     return SpendError(
         "SPEND_CAP",
         f"It would take {need}; `{setting}` allows {cap}.",

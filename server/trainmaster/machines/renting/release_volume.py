@@ -6,6 +6,8 @@ import asyncio
 import json
 import time
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.volume_request import volume_in_use
 from trainmaster.machines.renting.volumes import advance_volume
@@ -38,7 +40,7 @@ async def release_volume(
             await advance_volume(workspace, volume.tag, clouds, time.time())
             volume = workspace.control.volumes.find(volume.tag) or volume
             await asyncio.sleep(_POLL_S if volume.open else 0)
-    again = f"Its provider still lists it; repeat `trainmaster release {volume.name}`."
+    again = f"Its provider still lists it; repeat {command('release', volume.name)}."
     return ReleaseAnswer(
         instance=volume.tag,
         host=volume.name,
@@ -60,8 +62,9 @@ async def _agree(
             "VOLUME_HOLDS_CHECKPOINTS",
             f"The volume {volume.name} holds checkpoints of unfinished runs: "
             f"{', '.join(unfinished)}.",
-            "Resume them on an instance with it (`trainmaster provision OFFER --hours H --volume "
-            f"{volume.name}`), or give them up: `trainmaster release {volume.name} --force`.",
+            "Resume them on an instance with it "
+            f"({command('provision', 'OFFER', '--hours', 'H', '--volume', volume.name)}), or give "
+            f"them up: {command('release', volume.name, '--force')}.",
         )
     asked = json.dumps([volume.tag, "volume", force, unfinished])
     text = _quote_text(workspace, volume, unfinished)
@@ -78,7 +81,7 @@ def _quote_text(workspace: Workspace, volume: RentedVolume, unfinished: list[str
     runs = [run.name for run in runs_on(workspace, volume) if run.name not in unfinished]
     text = [
         f"Delete the volume {volume.name} ({volume.size_gb} GB at {volume.provider}), which has "
-        f"cost {spent:.2f} $, with all data on it.",
+        f"cost {usd_text(spent)}, with all data on it.",
         *([f"Lost: checkpoints of the unfinished {', '.join(unfinished)}."] if unfinished else []),
         *([f"Also there: files of {', '.join(runs)}."] if runs else []),
     ]

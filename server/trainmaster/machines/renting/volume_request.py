@@ -6,7 +6,8 @@ import math
 import time
 from dataclasses import replace
 
-from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import in_utc, spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Offer
 from trainmaster.machines.clouds.volumes import VolumeStore
@@ -72,9 +73,9 @@ class AttachedVolume:
         return (
             f"Its runs, environments and data lie on {what} {volume.name} ({volume.size_gb} GB at "
             f"{volume.provider}, {volume.region}), which stays when the instance ends: "
-            f"{volume.usd_per_h:.4f} $/h, {volume.usd_per_h * MONTH_H:.2f} $ a month, for {left}: "
-            f"{self.more_usd:.2f} $ more. After {in_utc(volume.lease_end_t)} it is deleted, but "
-            "while it holds checkpoints of unfinished runs it is kept, and costs on. "
+            f"{usd_text(volume.usd_per_h)}/h, {usd_text(volume.usd_per_h * MONTH_H)} a month, for "
+            f"{left}: {usd_text(self.more_usd)} more. After {in_utc(volume.lease_end_t)} it is "
+            "deleted, but while it holds checkpoints of unfinished runs it is kept, and costs on. "
         )
 
 
@@ -155,7 +156,7 @@ def volume_in_use(volume: RentedVolume, host: str) -> StateError:
     return StateError(
         "VOLUME_IN_USE",
         f"The volume {volume.name} is attached to {host}.",
-        f"Launch there, or end it first: `trainmaster release {host}`.",
+        f"Launch there, or end it first: {command('release', host)}.",
     )
 
 

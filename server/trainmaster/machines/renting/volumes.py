@@ -5,6 +5,8 @@ A volume is recorded before its provider is asked for it, and asked for once.
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.clouds.volumes import VolumeStore
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
@@ -28,7 +30,8 @@ def with_volume_left(
         return error
     left = (
         f"The volume {volume.name} stays for the next request, and costs "
-        f"{volume.usd_per_h * MONTH_H:.2f} $ a month; `trainmaster release {volume.name}` ends it."
+        f"{usd_text(volume.usd_per_h * MONTH_H)} a month; {command('release', volume.name)} ends "
+        "it."
     )
     return CloudError(
         error.code, error.message, f"{error.fix} {left}", error.retryable, error.field

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.work import spend
 
@@ -24,6 +25,7 @@ _MOST_OUTPUT_BYTES = 64 << 20
 _MOST_ERRORS_BYTES = 4096
 _PIECE_BYTES = 1 << 16
 _CHECKED_EVERY_S = 0.2
+_SLOW_S = 1.0
 
 
 class GitError(Exception):
@@ -46,19 +48,22 @@ class Git:
         folder: Path | None = None,
         stdin: Path | None = None,
         most_bytes: int | None = None,
+        while_slow: Callable[[], None] | None = None,
     ) -> bytes:
         """What git prints in `folder`; without `worktree` it sees none. `most_bytes`: what is
-        longer is cut.
+        longer is cut. `while_slow`: called once where git takes longer than usual.
 
         Raises:
             StateError: `READ_TOO_LONG`, the call has ended; git is killed.
-            GitError: it failed; without `most_bytes`, also where it printed 64 MiB.
+            GitError: it failed; without `most_bytes`, also where it printed 64 MiB. And whatever
+                `while_slow` raises, git is killed then.
         """
         seen = worktree or self.scratch
         environment = {**_ENVIRONMENT, "GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(seen)}
         environment |= {"HOME": str(self.scratch), "PATH": os.path.dirname(self.program)}
         limit = _MOST_OUTPUT_BYTES if most_bytes is None else most_bytes
-        output = self._bounded(words, environment, folder or self.scratch, stdin, limit)
+        place = folder or self.scratch
+        output = self._bounded(words, environment, place, stdin, limit, while_slow)
         if len(output) > limit and most_bytes is None:
             raise GitError("it prints too much")
         return output[:limit]
@@ -81,6 +86,7 @@ class Git:
         folder: Path,
         stdin: Path | None,
         limit: int,
+        while_slow: Callable[[], None] | None = None,
     ) -> bytes:
         try:
             with open(stdin or os.devnull, "rb") as source:
@@ -98,12 +104,12 @@ class Git:
         with process:
             try:
                 _limit(process.pid)
-                output, errors = _read(process, limit, self.deadline_s)
+                output, errors = _read(process, limit, self.deadline_s, while_slow)
                 if len(output) > limit:
                     return output
                 code = _code(process, self.deadline_s)
             except TimeoutError:
-                raise GitError(f"it did not end within {_WITHIN_S:.0f} s") from None
+                raise GitError(f"it did not end within {spoken_duration(_WITHIN_S)}") from None
             finally:
                 if process.returncode is None:
                     with suppress(ProcessLookupError):
@@ -162,12 +168,18 @@ def _limit(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_MOST_WRITTEN_BYTES, _MOST_WRITTEN_BYTES))
 
 
-def _read(process: subprocess.Popen[bytes], limit: int, deadline_s: float) -> tuple[bytes, bytes]:
+def _read(
+    process: subprocess.Popen[bytes],
+    limit: int,
+    deadline_s: float,
+    while_slow: Callable[[], None] | None,
+) -> tuple[bytes, bytes]:
     """What a process prints, until its end or beyond `limit`, and the first of its errors.
 
     Raises:
         TimeoutError: the time is over.
     """
+    slow_s = time.monotonic() + _SLOW_S
     assert process.stdout is not None
     assert process.stderr is not None
     printed = {process.stdout: bytearray(), process.stderr: bytearray()}
@@ -176,6 +188,9 @@ def _read(process: subprocess.Popen[bytes], limit: int, deadline_s: float) -> tu
             selector.register(pipe, selectors.EVENT_READ, pipe)
         while selector.get_map() and len(printed[process.stdout]) <= limit:
             _check(deadline_s)
+            if while_slow is not None and time.monotonic() > slow_s:
+                while_slow()
+                while_slow = None
             for key, _ in selector.select(_CHECKED_EVERY_S):
                 data = os.read(key.fd, _PIECE_BYTES)
                 if not data:
