@@ -83,7 +83,13 @@ def test_a_run_continues_on_the_next_instance_with_its_volume_from_what_lies_the
     [volume] = site.volumes.values()
     there = sorted(path.name for path in (volume.folder / "trainmaster" / "cache").iterdir())
 
-    second = rent(run_json, "--volume", "data")
+    renter.do(lease_of_volume_ends)
+    assert len(site.volumes) == 1
+    [attention] = [line for line in run_json("overview")["attention"] if "volume data" in line]
+    assert "its lease is over" in attention
+    assert rent(run_json, "--volume", "data")["field"] == "volume"
+
+    second = rent(run_json, "--volume", "data::2")
     assert (second["state"], second["host"]) == ("ready", first["host"])
     assert second["instance"] != first["instance"] and len(site.volumes) == 1
     cache = volume.folder / "trainmaster" / "cache"
@@ -195,20 +201,20 @@ def test_the_end_of_a_volumes_lease_deletes_it_unless_an_instance_uses_it(
     site.modes.has_sshd = False
     begun = rent(run_json, *NEW_VOLUME, "--no-wait")
     wait_until(lambda: site.alive, "the instance")
-
-    async def lease_is_over(workspace: Workspace) -> None:
-        volume = workspace.control.volumes.find("data")
-        assert volume is not None
-        workspace.control.volumes.change(volume.tag, lease_end_t=time.time() - 1)
-        await maintain_instances(workspace)
-
-    renter.do(lease_is_over)
+    renter.do(lease_of_volume_ends)
     assert len(site.volumes) == 1
     assert run_json("release", begun["host"], "--yes")["state"] == "ended"
-    renter.do(lease_is_over)
+    renter.do(lease_of_volume_ends)
     assert site.volumes == {}
     [row] = run_json("costs")["volumes"]
     assert (row["state"], row["reason"]) == ("ended", "lease_over")
+
+
+async def lease_of_volume_ends(workspace: Workspace) -> None:
+    volume = workspace.control.volumes.find("data")
+    assert volume is not None
+    workspace.control.volumes.change(volume.tag, lease_end_t=time.time() - 1)
+    await maintain_instances(workspace)
 
 
 def start_training(renter: Renter, folder: Path, host: str) -> str:

@@ -165,7 +165,7 @@ def _final_folder(workspace: Workspace, view: RunView) -> Path:
 async def _fetch_final(workspace: Workspace, view: RunView) -> None:
     folder = _final_folder(workspace, view)
     with suppress(UsageError):  # an attached training, or one that exports nothing
-        await fetch(workspace, view.run.run_id, FINAL, folder.parent)
+        await fetch(workspace, view.run.run_id, FINAL, folder)
 
 
 async def _still_open(workspace: Workspace, runs: Sequence[Run]) -> list[str]:
