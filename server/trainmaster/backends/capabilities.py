@@ -286,7 +286,9 @@ class TextSampler(Capability):
     """Lets a run's model write text."""
 
     cannot = "run a model outside its training"
-    instead = "`trainmaster fetch RUN final FOLDER` brings the model; its framework samples it."
+    instead = (
+        f"{command('fetch', 'RUN', 'final', 'FOLDER')} brings the model; its framework samples it."
+    )
 
     @abstractmethod
     async def sample(self, run_id: str, request: SampleRequest) -> SampleAnswer:

@@ -269,7 +269,7 @@ def _changed(
     continues: bool,
 ) -> tuple[dict[str, Any], str]:
     """The dotted values of the resolved configuration that `sets` and the patch change, and the
-    changed spec. `continues`: not from scratch, where the schedule would begin anew."""
+    changed spec. `continues`: not from scratch, where the schedule would begin again."""
     asked = all_sets(sets, chosen)
     if not asked:
         return {}, view.run.spec

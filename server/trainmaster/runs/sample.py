@@ -11,6 +11,7 @@ from trainer_runtime.core.answers.sampled import (
     SampledText,
     SampleRequest,
 )
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.backends import TextSampler
 from trainmaster.plan.spec import load_spec
@@ -86,15 +87,15 @@ async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
         StateError: `RUN_NOT_FOUND`.
     """
     view = await refresh(workspace, run)
-    found = of_training(workspace, view.run)[-_MOST_RECORDED:]
-    command = f"trainmaster sample {view.run.run_id} --prompt TEXT"
+    recorded = of_training(workspace, view.run)[-_MOST_RECORDED:]
+    asking = f"{command('sample', view.run.run_id, '--prompt', 'TEXT')} asks its model now."
     return SamplesAnswer(
         run_id=view.run.run_id,
-        samples=found,
-        next_step=f"`{command}` asks its model now."
-        if found
-        else f"The training has recorded none: the spec has no `eval.samples`, or none was due. "
-        f"`{command}` asks its model now.",
+        samples=recorded,
+        next_step=asking
+        if recorded
+        else "The training has recorded none: the spec has no `eval.samples`, or none was due. "
+        + asking,
     )
 
 
@@ -128,28 +129,29 @@ def _refuse_without_weights(view: RunView) -> None:
         raise UsageError(
             "UNSUPPORTED",
             f"Run {run.run_id} is only watched: Trainmaster has none of its checkpoints.",
-            "Take over its output (`trainmaster adopt FOLDER`), and sample that run.",
+            f"Take over its output ({command('adopt', 'FOLDER')}), and sample that run.",
             field="run",
         )
     if run.cleaned:
         raise StateError(
             "RUN_ENDED",
             f"Run {run.run_id} was cleaned: its host has no weights of it any more.",
-            f"`trainmaster fetch {run.run_id} final FOLDER` brings what was mirrored, if anything.",
+            f"{command('fetch', run.run_id, 'final', 'FOLDER')} brings what was mirrored, if "
+            "anything.",
         )
     if view.link_error is not None:
         code, message = view.link_error
         raise HostError(
             code,
             message,
-            f"`trainmaster hosts check {run.host}` shows what is wrong with it.",
+            f"{command('hosts check', run.host)} shows what is wrong with it.",
             retryable=True,
         )
     if view.index.resume_from is None and not view.index.superseded:
         raise StateError(
             "NO_CHECKPOINT",
             f"Run {run.run_id} has no verified checkpoint yet.",
-            f"`trainmaster wait {run.run_id} --until checkpoint` returns at its first.",
+            f"{command('wait', run.run_id, '--until', 'checkpoint')} returns at its first.",
         )
 
 

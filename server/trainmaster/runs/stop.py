@@ -56,12 +56,12 @@ async def stop(
     view = load_view(workspace, run_id)
     wait = command("wait", run_id, "--until", "end", "--timeout", "600")
     # A wait alone does not deliver the request.
-    is_told = view.ended or view.sessions is not None or not view.delivered
+    is_delivered = view.ended or view.sessions is not None or not view.delivered
     return StopAnswer(
         run_id=run_id,
         state=view.state.value,
         pending=None if view.delivered else True,
-        next_step=status_of(view).next_step if is_told else wait,
+        next_step=status_of(view).next_step if is_delivered else wait,
     )
 
 

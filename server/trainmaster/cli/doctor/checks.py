@@ -66,7 +66,8 @@ async def examine(workspace: Workspace, *, everything: bool = False) -> DoctorAn
 def _not_checked(unused: Sequence[str]) -> str | None:
     if not unused:
         return None
-    return f"Not in use here, so not checked: {', '.join(unused)}; `trainmaster doctor --all` does."
+    names = ", ".join(unused)
+    return f"Not in use here, so not checked: {names}; {command('doctor', '--all')} does."
 
 
 def _next_step(workspace: Workspace, checks: Sequence[CheckRow]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainer_runtime.core.answers.sampled import PARTS
+from trainer_runtime.core.protocol.command import command
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.fields import all_fields
 from trainmaster.plan.spec.method_arguments import argument_problems
@@ -167,7 +168,8 @@ def _sample_problems(spec: TrainingSpec) -> Iterator[Problem]:
         yield _wrong(
             "eval.samples",
             f"is given, but under {spec.compute.strategy} no rank has the whole model.",
-            "Remove it, or set compute.strategy to ddp; `trainmaster sample` asks the final model.",
+            "Remove it, or set compute.strategy to ddp; "
+            f"{command('sample', 'RUN')} asks the final model.",
         )
     words = [word for prompt in samples.prompts for word in prompt.split()]
     if spec.data.tokenizer == "none" and not all(word.isdecimal() for word in words):

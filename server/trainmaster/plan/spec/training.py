@@ -200,7 +200,7 @@ class SamplesSpec(Section):
         changes="resume",
         lands=lands(
             nanogpt=nowhere("its tokenizers have no chat template"),
-            litgpt=nowhere("its prompt styles are applied by `trainmaster sample --chat` alone"),
+            litgpt=nowhere("its prompt styles are not applied to samples"),
             hf="apply_chat_template",
         ),
     )

@@ -169,7 +169,7 @@ def _fields(framework: Framework, *, detail: bool) -> PlanAnswer:
     return PlanAnswer(
         name=framework,
         fields=lines,
-        next_step=f"{'' if detail else more}Write a spec with these; `trainmaster plan SPEC` "
+        next_step=f"{'' if detail else more}Write a spec with these; {command('plan', 'SPEC')} "
         "checks it.",
     )
 
