@@ -51,8 +51,8 @@ class Workspace:
 
     @property
     def unwritable(self) -> StorageError | None:
-        """Why the home can only be read: its disk is full, or has its margin left, which is for what
-        ends things. What is on record is answered then, and nothing new is read from hosts."""
+        """Why the home can only be read: its disk is full, or has its margin left. What is on
+        record is answered then, and nothing new is read from hosts."""
         return self._refused or out_of_room(self.home.metrics_db)
 
     @property
