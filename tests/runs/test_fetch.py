@@ -140,6 +140,26 @@ def test_more_than_the_disk_has_room_for_is_refused_at_once(place: Place) -> Non
     assert place.names() == []
 
 
+@pytest.mark.attack
+def test_more_than_the_home_may_hold_is_refused_before_anything_is_written(place: Place) -> None:
+    home = place.workspace.home
+    home.settings.write_text("mirror: {copies_gib: 0.0001}\n")
+    (home.downloads / "other").mkdir(parents=True)
+    (home.downloads / "other" / "model.bin").write_bytes(bytes(107_000))
+    elsewhere, place.folder = place.folder, home.downloads / "fetched"
+    error = place.refused("final/*")
+    assert (error.code, error.retryable) == ("COPIES_FULL", True)
+    assert f"{home.downloads / 'other'} (9.97e-05 GiB)" in error.fix
+    assert not place.folder.exists()
+    place.folder = elsewhere
+    place.fetch("final/*")
+    place.assert_same()
+    home.settings.unlink()
+    place.folder = home.downloads / "fetched"
+    place.fetch("final/*")
+    place.assert_same()
+
+
 def test_what_is_cleaned_is_taken_from_the_mirror_or_refused(place: Place) -> None:
     log = (place.box / "attempts/1/train.log").read_bytes()
     run_async(lambda: clean(place.workspace, place.run))

@@ -91,6 +91,19 @@ def damage(checkpoint: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.attack
+def test_copies_beyond_the_quota_of_the_home_stay_due(mirrored: Mirrored) -> None:
+    settings = mirrored.workspace.home.settings
+    settings.write_text("mirror: {copies_gib: 0.000001}\n")
+    with pytest.raises(HostError) as refused:
+        mirrored.bring()
+    assert (refused.value.code, refused.value.retryable) == ("COPIES_FULL", True)
+    assert mirrored.steps(mirrored.here) == [] and mirrored.is_due()
+    assert not list(mirrored.here.glob(".writing-*/*"))
+    settings.unlink()
+    assert mirrored.bring() > 0 and not mirrored.is_due()
+
+
 def test_verified_checkpoints_come_whole_and_only_once(mirrored: Mirrored) -> None:
     there = mirrored.steps(mirrored.box)
     assert mirrored.bring() == len(there) >= 2

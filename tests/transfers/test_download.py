@@ -17,9 +17,11 @@ from support.attack.small_disk import free_bytes, small_disk
 from trainer_runtime.core.files.listing import ListedFile, list_files
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
 from trainmaster.store.reserve import margin_bytes
+from trainmaster.transfers.copies_room import CopiesRoom, CountedSource
 from trainmaster.transfers.download import download
-from trainmaster.transfers.file_sources import MirroredFiles
+from trainmaster.transfers.file_sources import FileSource, MirroredFiles
 from trainmaster.words.errors import HostError, StorageError
+from trainmaster.words.paths import Home
 
 SIZE = CHUNK_BYTES + (5 << 20) + 3
 
@@ -60,7 +62,7 @@ def with_digests(file: ListedFile, box: Path) -> ListedFile:
     return replace(file, sha256=tuple(hashlib.sha256(part).hexdigest() for part in parts))
 
 
-def bring(source: MirroredFiles, file: ListedFile, target: Path) -> int:
+def bring(source: FileSource, file: ListedFile, target: Path) -> int:
     """The bytes that came."""
     came: list[int] = []
     asyncio.run(download(source, file, target, came.append))
@@ -214,3 +216,22 @@ def test_a_download_leaves_the_disk_its_margin_and_continues_once_there_is_room(
         subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
         assert bring(MirroredFiles(box), listed(box), folder / "model.bin") == SIZE
         assert_whole(box, folder / "model.bin")
+
+
+@pytest.mark.attack
+def test_a_download_stops_where_others_have_filled_the_home_meanwhile(
+    box: Path, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home")
+    target = home.downloads / "fetched" / "model.bin"
+    target.parent.mkdir(parents=True)
+    home.settings.write_text("mirror: {copies_gib: 0.03}\n")
+    source = CountedSource(MirroredFiles(box), CopiesRoom(home, target.parent))
+    with pytest.raises(StorageError) as refused:
+        bring(source, listed(box), target)
+    assert refused.value.code == "COPIES_FULL"
+    (part,) = target.parent.iterdir()
+    assert part.stat().st_size <= 0.03 * 2**30 + (4 << 20)  # and a share
+    home.settings.unlink()
+    assert bring(source, listed(box), target) == SIZE
+    assert_whole(box, target)

@@ -30,6 +30,7 @@ from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.copies_room import CopiesRoom, CountedSource
 from trainmaster.transfers.download import Arrived, download, is_there
 from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
 from trainmaster.transfers.place_below import place_below
@@ -91,8 +92,8 @@ async def fetch(
         StateError: `RUN_NOT_FOUND`, `NO_CHECKPOINT`, `RUN_ENDED` (cleaned, and not mirrored).
         UsageError: `BAD_ARGUMENT` where the pattern means nothing.
         HostError: `DIGEST_MISMATCH`; the host can't be reached and the mirror doesn't have it.
-        StorageError: `DISK_FULL`, `HOME_BUSY`, `UNSAFE_NAME`, `FOLDER_NOT_EMPTY`: the folder can't
-            take it.
+        StorageError: `DISK_FULL`, `COPIES_FULL`, `HOME_BUSY`, `UNSAFE_NAME`, `FOLDER_NOT_EMPTY`:
+            the folder can't take it.
     """
     if not pattern.strip("/. "):  # it would mean everything, checkpoints included
         raise _nothing(run, pattern)
@@ -105,10 +106,12 @@ async def fetch(
         found = [_moved_up(item, inner) for item in found]
     if not found and not skipped:
         raise _nothing(view.run.run_id, pattern)
+    room = CopiesRoom(workspace.home, folder)
+    found = [replace(wanted, source=CountedSource(wanted.source, room)) for wanted in found]
     with _storage_errors(folder):
         if inner is not None:
             _refuse_other_files(folder, found)
-        _prepare(folder, found)
+        _prepare(folder, found, room)
         whole = await _fetch_all(folder, found, until, _counted(found, on_progress))
     more = len(whole) < len(found)
     return FetchAnswer(
@@ -324,11 +327,12 @@ def _counted(found: Sequence[_Wanted], on_progress: OnProgress | None) -> Arrive
     return arrived
 
 
-def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
+def _prepare(folder: Path, found: Sequence[_Wanted], room: CopiesRoom) -> None:
+    needed = sum(item.missing_bytes(folder) for item in found)
+    room.refuse_beyond(needed)
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         share(folder)
-    needed = sum(item.missing_bytes(folder) for item in found)
     if needed and not leaves_margin(folder, needed):
         free = shutil.disk_usage(folder).free
         raise _full(folder, f"{size_text(needed)} are to come, {size_text(free)} are free")

@@ -19,7 +19,7 @@ from trainmaster.store.damage import (
     readable_damage,
     set_aside,
 )
-from trainmaster.store.disk_space import REMEDIES, lack_of_room
+from trainmaster.store.disk_space import DISK_FULL, REMEDIES, lack_of_room, why_full
 from trainmaster.store.migration import (
     Schema,
     other_version,
@@ -28,10 +28,13 @@ from trainmaster.store.migration import (
     upgrade,
     version_of,
 )
+from trainmaster.store.reserve import leaves_margin
 from trainmaster.words.errors import StorageError
 
 BUSY_TIMEOUT_S = 30.0
 _DERIVED = "metrics.db"
+# Of a transaction of a few MiB of lines: its log, and what it then changes in the database.
+_LEAST_GROWTH_BYTES = 1 << 20
 
 
 def open_database(path: Path, schema: Schema, *, synchronous: str) -> sqlite3.Connection:
@@ -153,6 +156,20 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
     )
 
 
+def out_of_room(path: Path) -> StorageError | None:
+    """The error of what would grow a database, where its disk has its margin left; None where there
+    is more."""
+    if leaves_margin(path.parent, _LEAST_GROWTH_BYTES):
+        return None
+    reason = (why_full(path.parent) or ("", "its disk has only its margin of free space left"))[1]
+    return StorageError(
+        DISK_FULL,
+        f"{path} can't be written: {reason}.",
+        f"{REMEDIES[DISK_FULL]}, or point TRAINMASTER_HOME elsewhere.",
+        retryable=True,
+    )
+
+
 def as_storage_error(error: OSError | sqlite3.Error | StorageError, path: Path) -> StorageError:
     """The same for an error that may be one of ours already."""
     return error if isinstance(error, StorageError) else storage_error(error, path)
@@ -184,11 +201,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield connection
+        connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:  # SQLite itself rolls back when the disk is full
             connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _lacks_part_of_schema(error: OSError | sqlite3.Error) -> bool:

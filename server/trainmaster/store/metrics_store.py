@@ -102,14 +102,14 @@ class MetricsStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """A transaction: everything written inside is stored, or nothing."""
-        with transaction(self.connection):
-            self._detect_other_writers()
-            try:
+        try:
+            with transaction(self.connection):
+                self._detect_other_writers()
                 yield
                 self._insert_rows()
-            except BaseException:
-                self._forget()  # series and sums that were rolled back
-                raise
+        except BaseException:  # the commit's, too
+            self._forget()  # series and sums that were rolled back
+            raise
 
     def forget(self, run_id: str, placement: int) -> None:
         """Drop what is cached of a placement."""

@@ -63,7 +63,7 @@ class Passes:
         self._limit_bytes = run_limit_bytes(workspace.home)
         self._total = total_quota(workspace.home)
         self._rebuild_begun = -math.inf
-        self.has_written = False
+        self.has_written = self._lacks_room = False
         # Whether the newest pass left nothing that these alone know of, and the database after it.
         self.is_whole = False
         self._written = self._version()
@@ -106,7 +106,7 @@ class Passes:
         self._passes += 1
         self._skew_s = news.skew_s
         if not news.more:  # else something that existed when this began is still unread
-            if takes_all:
+            if takes_all and not self._lacks_room:
                 home = self._workspace.home
                 record_pass(home, self._host, t=self._started, skew_s=self._skew_s)
                 self._ingested_t = self._started
@@ -205,7 +205,7 @@ class Passes:
 
     async def _take_in(self, *, takes_all: bool) -> bool:
         """Ingest what was copied: of all runs, or of the awaited one; a few at a time, so that the
-        calls of a server come between them.
+        calls of a server come between them. What the disk has no room for stays to be ingested.
 
         True where a run turns out to be over: it can be closed after one more pass.
         """
@@ -215,12 +215,16 @@ class Passes:
             if takes_all or placement[0] == self._awaited
         ]
         grown = self._not_rebuilt(grown)
-        self.has_written = bool(grown)
+        self.has_written, self._lacks_room = bool(grown), False
         has_ended = False
         for begin in range(0, len(grown), _TAKEN_AT_ONCE):
             some = grown[begin : begin + _TAKEN_AT_ONCE]
             left = self._ingest.free(some)
             while left:
+                self._lacks_room = self._workspace.unwritable is not None
+                if self._lacks_room:
+                    self.has_written = begin > 0
+                    return has_ended
                 left = self._ingest.take_portion(left)
                 await asyncio.sleep(0)
             for growth in some:

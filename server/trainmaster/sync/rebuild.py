@@ -86,7 +86,10 @@ def rebuild_within(
 
 
 def rebuild_behind(workspace: Workspace) -> None:
-    """Rebuild what takes a moment, and leave the rest to a detached process."""
+    """Rebuild what takes a moment, and leave the rest to a detached process; nothing where the home
+    takes no more."""
+    if workspace.unwritable is not None:
+        return
     if workspace.metrics.replay_due and rebuild_within(workspace, _A_MOMENT_S) is False:
         begin_rebuild(workspace.home)
 
@@ -124,6 +127,8 @@ class _Rebuild:
         for grown in self._behind():
             more = [grown]
             while more:
+                if (error := self._workspace.unwritable) is not None:
+                    raise error
                 more = self._ingest.take_portion(more)
                 self._report()
                 if time.monotonic() > deadline:

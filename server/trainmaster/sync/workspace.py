@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainmaster.backends import Backend, open_backend
 from trainmaster.store.control import Control
-from trainmaster.store.database import storage_error
+from trainmaster.store.database import out_of_room, storage_error
 from trainmaster.store.disk_space import LACKS, NOT_WRITABLE, is_lack_of_room, takes_more
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.metrics_store import MetricsStore
@@ -51,8 +51,13 @@ class Workspace:
 
     @property
     def unwritable(self) -> StorageError | None:
-        """Why the home can only be read: its disk is full, for example. What is on record is
-        answered then, and nothing new is read from hosts."""
+        """Why the home can only be read: its disk is full, or has its margin left. What is on
+        record is answered then, and nothing new is read from hosts."""
+        return self._refused or out_of_room(self.home.metrics_db)
+
+    @property
+    def _refused(self) -> StorageError | None:
+        """The error by which the home took no more."""
         if self._unwritable is not None and takes_more(self.home.root):
             self._unwritable = None
             self.reopen_metrics()
@@ -79,7 +84,7 @@ class Workspace:
         Raises:
             StorageError: it can't be used.
         """
-        if self.unwritable is None:
+        if self._refused is None:
             try:
                 return self._writable_metrics()
             except StorageError as error:

@@ -34,9 +34,10 @@ from trainmaster.sync.mirrored_checkpoints import (
 )
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.copies_room import CopiesRoom, CountedSource
 from trainmaster.transfers.download import download
-from trainmaster.transfers.file_sources import HostFiles
-from trainmaster.words.errors import HostError
+from trainmaster.transfers.file_sources import FileSource, HostFiles
+from trainmaster.words.errors import HostError, StorageError
 
 MIRROR = "mirror"
 _WRITING = ".writing-"
@@ -63,7 +64,7 @@ class MirrorTransfer:
         """Copy the newest that is missing; the rest stays due.
 
         Raises:
-            HostError: the host can't be reached, or the disk here is full; it is still due.
+            HostError: the host can't be reached, or there is no room here; it is still due.
         """
         await mirror_checkpoints(self._workspace, self._run_id, report=report, most=1)
 
@@ -90,7 +91,7 @@ async def bring_wanted(workspace: Workspace, run: str) -> int:
     number copied. Where another process copies them, waits until they are here.
 
     Raises:
-        HostError: the host can't be reached, or the disk here is full.
+        HostError: the host can't be reached, or there is no room here.
     """
     came = 0
     while wanted := wanted_here(workspace, load_view(workspace, run)):
@@ -118,7 +119,7 @@ async def mirror_checkpoints(
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        HostError: the host can't be reached, or the disk here is full.
+        HostError: the host can't be reached, or there is no room here.
     """
     view = load_view(workspace, run)
     folder = mirror_folder(workspace, view)
@@ -149,7 +150,8 @@ def _skip(folder: Path, key: CheckpointKey, reason: str) -> bool:
 async def _copy(workspace: Workspace, view: RunView, key: CheckpointKey, report: Report) -> bool:
     """Copy one checkpoint; False where it was removed, or is not valid."""
     folder = mirror_folder(workspace, view)
-    host_files = HostFiles(workspace.backend(view.run.host), view.run.run_id)
+    room = CopiesRoom(workspace.home, folder)
+    host_files = CountedSource(HostFiles(workspace.backend(view.run.host), view.run.run_id), room)
     listed = await host_files.files(f"checkpoints/{key.name}")
     files = {
         item.path.removeprefix(f"checkpoints/{key.name}/"): item
@@ -160,7 +162,7 @@ async def _copy(workspace: Workspace, view: RunView, key: CheckpointKey, report:
         return _skip(folder, key, "its folder on the host was removed, or is not a checkpoint's")
     writing = folder / f"{_WRITING}{key.name}"
     writing.mkdir(exist_ok=True)
-    _refuse_without_room(writing, sum(item.size_bytes for item in files.values()))
+    _refuse_without_room(writing, sum(item.size_bytes for item in files.values()), room)
     try:
         await _download_all(host_files, files, writing, report)
         problems = await asyncio.to_thread(verify, writing)
@@ -175,17 +177,19 @@ async def _copy(workspace: Workspace, view: RunView, key: CheckpointKey, report:
     return True
 
 
-def _refuse_without_room(writing: Path, size_bytes: int) -> None:
+def _refuse_without_room(writing: Path, size_bytes: int, room: CopiesRoom) -> None:
     """Raises:
     OSError: `ENOSPC`, the disk would not keep its margin.
+    StorageError: `COPIES_FULL`.
     """
-    there = sum(path.stat().st_size for path in writing.iterdir())
-    if not leaves_margin(writing, max(0, size_bytes - there)):
+    more_bytes = max(0, size_bytes - sum(path.stat().st_size for path in writing.iterdir()))
+    room.refuse_beyond(more_bytes)
+    if not leaves_margin(writing, more_bytes):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(writing))
 
 
 async def _download_all(
-    host_files: HostFiles, files: Mapping[str, ListedFile], writing: Path, report: Report
+    host_files: FileSource, files: Mapping[str, ListedFile], writing: Path, report: Report
 ) -> None:
     total, done = sum(item.size_bytes for item in files.values()), 0
 
@@ -234,6 +238,8 @@ def _storage_errors(folder: Path) -> Iterator[None]:
     """Turn a local I/O error into a retryable one: room may become free."""
     try:
         yield
+    except StorageError as error:
+        raise HostError(error.code, error.message, error.fix, retryable=True) from error
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise HostError(

@@ -131,6 +131,7 @@ CODES: dict[str, Code] = {
     "FOLDER_NOT_EMPTY": Code("The folder for a model holds other files."),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),
     "DISK_FULL": Code("The disk is full."),
+    "COPIES_FULL": Code("Downloads and copies of checkpoints have reached the quota of the home."),
     "NO_INODES": Code("The file system of the home takes no more files, whatever their size."),
     "ENVIRONMENT_UNUSABLE": Code("The Python environment for the training can't be used or built."),
     "ENVIRONMENT_MISMATCH": Code(

@@ -47,6 +47,11 @@ class Home:
         return self.root / "mirror.usage"
 
     @property
+    def copies_usage(self) -> Path:
+        """What all downloads and copies of checkpoints take, as it was measured last."""
+        return self.root / "copies.usage"
+
+    @property
     def mirror(self) -> Path:
         return self.root / "mirror"
 

@@ -149,6 +149,13 @@ class MirrorSettings(Group):
         "still read.",
         "GiB, more than 0",
     )
+    copies_gib: Annotated[float, Field(gt=0)] = setting(
+        1000.0,
+        "The most that copies of checkpoints and what is fetched into the home may take together. "
+        "What would exceed it is refused (`COPIES_FULL`). Another folder that a person names is "
+        "limited by the free space of its disk alone.",
+        "GiB, more than 0",
+    )
 
 
 class Settings(Group):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from support.runs.watched_run import codes, lived, recorded
 
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.supervise.long_logs import LongLogs
+from trainer_runtime.core.files.listing import is_never_fetched
 
 pytestmark = pytest.mark.attack
 
@@ -126,3 +129,37 @@ def test_a_pane_is_emptied_where_the_disk_has_no_holes(tmp_path: Path) -> None:
     prints(spool, 8 * MIB)
     LongLogs(watched.run, lambda: 1.0, lambda *_: None, unsupported).poll(1)
     assert spool.stat().st_size == 0
+
+
+@pytest.mark.parametrize("margin_gib", [0, 1])
+def test_a_log_that_can_not_be_cut_is_a_finding_and_is_emptied_below_the_margin(
+    tmp_path: Path, written: Written, margin_gib: int
+) -> None:
+    root = tmp_path / "ramfs"
+    root.mkdir()
+    subprocess.run(["mount", "-t", "ramfs", "none", str(root)], check=True)  # it has no holes
+    try:
+        (root / "limits.json").write_text(
+            json.dumps({"source_gib": 4 * MIB / 2**30, "margin_gib": margin_gib})
+        )
+        attempt = RunFolder(root / "runs" / "one").attempt(1)
+        attempt.ranks.mkdir(parents=True)
+        prints(attempt.train_log, 6 * MIB)
+        before = attempt.train_log.read_bytes()
+        with attempt.train_log.open("ab") as program:
+            poller(attempt, written)()
+            program.write(b"more\n")
+        (_, fields), *more = written
+        assert (fields["bytes"], more) == (len(before), [])
+        if margin_gib == 0:
+            assert fields["what"] == "log_not_cut"
+            assert attempt.train_log.read_bytes() == before + b"more\n"
+        else:
+            assert fields["what"] == "log_cut"
+            assert attempt.train_log.read_bytes() == b"more\n"
+            kept = [attempt.root / f"train.log.{end}" for end in ("beginning", "newest")]
+            assert before.startswith(kept[0].read_bytes()) and kept[0].stat().st_size
+            assert before.endswith(kept[1].read_bytes()) and kept[1].stat().st_size
+            assert all(is_never_fetched(f"attempts/1/{path.name}") for path in kept)
+    finally:
+        subprocess.run(["umount", str(root)], check=True)

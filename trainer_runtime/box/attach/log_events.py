@@ -103,9 +103,12 @@ class LogEvents:
         return True
 
     def _read(self) -> bytes:
-        """What follows; what was freed of a long log, or never written, is passed over."""
+        """What follows; what was freed of a long log, or never written, is passed over. A log that
+        was emptied is read from its start."""
         try:
             with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset = 0
                 region = data_region(file.fileno(), self._offset)
                 if region is not None and region[0] - self._offset >= _CHUNK_BYTES:
                     self._offset = region[0]

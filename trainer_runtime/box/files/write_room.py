@@ -48,11 +48,8 @@ class WriteRoom:
         bounds = self.bounds()
         if self._used_of_run() + more_bytes > bounds.run:
             return Refusal("run", bounds.run)
-        disk = os.statvfs(self._attempts)
-        margin = bounds.margin_of(disk.f_blocks * disk.f_frsize)
-        if disk.f_bavail * disk.f_frsize - more_bytes < margin:
-            return Refusal("disk", margin)
-        return None
+        margin = _missing_margin(self._attempts, bounds, more_bytes)
+        return None if margin is None else Refusal("disk", margin)
 
     def take(self, more_bytes: int) -> Refusal | None:
         """Count so much as written to the copy; nothing is counted where a bound is in the way."""
@@ -86,6 +83,18 @@ def bounds_of(root: Path) -> WriteBounds:
         return WriteBounds() if fields is None else WriteBounds.of(fields)
     except (DecodingError, OverflowError):
         return WriteBounds()
+
+
+def is_short(folder: Path, bounds: WriteBounds) -> bool:
+    """Whether the disk of a folder has less than its margin."""
+    return _missing_margin(folder, bounds, 0) is not None
+
+
+def _missing_margin(folder: Path, bounds: WriteBounds, more_bytes: int) -> int | None:
+    """The margin of a disk that would not keep it; None where it would."""
+    disk = os.statvfs(folder)
+    margin = bounds.margin_of(disk.f_blocks * disk.f_frsize)
+    return margin if disk.f_bavail * disk.f_frsize - more_bytes < margin else None
 
 
 def _used_of_all(runs: Path) -> int:

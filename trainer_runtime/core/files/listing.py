@@ -34,6 +34,7 @@ _MOST_HASHED_BYTES = 1 << 30
 _NEVER = re.compile(
     r"\.[^/]*|(?:[^/]+/)*\.(?:writing|old|superseded)-[^/]*(?:/.*)?|(?:[^/]+/)*\.[^/]*\.part"
     r"|(?:[^/]+/)*[^/]+\.jsonl\.compacted(?:/.*)?"
+    r"|(?:[^/]+/)*[^/]+\.log\.(?:beginning|newest)"  # nobody masks them
 )
 # Why something is left out; what follows, the words of a system, is not passed on.
 _REASONS = re.compile(

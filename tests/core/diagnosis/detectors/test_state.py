@@ -215,6 +215,7 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "log_not_understood",
         "source_not_copied",
         "log_cut",
+        "log_not_cut",
         "disk_filling",
         "memory_rising",
         "resume_mismatch",

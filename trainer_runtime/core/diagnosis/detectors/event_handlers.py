@@ -68,7 +68,7 @@ def _decision(context: DetectorContext, detectors: DetectorSet, step: int, field
     if decided.what in (unmatched.CHECKPOINTS, unmatched.LOG):
         unmatched.noticed(context, decided.what, step, fields)
         return
-    if decided.what in (not_copied.NOT_COPIED, not_copied.COPIED, not_copied.LOG_CUT):
+    if decided.what in not_copied.DECISIONS:
         not_copied.noticed(context, decided.what, step, fields)
         return
     every = decided.value

@@ -258,10 +258,20 @@ MESSAGES: Mapping[str, Message] = {
     "log_cut": Message(
         "The log has grown so long that its middle was freed on the host. Its beginning and its "
         "newest lines are kept; the training itself is not affected.",
-        ("the log has {size_gib} GiB; the host keeps {source_gib} GiB of it",),
+        ("the log had {size_gib} GiB; the host keeps {source_gib} GiB of it at most",),
         (
             "Have the program print less, or raise `source_gib` in `limits.json` in the folder of "
             "the host's runs (docs/hosts.md).",
+        ),
+    ),
+    "log_not_cut": Message(
+        "The log has grown beyond its bound, and the host's file system can't free a part of a "
+        "file. It stays whole while the disk keeps its margin; below that it is emptied, and only "
+        "its first and newest lines are kept beside it.",
+        ("the log has {size_gib} GiB; its bound is {source_gib} GiB",),
+        (
+            "Have the program print less, or give the host a root on another file system (ext4, "
+            "XFS, Btrfs).",
         ),
     ),
     "disk_filling": Message(

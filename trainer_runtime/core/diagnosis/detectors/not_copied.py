@@ -1,4 +1,5 @@
-"""What a host reports of logs that it has no room for: `source_not_copied`, `log_cut`."""
+"""What a host reports of logs that it has no room for: `source_not_copied`, `log_cut`,
+`log_not_cut`."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorCo
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 
 NOT_COPIED, COPIED, LOG_CUT = "source_not_copied", "source_copied", "log_cut"
+LOG_NOT_CUT = "log_not_cut"
+DECISIONS = frozenset({NOT_COPIED, COPIED, LOG_CUT, LOG_NOT_CUT})
 _GIB = float(1 << 30)
 _BOUNDS = frozenset({"source", "run", "root", "disk"})
 
@@ -16,6 +19,8 @@ def noticed(context: DetectorContext, what: str, step: int, fields: Fields) -> N
     if what == COPIED:
         context.ledger.close(NOT_COPIED, step)
         return
+    if what == LOG_CUT:
+        context.ledger.close(LOG_NOT_CUT, step)
     values: dict[str, Value] = {
         "read_gib": fields.integer("read_bytes", 0) / _GIB,
         "size_gib": fields.integer("bytes", 0) / _GIB,
