@@ -46,6 +46,15 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "disk_quota": ("Free space within the quota, or request a larger one.",),
     "nan_loss": ("Resume from a checkpoint before the onset, skipping the data in between.",),
     "nan_grad": ("Resume from a checkpoint before the onset; check for overflow in fp16.",),
+    "nan_eval": (
+        "Look for validation rows whose labels are all masked (-100) or cut off, and for an empty "
+        "validation set.",
+        "Evaluate in bf16 or fp32: fp16 overflows (`fp16_full_eval`).",
+    ),
+    "kl_negative": (
+        "Generate without what the training does not use: temperature 1, top_k 0, top_p 1, no "
+        "least length; and pad and mask as the training does.",
+    ),
     "fp16_overflow": ("Watch it; bf16 does not have the problem.",),
     "fp16_scale_floor": ("Resume from a checkpoint before the overflows began, with bf16.",),
     "nccl_timeout": (

@@ -42,6 +42,21 @@ SIGNATURES = (
         unless=r"(?i)\bif\b|enabled|check|guard|filter|when|detection",
     ),
     signature(
+        "nan_eval/value",  # the block that HF Trainer's log_metrics prints
+        "nan+eval+loss|inf+eval+loss|nan+test+loss|nan+predict+loss",
+        rf"^\W*(?:eval|test|predict)_loss\s+=\s+{_NOT_FINITE}\s*$",
+        severity="warning",
+        cumulative=True,
+    ),
+    signature(
+        "kl_negative/trl",
+        "divergence+negative+precursor|divergence+starting+negative",
+        r"KL divergence is starting to become negative: -\d",
+        severity="warning",
+        confidence=0.85,
+        cumulative=True,
+    ),
+    signature(
         "nan_grad/value",
         "nan+norm|inf+norm|infinity+norm|nan+gnorm|inf+gnorm|nan+grad|inf+grad",
         r"(?i:\b(?:total_|global_|grad(?:ient)?s?[ _/]|g)norm|\bgrad_norm|\bnorm)"
