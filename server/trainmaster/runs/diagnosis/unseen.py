@@ -1,4 +1,4 @@
-"""What a file's diagnosis could not judge: without a finding it is no proof of health."""
+"""What a file's diagnosis could not judge: no finding does not prove health."""
 
 from __future__ import annotations
 

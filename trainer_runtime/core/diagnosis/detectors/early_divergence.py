@@ -24,8 +24,8 @@ _MIN_RISE = 0.5  # nats
 
 @dataclass(slots=True)
 class EarlyDivergence:
-    """`low` is the lowest loss, at `low_step`; `ceiling` the highest one up to it, `highest` of all.
-    `risen` are the newest ones far above it, since `rising_since`; `is_open`: it was reported."""
+    """`low` is the lowest loss, at `low_step`; `ceiling` the highest one up to it, `highest` of
+    all. `risen` are the newest ones far above it, since `rising_since`; `is_open`: reported."""
 
     points: int = 0
     low: float | None = None

@@ -9,10 +9,10 @@ GRPO's `kl` is per token: DeepSeekMath (arXiv:2402.03300) stays well below 1 nat
 answers (`objective/kl`, KTO's `kl`) is kept at 6 to 20 nats by the usual adaptive penalties
 (Ziegler et al. 2019, arXiv:1909.08593; TRL).
 
-A divergence is never below 0; its estimate is so by chance for single steps only. Where it is for 8
-in a row, and by more than a hundredth of the normal range, answers are not sampled from the policy
-that is trained: `kl_negative`. TRL warns of it too: its usual reason is a temperature, `top_k` or
-least length of generation that the training does not use.
+A divergence is never below 0; its estimate is so by chance for a few steps at most. Where it is
+for 16 in a row, and by more than a hundredth of the normal range, answers are not sampled from the
+policy that is trained: `kl_negative`. TRL warns of it too: its usual reason is a temperature,
+`top_k` or least length of generation that the training does not use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMES = 10.0
 _PER_TOKEN, _PER_ANSWER = 1.0, 20.0
 _PER_TOKEN_METHODS = ("grpo",)
 _MIN_KL = 1e-6
-_CLEARLY_NEGATIVE = 0.01
+_CLEARLY_NEGATIVE, _NEGATIVE_IN_A_ROW = 0.01, 16
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class KlBlowup:
         self.negative += 1
         # The newest value is not among them yet.
         median = median_of(sorted(self.newest)) if self.newest else 0.0
-        if self.negative <= _NEWEST or median >= -_CLEARLY_NEGATIVE * limit:
+        if self.negative < _NEGATIVE_IN_A_ROW or median >= -_CLEARLY_NEGATIVE * limit:
             return
         entry = context.ledger.open(
             "kl_negative",

@@ -79,8 +79,8 @@ _ZEROS = (
     "0 for a loss that is NaN."
 )
 _NO_LOSS = (
-    "The gradient is NaN or infinite, and the log has no loss for that step but 0 or none: Megatron "
-    "leaves out a loss that is NaN, and HF Trainer's filter prints 0 for it."
+    "The gradient is NaN or infinite, and the log has no loss for that step, or 0: Megatron leaves "
+    "out a loss that is NaN, and HF Trainer's filter prints 0 for it."
 )
 _FROM_THE_FIRST_ADVICE = (
     "No finite loss came before it in what was read. If the training began here, there is nothing "
@@ -112,8 +112,8 @@ CAUSES: Mapping[str, str] = {
     "the answers were cut off.",
     "zero_loss_and_gradient": "Loss and gradient norm are 0: usually all labels are masked (-100), "
     "or answers were cut off by the longest length.",
-    "zero_loss_and_rate": "Loss and learning rate are 0: the optimizer is not stepped, or its steps "
-    "are skipped since every gradient overflows; a loss of NaN can be printed as 0.",
+    "zero_loss_and_rate": "Loss and learning rate are 0: the optimizer is not stepped, or its "
+    "steps are skipped since every gradient overflows; a loss of NaN can be printed as 0.",
     "zero_gradient": "The gradient norm is 0: no parameter is trained (all are frozen, the adapter "
     "is not attached, or the graph is cut by gradient checkpointing).",
     "zero_rate": "The learning rate is 0: its schedule has ended or was built for other steps, or "
@@ -176,7 +176,7 @@ MESSAGES: Mapping[str, Message] = {
         ("The learning rate is the most likely cause, then a change in the data.",),
     ),
     "not_learning": Message(
-        "Nothing is learnt, though steps go on.",
+        "Nothing is learnt, though steps continue.",
         ("{points} points in a row", "loss {loss}", "gradient norm {grad_norm}", "lr {lr}"),
         (
             "Stop it, and print one batch: its labels, which of them are masked, and which "
@@ -185,19 +185,19 @@ MESSAGES: Mapping[str, Message] = {
         ),
     ),
     "loss_missing": Message(
-        "Steps go on, but the log no longer has their loss: Megatron leaves out a loss that is "
+        "Steps continue, but the log no longer has their loss: Megatron leaves out a loss that is "
         "NaN; otherwise the program has stopped logging it.",
         ("last loss at step {last_loss_step}, none at {steps_without} steps since",),
         ("Check the gradient norm and the skipped or NaN iterations of the steps since.",),
     ),
     "nan_eval": Message(
-        "The validation loss is NaN or infinite, though the training loss is finite.",
+        "The validation loss is NaN or infinite, but no training loss that was read is.",
         (
             "{key} {value}",
             "last training loss {last_finite_loss} at step {last_finite_step}",
         ),
         (
-            "Look for validation rows whose labels are all masked (-100) or cut off, and for an "
+            "Check for validation rows whose labels are all masked (-100) or cut off, and for an "
             "empty validation set.",
             "Evaluate in bf16 or fp32: fp16 overflows (`fp16_full_eval`).",
             "Best checkpoints and early stopping that go by it choose at random.",
@@ -208,7 +208,7 @@ MESSAGES: Mapping[str, Message] = {
         "finite.",
         ("{key} {value}", "lr {lr}"),
         (
-            "Look for answers without tokens, and for a reward function that returns NaN.",
+            "Check for answers without tokens, and for a reward function that returns NaN.",
             "Train in bf16 in the place of fp16: log-probabilities overflow there.",
         ),
     ),
@@ -218,7 +218,7 @@ MESSAGES: Mapping[str, Message] = {
         ("{key} {value}", "lr {lr}"),
         (
             "Set num_generations to 2 or more (8 is usual).",
-            "With more than one, look for a reward function that returns NaN.",
+            "With more than one, check for a reward function that returns NaN.",
         ),
     ),
     "kl_negative": Message(

@@ -1,7 +1,7 @@
-"""Steps go on, but their losses are no longer logged: `loss_missing`.
+"""Steps continue, but their losses are no longer logged: `loss_missing`.
 
 Megatron leaves `lm loss` out of the lines of steps where it is NaN. A loss that came every few
-steps and then not for 32, nor for four times its longest gap, is worth a look.
+steps and then not for 32, nor for four times its longest gap, is worth a warning.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class MissingLoss:
     def step(self, context: DetectorContext, step: int) -> None:
         """Take in a step, whatever is logged of it."""
         self.without += 1
+        if context.is_reinforced:
+            return  # its loss means little, and many log none
         if self.losses < _FEWEST_LOSSES or self.without <= _FEWEST_STEPS:
             return
         if self.without <= _TIMES_LONGEST * self.longest or context.ledger.get("nan_grad"):

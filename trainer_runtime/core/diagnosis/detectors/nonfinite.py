@@ -7,7 +7,7 @@ zeros in a row after a loss that was not small count as NaN. With a loss scaler 
 gradient only skips the step; twelve in a row are not normal overflows any more (a scale of 65,536
 has fallen to 16 by then).
 
-A validation loss of NaN beside finite training losses says something of its data or precision, not
+A validation loss of NaN without a training loss of NaN says something of its data or precision, not
 of the weights. Rewards or log-probabilities of NaN beside a loss of exactly 0 are a loss of NaN
 that a filter printed as 0 (trl#1199); without such a zero 8 in a row count, as KTO prints NaN for a
 batch without answers of a kind. A `reward_std` of NaN is the deviation of a single answer.
@@ -50,11 +50,14 @@ class NonFinite:
             self._gradient(context, step, value)
             return
         gradient = context.ledger.get("nan_grad")
-        if key == "val_loss" and context.losses and not self.lost and gradient is None:
+        if key == "val_loss" and not self.lost and gradient is None:
             self._open(context, "nan_eval", step, {"key": key, "value": str(value)})
             return
         if gradient is not None and gradient.onset == step:
             context.ledger.withdraw("nan_grad")
+        evaluation = context.ledger.get("nan_eval")
+        if evaluation is not None and evaluation.onset == step:
+            context.ledger.withdraw("nan_eval")
         self.lost, self.finite_losses = True, 0
         self._open(context, "nan_loss", step, {"key": key, "value": str(value)})
 

@@ -1,7 +1,7 @@
-"""Nothing is learnt, though steps go on: `not_learning`.
+"""Nothing is learnt, though steps continue: `not_learning`.
 
 A step changes the model by the learning rate times the gradient: where either is exactly 0 at every
-point, or the loss is, the training is dead however healthy its log looks. Exact zeros alone count,
+point, or the loss is, the training is dead however healthy its log seems. Exact zeros alone count,
 and rounding is ruled out: a loss of 0 beside a gradient above 0 is a small one, a rate or a norm of
 0 beside a loss that falls is one printed with few digits. In GRPO the loss is 0 at the start
 (`detectors.py`), so there the gradient decides, and not where all rewards are alike

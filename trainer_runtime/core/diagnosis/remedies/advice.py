@@ -47,7 +47,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "nan_loss": ("Resume from a checkpoint before the onset, skipping the data in between.",),
     "nan_grad": ("Resume from a checkpoint before the onset; check for overflow in fp16.",),
     "nan_eval": (
-        "Look for validation rows whose labels are all masked (-100) or cut off, and for an empty "
+        "Check for validation rows whose labels are all masked (-100) or cut off, and for an empty "
         "validation set.",
         "Evaluate in bf16 or fp32: fp16 overflows (`fp16_full_eval`).",
     ),
