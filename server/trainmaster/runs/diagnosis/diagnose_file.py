@@ -52,7 +52,7 @@ def diagnose_file(
         series.refuse_without_match(str(path))
     of_log = find(scan.result())
     if not any(one.severity == "critical" for one in (*of_log, *of_series)):
-        of_end = [one for one in (end.not_learning(), end.waiting()) if one is not None]
+        of_end = [finding for finding in (end.not_learning(), end.waiting()) if finding]
         of_log += of_end or _vanished(path, series)
     found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
     understood = _understood(series, begin) if size else None

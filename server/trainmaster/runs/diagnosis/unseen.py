@@ -27,4 +27,6 @@ def _of_series(coverage: LogCoverage, losses: int) -> str | None:
 def _of_the_end(coverage: LogCoverage) -> str | None:
     if coverage.ended:
         return None
-    return "The log has no closing line: whether the training goes on or was cut off is not known."
+    return (
+        "The log has no closing line: whether the training continues or was cut off is not known."
+    )

@@ -216,7 +216,8 @@ class Detectors:
             detectors.pace.paused = False
         detectors.stall.progressed(context, step)
         detectors.checkpoints.point(context, step)
-        detectors.missing_loss.step(context, step)
+        if context.steps_seen >= detectors.missing_loss.due:
+            detectors.missing_loss.overdue(context, step)
 
     def _loss(self, key: str, step: int, value: float) -> None:
         context, detectors = self._context, self._detectors
@@ -224,7 +225,8 @@ class Detectors:
         if not -_LARGEST < value < _LARGEST:
             detectors.nonfinite.seen(context, key, step, value)
             return
-        detectors.not_learning.point(context, key, step, value)
+        not_learning = detectors.not_learning
+        not_learning.point(context, not_learning.loss, step, value)
         if value == 0 and not context.is_reinforced:
             detectors.nonfinite.zero(context, step)
             return
@@ -256,7 +258,8 @@ class Detectors:
             detectors.nonfinite.finite_gradient(context, step)
         if value == 0 and detectors.nonfinite.zeros:
             detectors.nonfinite.zero_gradient(context)
-        detectors.not_learning.point(context, key, step, value)
+        not_learning = detectors.not_learning
+        not_learning.point(context, not_learning.grad_norm, step, value)
         detectors.gradient.point(context, step, value)
         context.grad_norms.append((step, value))
         detectors.spike.gradient(context, step, value)
@@ -288,7 +291,8 @@ class Detectors:
             return
         self._context.latest[key] = value
         if key == "lr":
-            self._detectors.not_learning.point(self._context, key, step, value)
+            not_learning = self._detectors.not_learning
+            not_learning.point(self._context, not_learning.lr, step, value)
 
     def _preference(self, key: str, step: int, value: float) -> None:
         context, nonfinite = self._context, self._detectors.nonfinite

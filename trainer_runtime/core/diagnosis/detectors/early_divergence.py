@@ -25,7 +25,8 @@ _MIN_RISE = 0.5  # nats
 @dataclass(slots=True)
 class EarlyDivergence:
     """`low` is the lowest loss, at `low_step`; `ceiling` the highest one up to it, `highest` of
-    all. `risen` are the newest ones far above it, since `rising_since`; `is_open`: reported."""
+    all. `risen` are the newest ones far above it, since `rising_since`; `is_open`: reported.
+    `is_over`: nothing more is to be judged here."""
 
     points: int = 0
     low: float | None = None
@@ -35,9 +36,11 @@ class EarlyDivergence:
     risen: deque[float] = field(default_factory=lambda: deque(maxlen=_IN_A_ROW))
     rising_since: int = 0
     is_open: bool = False
+    is_over: bool = False
 
     def point(self, context: DetectorContext, step: int, value: float) -> None:
         self.points += 1
+        self.is_over = self.points >= _MOST_POINTS and not self.is_open
         self.highest = max(self.highest, value)
         if self.low is None or value < self.low:
             self.low, self.low_step, self.ceiling = value, step, self.highest
@@ -53,15 +56,10 @@ class EarlyDivergence:
         if context.ledger.get("loss_spike") is None and self.ceiling > self.low > 0:
             self._judge(context, step)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more is to be judged here."""
-        return self.points >= _MOST_POINTS and not self.is_open
-
     def restart(self) -> None:
         self.points, self.low, self.ceiling, self.highest = 0, None, 0.0, 0.0
         self.risen.clear()
-        self.is_open = False
+        self.is_open = self.is_over = False
 
     def _judge(self, context: DetectorContext, step: int) -> None:
         median = median_of(sorted(self.risen))

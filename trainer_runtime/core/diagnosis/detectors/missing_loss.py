@@ -13,27 +13,24 @@ CODE = "loss_missing"
 _FEWEST_LOSSES = 8
 _FEWEST_STEPS = 32
 _TIMES_LONGEST = 4
+_NEVER = 1 << 62
 
 
 @dataclass(slots=True)
 class MissingLoss:
-    """`without` counts the steps since the newest loss, which was at `last_step`; `longest` is the
-    largest such number so far."""
+    """`seen_at` is the number of steps at the newest loss, which was at `last_step`, and `due` the
+    one from which it is missing; `longest` is the largest number between two losses so far."""
 
     losses: int = 0
     last_step: int = 0
-    without: int = 0
+    seen_at: int = 0
     longest: int = 0
+    due: int = _NEVER
 
-    def step(self, context: DetectorContext, step: int) -> None:
-        """Take in a step, whatever is logged of it."""
-        self.without += 1
-        if context.is_reinforced:
-            return  # its loss means little, and many log none
-        if self.losses < _FEWEST_LOSSES or self.without <= _FEWEST_STEPS:
-            return
-        if self.without <= _TIMES_LONGEST * self.longest or context.ledger.get("nan_grad"):
-            return
+    def overdue(self, context: DetectorContext, step: int) -> None:
+        """Take in a step after `due`, whatever is logged of it."""
+        if context.is_reinforced or context.ledger.get("nan_grad"):
+            return  # the loss of a policy means little, and many log none
         entry = context.ledger.open(
             CODE,
             self.last_step,
@@ -42,15 +39,19 @@ class MissingLoss:
             confidence=0.7,
             values={"last_loss_step": self.last_step},
         )
-        entry.values["steps_without"] = self.without
+        entry.values["steps_without"] = context.steps_seen - self.seen_at
 
     def loss(self, context: DetectorContext, step: int) -> None:
         """Take in a loss, finite or not."""
-        self.losses += 1
-        self.longest = max(self.longest, self.without)
-        if self.without > _FEWEST_STEPS:
+        seen = context.steps_seen
+        if seen >= self.due:
             context.ledger.close(CODE, step)
-        self.without, self.last_step = 0, step
+        self.longest = max(self.longest, seen - self.seen_at)
+        self.losses += 1
+        self.seen_at, self.last_step = seen, step
+        if self.losses >= _FEWEST_LOSSES:
+            self.due = seen + 1 + max(_FEWEST_STEPS, _TIMES_LONGEST * self.longest)
 
     def restart(self) -> None:
-        self.losses = self.without = self.longest = 0
+        self.losses = self.seen_at = self.longest = 0
+        self.due = _NEVER

@@ -34,21 +34,25 @@ _NOT_ROUNDED = 0.1  # a norm that is printed as 0 right after this one is 0
 class Repeat:
     """How often the newest value of a series was repeated: `points` times since step `since`.
 
-    `longest` is the longest earlier repetition, `before` the value before this one.
+    `longest` is the longest earlier repetition, `before` the value before this one. `most` repeats
+    of a value that is not 0 are normal.
     """
 
+    most: int = field(default=1 << 62, metadata={"derived": True})
     value: float | None = None
     points: int = 0
     since: int = 0
     longest: int = 0
     before: float | None = None
 
-    def take(self, step: int, value: float) -> None:
+    def take(self, step: int, value: float) -> bool:
+        """Whether the value is repeated for so long that the causes are to be judged."""
         if value == self.value:
             self.points += 1
-            return
+            return self.points >= (self.most if value else _BOTH)
         self.longest = max(self.longest, self.points)
         self.before, self.value, self.points, self.since = self.value, value, 1, step
+        return False
 
     def zeros(self) -> int:
         """The number of points in a row, up to the newest, that are 0."""
@@ -57,23 +61,23 @@ class Repeat:
 
 @dataclass(slots=True)
 class NotLearning:
-    """`first` are the first losses of the attempt."""
+    """`first` are the first losses of the attempt; `is_open`: there is a cause."""
 
-    loss: Repeat = field(default_factory=Repeat)
+    loss: Repeat = field(default_factory=lambda: Repeat(most=_SAME))
     grad_norm: Repeat = field(default_factory=Repeat)
     lr: Repeat = field(default_factory=Repeat)
     first: list[float] = field(default_factory=list)
+    is_open: bool = False
 
-    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
-        """Take in a finite `loss`, `grad_norm` or `lr`."""
-        series: Repeat = getattr(self, key)
-        series.take(step, value)
-        if key == "loss" and len(self.first) < _FIRST:
+    def point(self, context: DetectorContext, series: Repeat, step: int, value: float) -> None:
+        """Take in a finite value of `series`, which is one of this detector's."""
+        is_long = series.take(step, value)
+        if len(self.first) < _FIRST and series is self.loss:
             self.first.append(value)
-        entry = context.ledger.get(CODE)
-        if series.points < _BOTH and entry is None:
+        if not (is_long or self.is_open):
             return
-        cause = self._cause(context)
+        entry, cause = context.ledger.get(CODE), self._cause(context)
+        self.is_open = cause is not None
         if cause is not None and entry is None:
             self._open(context, cause)
         elif entry is not None and cause is None:
@@ -83,8 +87,9 @@ class NotLearning:
                 context.ledger.close(CODE, step)
 
     def restart(self) -> None:
-        self.loss, self.grad_norm, self.lr = Repeat(), Repeat(), Repeat()
+        self.loss, self.grad_norm, self.lr = Repeat(most=_SAME), Repeat(), Repeat()
         self.first.clear()
+        self.is_open = False
 
     def _cause(self, context: DetectorContext) -> str | None:
         losses, norms, rates = self.loss.zeros(), self.grad_norm.zeros(), self.lr.zeros()
