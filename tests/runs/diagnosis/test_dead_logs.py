@@ -36,6 +36,10 @@ def test_equal_rows_of_zeros_without_a_step_are_not_learning(tmp_path: Path) -> 
     row = "{'loss': 0.0, 'learning_rate': 0.0, 'epoch': 0.01}\n"
     (finding,) = diagnosed(tmp_path, row * 12).findings
     assert (finding.code, finding.severity) == ("not_learning", "critical")
+    row = "{'loss': 0.0, 'grad_norm': 0.0, 'learning_rate': 1e-05, 'epoch': 0.01}\n"
+    assert [one.code for one in diagnosed(tmp_path, row * 12).findings] == ["not_learning"]
+    solved = row.replace("'epoch'", "'reward': 1.0, 'reward_std': 0.0, 'epoch'")
+    assert diagnosed(tmp_path, solved * 12).findings == []
     healthy = row * 2 + "{'loss': 2.1, 'learning_rate': 1e-05, 'epoch': 0.02}\n" * 3
     assert diagnosed(tmp_path, healthy).findings == []
 

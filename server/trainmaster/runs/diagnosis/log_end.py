@@ -25,8 +25,9 @@ _RETRIES = re.compile(
 )
 _NUMBERS = re.compile(r"\d+")
 _ROW = re.compile(r"\{'loss': ")
+_REWARDS = "'reward"  # where a loss of 0 is normal
 _ZERO = r"'?0(?:\.0+)?'?"
-_DEAD_ROW = re.compile(rf"\{{'loss': {_ZERO}, (?:'grad_norm': {_ZERO}, )?'learning_rate': {_ZERO},")
+_DEAD_ROW = re.compile(rf"\{{'loss': {_ZERO}, '(?P<other>grad_norm|learning_rate)': {_ZERO},")
 
 
 class LogEnd:
@@ -52,12 +53,16 @@ class LogEnd:
         return _finding("waits_for_service", "warning", values)
 
     def not_learning(self) -> Finding | None:
-        """The finding, where loss and rate are 0 in every row of the end."""
+        """The finding, where the loss and its gradient or rate are 0 in every row of the end."""
         rows = [line for line in self._lines() if _ROW.search(line)]
-        if len(rows) < _FEWEST_ROWS or not all(map(_DEAD_ROW.search, rows)):
+        dead = [
+            match for line in rows if _REWARDS not in line for match in _DEAD_ROW.finditer(line)
+        ]
+        if len(rows) < _FEWEST_ROWS or len(dead) < len(rows):
             return None
-        values: dict[str, Value] = {"cause": "zero_loss_and_rate", "points": float(len(rows))}
-        return _finding("not_learning", "critical", {**values, "loss": 0.0, "lr": 0.0})
+        other = "gradient" if dead[-1]["other"] == "grad_norm" else "rate"
+        values: dict[str, Value] = {"cause": f"zero_loss_and_{other}", "points": float(len(rows))}
+        return _finding("not_learning", "critical", {**values, "loss": 0.0})
 
     def _lines(self) -> list[str]:
         return self._tail.decode(errors="replace").splitlines()

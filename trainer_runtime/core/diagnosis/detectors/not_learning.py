@@ -21,12 +21,11 @@ from trainer_runtime.core.records import dataclass
 CODE = "not_learning"
 _BOTH = 5  # points at which two of them are 0
 _ZERO_LOSSES = 10
-_ZEROS = 16
-_ZEROS_LATER = 32  # a schedule's end may be a few points early
+_ZEROS = 32  # a schedule's end may be a few points early
 _SAME = 50
 _TIMES_LONGEST = 4
 _FIRST = 8
-_FALLS = 0.97
+_FALLS, _FALLS_CLEARLY = 0.95, 0.85
 _NOT_ROUNDED = 0.1  # a norm that is printed as 0 right after this one is 0
 
 
@@ -78,9 +77,9 @@ class NotLearning:
             return
         entry, cause = context.ledger.get(CODE), self._cause(context)
         self.is_open = cause is not None
-        if cause is not None and entry is None:
-            self._open(context, cause)
-        elif entry is not None and cause is None:
+        if cause is not None:
+            self._report(context, cause)
+        elif entry is not None:
             if entry.values.get("cause") == "same_loss":
                 context.ledger.withdraw(CODE)  # a bar that repeats each value for long
             else:
@@ -112,16 +111,15 @@ class NotLearning:
     def _is_zero_gradient(self, context: DetectorContext, points: int) -> bool:
         if context.ledger.get("reward_collapse") is not None or self._falls(context):
             return False
-        least = _ZEROS_LATER if context.is_reinforced else _ZEROS
         is_zero = self.grad_norm.before is None or self.grad_norm.before >= _NOT_ROUNDED
-        return points >= least and is_zero
+        return points >= _ZEROS and is_zero
 
     def _is_zero_rate(self, context: DetectorContext, points: int) -> bool:
         if len(self.first) < _FIRST and not context.is_reinforced:
             return False
         if self.lr.before is None:
             return points >= _ZEROS and not self._falls(context)
-        return points >= _ZEROS_LATER and not _is_last_digit(self.lr.before)
+        return points >= _ZEROS and not _is_last_digit(self.lr.before)
 
     def _is_same_loss(self) -> bool:
         value, points = self.loss.value, self.loss.points
@@ -130,20 +128,22 @@ class NotLearning:
         return float(f"{value:.2g}") != value
 
     def _falls(self, context: DetectorContext) -> bool:
-        """Whether the newest losses lie below the first ones."""
+        """Whether the newest losses lie below the first ones; by more where that is a relief, as
+        scatter would close and open a finding in turns."""
         if len(self.first) < _FIRST or not context.losses:
             return False
         newest = mean_of([value for _, value in context.losses])
         first = mean_of(self.first)
-        return newest < first - (1 - _FALLS) * abs(first)
+        share = _FALLS_CLEARLY if context.ledger.get(CODE) else _FALLS
+        return newest < first - (1 - share) * abs(first)
 
-    def _open(self, context: DetectorContext, cause: str) -> None:
+    def _report(self, context: DetectorContext, cause: str) -> None:
         loss, norm, rate = self.loss, self.grad_norm, self.lr
         of_cause = {"zero_gradient": norm, "zero_rate": rate}.get(cause, loss)
-        values: dict[str, Value] = {"cause": cause, "points": of_cause.points}
+        values: dict[str, Value] = {"cause": cause}
         values |= {"loss": loss.value, "grad_norm": norm.value, "lr": rate.value}
         both = cause in ("zero_loss_and_gradient", "zero_loss_and_rate")
-        context.ledger.open(
+        entry = context.ledger.open(
             CODE,
             of_cause.since,
             "critical" if both else "warning",
@@ -151,6 +151,7 @@ class NotLearning:
             confidence=0.9 if both else 0.75,
             values=values,
         )
+        entry.values["points"] = of_cause.points
 
 
 def _is_last_digit(rate: float) -> bool:
