@@ -73,8 +73,17 @@ def test_a_healthy_file_has_nothing_wrong_for_people(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     healthy = tmp_path / "healthy.log"
-    healthy.write_text("step 9 loss 2.0\n" * 100)
+    rows = [f"step {step}/100 loss {3 - step / 100:.3f}\n" for step in range(1, 101)]
+    healthy.write_text("".join(rows))
     assert "Nothing is wrong" in printed(capsys, "diagnose", str(healthy))
+    healthy.write_text("".join(rows[:60]).replace("/100", ""))
+    text = printed(capsys, "diagnose", str(healthy))
+    assert "Nothing is wrong" not in text and "no closing line" in text
+    healthy.write_text("step 9 loss 2.0\n" * 100)
+    assert "Only 1 training loss was read" in printed(capsys, "diagnose", str(healthy))
+    healthy.write_text("installed 3 packages in 4 s\n")
+    text = printed(capsys, "diagnose", str(healthy))
+    assert "Nothing is wrong" not in text and "nothing was understood" in text
 
 
 @pytest.mark.slow

@@ -72,6 +72,8 @@ def _nothing_found(answer: DiagnosisAnswer) -> str:
         return "No error is in it; of its numbers nothing was understood, so they were not judged."
     if answer.past is not None:
         return "No finding is open."
+    if answer.unseen:
+        return f"No failure was seen. {' '.join(answer.unseen)}"
     return "Nothing is wrong as far as can be seen."
 
 

@@ -14,8 +14,10 @@ from trainer_runtime.core.protocol.finding import Finding, finding_id
 from trainmaster.metrics.log_file import read_text
 from trainmaster.metrics.log_pattern import taught_patterns
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
+from trainmaster.runs.diagnosis.log_end import LogEnd
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
+from trainmaster.runs.diagnosis.unseen import unseen
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 from trainmaster.words.answers.metrics import LogCoverage
 
@@ -36,10 +38,12 @@ def diagnose_file(
             `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`.
     """
     patterns = taught_patterns(pattern)
-    scan, series, size, begin = SignatureScan(), LogSeries(most_steps, patterns), 0, b""
+    scan, series, end = SignatureScan(), LogSeries(most_steps, patterns), LogEnd()
+    size, begin = 0, b""
     for chunk in read_text(path):
         scan.feed(chunk)
         series.feed(chunk)
+        end.feed(chunk)
         size += len(chunk)
         begin = begin or chunk
     scan.finish()
@@ -48,14 +52,17 @@ def diagnose_file(
         series.refuse_without_match(str(path))
     of_log = find(scan.result())
     if not any(one.severity == "critical" for one in (*of_log, *of_series)):
-        of_log += _vanished(path, series)
+        of_end = [finding for finding in (end.not_learning(), end.waiting()) if finding]
+        of_log += of_end or _vanished(path, series)
     found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
+    understood = _understood(series, begin) if size else None
     return DiagnosisAnswer(
         findings=[finding_answer(one, over=one.id in over) for one in found],
         read_bytes=size,
         read_share=series.read_share(),
         series_until_step=series.until_step,
-        understood=_understood(series, begin) if size else None,
+        understood=understood,
+        unseen=None if found or understood is None else unseen(understood, series.losses) or None,
     )
 
 

@@ -33,6 +33,7 @@ class LogSeries:
     Where several ranks report their pace, it is compared.
 
     Bounded: after `most_steps` rows nothing more is read, and `until_step` says where that was.
+    `losses` is the number of training losses read.
     """
 
     def __init__(self, most_steps: int = MOST_STEPS, patterns: Sequence[Pattern] = ()) -> None:
@@ -45,6 +46,7 @@ class LogSeries:
         self.until_step: int | None = None
         self.last_step: int | None = None
         self._has_completed = False
+        self.losses = 0
         self._understood = Understood()
         self._interval = 0  # between the last two steps that were printed
 
@@ -106,8 +108,9 @@ class LogSeries:
             self._in_order(batches, events)
         for _, of_block in groupby(parsed.batches, key=lambda batch: id(batch.block)):
             self._compare_ranks(list(of_block))
-        for batch, _ in batches:
+        for batch, columns in batches:
             self._reach(batch.steps)
+            self.losses += sum(len(column) for key, column in columns if key == "loss")
         rows = sum(len(batch.steps) for batch, _ in batches)
         self._left -= rows
         if rows and self._left <= 0:

@@ -224,6 +224,13 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "over_optimization",
         "kl_blowup",
         "reward_collapse",
+        "not_learning",
+        "loss_missing",
+        "nan_eval",
+        "nan_metric",
+        "reward_std_nan",
+        "kl_negative",
+        "waits_for_service",
     }
     for message in MESSAGES.values():
         assert message.explanation.endswith(".") and message.evidence

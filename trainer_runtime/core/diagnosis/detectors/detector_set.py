@@ -8,12 +8,15 @@ from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.disk import Disk
 from trainer_runtime.core.diagnosis.detectors.divergence import Divergence
+from trainer_runtime.core.diagnosis.detectors.early_divergence import EarlyDivergence
 from trainer_runtime.core.diagnosis.detectors.gpu import Gpu
 from trainer_runtime.core.diagnosis.detectors.gradient import Gradient
 from trainer_runtime.core.diagnosis.detectors.kl import KlBlowup
 from trainer_runtime.core.diagnosis.detectors.margins import Margins
 from trainer_runtime.core.diagnosis.detectors.memory import Memory
+from trainer_runtime.core.diagnosis.detectors.missing_loss import MissingLoss
 from trainer_runtime.core.diagnosis.detectors.nonfinite import NonFinite
+from trainer_runtime.core.diagnosis.detectors.not_learning import NotLearning
 from trainer_runtime.core.diagnosis.detectors.overfitting import Overfitting
 from trainer_runtime.core.diagnosis.detectors.overoptimization import OverOptimization
 from trainer_runtime.core.diagnosis.detectors.pace import Pace
@@ -36,6 +39,9 @@ class DetectorSet:
     spike: Spike = field(default_factory=Spike)
     gradient: Gradient = field(default_factory=Gradient)
     divergence: Divergence = field(default_factory=Divergence)
+    early_divergence: EarlyDivergence = field(default_factory=EarlyDivergence)
+    not_learning: NotLearning = field(default_factory=NotLearning)
+    missing_loss: MissingLoss = field(default_factory=MissingLoss)
     plateau: Plateau = field(default_factory=Plateau)
     overfitting: Overfitting = field(default_factory=Overfitting)
     resumed: Resumed = field(default_factory=Resumed)
@@ -76,6 +82,7 @@ class DetectorSet:
         """The data mixture changes, so earlier losses are no longer comparable."""
         self.spike.restart()
         self.divergence.restart()
+        self.early_divergence.restart()
         self.plateau.restart()
         self.overfitting.restart()
         self._restart_preferences()
@@ -91,6 +98,9 @@ class DetectorSet:
         self.spike.restart()
         self.gradient.restart()
         self.divergence.restart()
+        self.early_divergence.restart()
+        self.not_learning.restart()
+        self.missing_loss.restart()
         self.plateau.restart()
         self.overfitting.restart()
         self._restart_preferences(step)
@@ -110,11 +120,22 @@ class DetectorSet:
         self.rewards.restart()
 
 
-_OF_PREFERENCES = ("margin_collapse", "over_optimization", "kl_blowup", "reward_collapse")
+_OF_PREFERENCES = (
+    "margin_collapse",
+    "over_optimization",
+    "kl_blowup",
+    "kl_negative",
+    "reward_collapse",
+)
 _OF_THE_LOSS = (
     *_OF_PREFERENCES,
     "nan_loss",
     "nan_grad",
+    "nan_eval",
+    "nan_metric",
+    "reward_std_nan",
+    "not_learning",
+    "loss_missing",
     "loss_spike",
     "grad_norm_rising",
     "divergence",

@@ -62,12 +62,15 @@ class Detectors:
             "val_loss": self._val_loss,
         }
         self._handlers |= dict.fromkeys(throughput.KEYS, self._speed)
-        self._handlers |= dict.fromkeys(margins.MARGINS, self._margin)
-        self._handlers |= dict.fromkeys(margins.ACCURACIES, self._accuracy)
-        self._handlers |= dict.fromkeys(overoptimization.ROW, self._pair)
-        self._handlers |= dict.fromkeys(overoptimization.VAL_ACCURACIES, self._val_accuracy)
-        self._handlers |= dict.fromkeys(kl.KEYS, self._kl)
-        self._handlers |= dict.fromkeys(rewards.KEYS, self._reward)
+        self._preference_handlers: dict[str, Handler] = {
+            **dict.fromkeys(margins.MARGINS, self._margin),
+            **dict.fromkeys(margins.ACCURACIES, self._accuracy),
+            **dict.fromkeys(overoptimization.ROW, self._pair),
+            **dict.fromkeys(overoptimization.VAL_ACCURACIES, self._val_accuracy),
+            **dict.fromkeys(kl.KEYS, self._kl),
+            **dict.fromkeys(rewards.KEYS, self._reward),
+        }
+        self._handlers |= dict.fromkeys(self._preference_handlers, self._preference)
         self._context.is_reinforced = self.settings.config.get("method") in _REINFORCED
         self._handlers |= {key: self._remember for key in _REMEMBERED if key != "mfu"}
         self._handlers["mfu"] = self._speed
@@ -213,23 +216,33 @@ class Detectors:
             detectors.pace.paused = False
         detectors.stall.progressed(context, step)
         detectors.checkpoints.point(context, step)
+        if context.steps_seen >= detectors.missing_loss.due:
+            detectors.missing_loss.overdue(context, step)
 
     def _loss(self, key: str, step: int, value: float) -> None:
         context, detectors = self._context, self._detectors
+        detectors.missing_loss.loss(context, step)
         if not -_LARGEST < value < _LARGEST:
             detectors.nonfinite.seen(context, key, step, value)
             return
+        not_learning = detectors.not_learning
+        not_learning.point(context, not_learning.loss, step, value)
         if value == 0 and not context.is_reinforced:
             detectors.nonfinite.zero(context, step)
             return
         if detectors.nonfinite.lost:
             detectors.nonfinite.finite(context, step)
+        if detectors.nonfinite.overflows:
+            detectors.nonfinite.finite_loss_beside(context, step, value)
         if context.is_reinforced:
             context.losses.append((step, value))
             return
         detectors.spike.point(context, step, value)
         context.losses.append((step, value))
-        detectors.divergence.point(context, step, detectors.spike.outlier.window)
+        if not detectors.early_divergence.is_over:
+            detectors.early_divergence.point(context, step, value)
+        if not detectors.early_divergence.is_open:
+            detectors.divergence.point(context, step, detectors.spike.outlier.window)
         detectors.plateau.point(context, step, value)
         if detectors.divergence.points % _NOTED_EVERY == 0:
             detectors.resumed.note(context, step, detectors.spike.outlier.window)
@@ -243,6 +256,10 @@ class Detectors:
             return
         if detectors.nonfinite.overflows:
             detectors.nonfinite.finite_gradient(context, step)
+        if value == 0 and detectors.nonfinite.zeros:
+            detectors.nonfinite.zero_gradient(context)
+        not_learning = detectors.not_learning
+        not_learning.point(context, not_learning.grad_norm, step, value)
         detectors.gradient.point(context, step, value)
         context.grad_norms.append((step, value))
         detectors.spike.gradient(context, step, value)
@@ -254,6 +271,7 @@ class Detectors:
         if not -_LARGEST < value < _LARGEST:
             detectors.nonfinite.seen(context, key, step, value)
             return
+        context.ledger.close("nan_eval", step)
         if context.is_reinforced:
             return
         window = detectors.spike.outlier.window
@@ -269,33 +287,41 @@ class Detectors:
         self._detectors.throughput.point(self._context, key, step, value)
 
     def _remember(self, key: str, step: int, value: float) -> None:
-        if -_LARGEST < value < _LARGEST:
-            self._context.latest[key] = value
+        if not -_LARGEST < value < _LARGEST:
+            return
+        self._context.latest[key] = value
+        if key == "lr":
+            not_learning = self._detectors.not_learning
+            not_learning.point(self._context, not_learning.lr, step, value)
+
+    def _preference(self, key: str, step: int, value: float) -> None:
+        context, nonfinite = self._context, self._detectors.nonfinite
+        if key in rewards.KEYS:
+            context.is_reinforced = True  # also where the configuration is unknown
+        if not -_LARGEST < value < _LARGEST:
+            nonfinite.metric(context, key, step, value)
+            return
+        if nonfinite.metrics:
+            nonfinite.finite_metric(context, key, step)
+        self._preference_handlers[key](key, step, value)
 
     def _margin(self, key: str, step: int, value: float) -> None:
-        if -_LARGEST < value < _LARGEST:
-            self._detectors.margins.point(self._context, step, value)
+        self._detectors.margins.point(self._context, step, value)
 
     def _accuracy(self, key: str, step: int, value: float) -> None:
-        if -_LARGEST < value < _LARGEST:
-            self._detectors.margins.accuracy(value)
+        self._detectors.margins.accuracy(value)
 
     def _pair(self, key: str, step: int, value: float) -> None:
-        if -_LARGEST < value < _LARGEST:
-            self._detectors.over_optimization.point(self._context, key, step, value)
+        self._detectors.over_optimization.point(self._context, key, step, value)
 
     def _val_accuracy(self, key: str, step: int, value: float) -> None:
-        if -_LARGEST < value < _LARGEST:
-            self._detectors.over_optimization.evaluation(self._context, step, value)
+        self._detectors.over_optimization.evaluation(self._context, step, value)
 
     def _kl(self, key: str, step: int, value: float) -> None:
-        if -_LARGEST < value < _LARGEST:
-            self._detectors.kl.point(self._context, key, step, value)
+        self._detectors.kl.point(self._context, key, step, value)
 
     def _reward(self, key: str, step: int, value: float) -> None:
-        self._context.is_reinforced = True  # also where the configuration is unknown
-        if -_LARGEST < value < _LARGEST:
-            self._detectors.rewards.point(self._context, key, step, value)
+        self._detectors.rewards.point(self._context, key, step, value)
 
     def finding_of(self, found: LedgerEntry) -> Finding:
         """The finding of a ledger entry: its text, and its patches while it is open."""
@@ -315,6 +341,7 @@ class Detectors:
             explanation=messages.explanation(found.code, found.values),
             patches=() if found.closed_at is not None else patches_for(found, context),
             advice=messages.advice(found.code, found.values),
+            led_to=messages.LED_TO.get(found.code, ()),
             slots=numbers,
         )
 

@@ -8,6 +8,11 @@ above the range of successful trainings, or ten times above that range however s
 GRPO's `kl` is per token: DeepSeekMath (arXiv:2402.03300) stays well below 1 nat. The KL of whole
 answers (`objective/kl`, KTO's `kl`) is kept at 6 to 20 nats by the usual adaptive penalties
 (Ziegler et al. 2019, arXiv:1909.08593; TRL).
+
+A divergence is never below 0; its estimate is so by chance for a few steps at most. Where it is
+for 16 in a row, and by more than a hundredth of the normal range, answers are not sampled from the
+policy that is trained: `kl_negative`. TRL warns of it too: its usual reason is a temperature,
+`top_k` or least length of generation that the training does not use.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ _TIMES = 10.0
 _PER_TOKEN, _PER_ANSWER = 1.0, 20.0
 _PER_TOKEN_METHODS = ("grpo",)
 _MIN_KL = 1e-6
+_CLEARLY_NEGATIVE, _NEGATIVE_IN_A_ROW = 0.01, 16
 
 
 @dataclass(slots=True)
@@ -39,12 +45,15 @@ class KlBlowup:
     before: Window = field(default_factory=Window)
     usual: float = 0.0
     high_since: int | None = None
+    negative: int = 0
+    negative_since: int = 0
 
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if self.key and key != self.key:
             return
         self.key = key
         limit = _normal_limit(context, key)
+        self._follow_negative(context, step, value, limit)
         self._follow(step, value, limit)
         found = context.ledger.get("kl_blowup")
         if len(self.newest) == _NEWEST and found is None:
@@ -64,7 +73,31 @@ class KlBlowup:
     def restart(self) -> None:
         self.newest.clear()
         self.before.clear()
-        self.usual, self.high_since = 0.0, None
+        self.usual, self.high_since, self.negative = 0.0, None, 0
+
+    def _follow_negative(
+        self, context: DetectorContext, step: int, value: float, limit: float
+    ) -> None:
+        if value >= 0:
+            self.negative = 0
+            context.ledger.close("kl_negative", step)
+            return
+        if self.negative == 0:
+            self.negative_since = step
+        self.negative += 1
+        # The newest value is not among them yet.
+        median = median_of(sorted(self.newest)) if self.newest else 0.0
+        if self.negative < _NEGATIVE_IN_A_ROW or median >= -_CLEARLY_NEGATIVE * limit:
+            return
+        entry = context.ledger.open(
+            "kl_negative",
+            self.negative_since,
+            "warning",
+            step=self.negative_since,
+            confidence=0.8,
+            values={"key": self.key},
+        )
+        entry.values |= {"kl": median, "points": self.negative}
 
     def _follow(self, step: int, value: float, limit: float) -> None:
         if value <= limit:

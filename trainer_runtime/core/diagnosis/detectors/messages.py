@@ -22,11 +22,18 @@ class Message:
 def explanation(code: str, values: Mapping[str, Value]) -> str:
     if _has_spiked(code, values):
         return _SPIKED.format_map(values)
+    if code == "nan_grad" and "key" in values:
+        if values["key"] == "loss":
+            return _ZEROS
+        if "loss_at_onset" not in values:
+            return _NO_LOSS
     cause = CAUSES.get(str(values.get("cause")), "")
     return f"{MESSAGES[code].explanation} {cause}".strip()
 
 
 def advice(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
+    if code in ("nan_loss", "nan_grad") and "key" in values and "last_finite_step" not in values:
+        return _FROM_THE_FIRST_ADVICE
     return _SPIKED_ADVICE if _has_spiked(code, values) else MESSAGES[code].advice
 
 
@@ -39,7 +46,8 @@ def sentences(code: str) -> tuple[str, ...]:
     if code not in MESSAGES:
         return ()
     message = MESSAGES[code]
-    return (message.explanation, *CAUSES.values(), *message.advice, _SPIKED, *_SPIKED_ADVICE)
+    others = (_SPIKED, *_SPIKED_ADVICE, _ZEROS, _NO_LOSS, *_FROM_THE_FIRST_ADVICE)
+    return (message.explanation, *CAUSES.values(), *message.advice, *others)
 
 
 def evidence(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
@@ -64,6 +72,22 @@ _SPIKED = (
     "of the same event."
 )
 _SPIKED_ADVICE = ("Follow the advice of the loss spike's finding.",)
+_ZEROS = (
+    "The loss is exactly 0 at every point after one that was not small: HF Trainer's filter prints "
+    "0 for a loss that is NaN."
+)
+_NO_LOSS = (
+    "The gradient is NaN or infinite, and the log has no loss for that step, or 0: Megatron leaves "
+    "out a loss that is NaN, and HF Trainer's filter prints 0 for it."
+)
+_FROM_THE_FIRST_ADVICE = (
+    "No finite loss came before it in what was read. If the training began here, there is nothing "
+    "to return to: try bf16 or fp32 in the place of fp16, and check that a batch has labels that "
+    "are not masked, that the base weights are finite, and the learning rate.",
+    "If it was resumed here, its checkpoint holds NaN already: use an earlier one.",
+)
+# What a finding of a series explains, by its code.
+LED_TO: Mapping[str, tuple[str, ...]] = {"reward_std_nan": ("nan_grad", "nan_loss")}
 _MACHINE = (
     "GPU utilisation {gpu_util} %",
     "GPU {gpu} alone: {gpu_alone_util} %",
@@ -82,6 +106,18 @@ CAUSES: Mapping[str, str] = {
     "network": "The network is busy with streamed data or other ranks' gradients.",
     "thermal": "It is hot: insufficient cooling or neighbouring load reduces its clock.",
     "power": "Its power limit reduces its clock.",
+    "zero_loss": "The loss is 0 from the first point on: usually all labels are masked (-100), or "
+    "the answers were cut off.",
+    "zero_loss_and_gradient": "Loss and gradient norm are 0: usually all labels are masked (-100), "
+    "or answers were cut off by the longest length.",
+    "zero_loss_and_rate": "Loss and learning rate are 0: the optimizer is not stepped, or its "
+    "steps are skipped since every gradient overflows; a loss of NaN can be printed as 0.",
+    "zero_gradient": "The gradient norm is 0: no parameter is trained (all are frozen, the adapter "
+    "is not attached, or the graph is cut by gradient checkpointing).",
+    "zero_rate": "The learning rate is 0: its schedule has ended or was built for other steps, or "
+    "the optimizer is not stepped.",
+    "same_loss": "The loss is the same number at every point: no parameter is trained, or the "
+    "program logs one batch or an old value.",
     "host": "The host feeds it too slowly: small kernels, Python overhead or a busy CPU.",
 }
 
@@ -136,6 +172,71 @@ MESSAGES: Mapping[str, Message] = {
             "lr {lr}",
         ),
         ("The learning rate is the most likely cause, then a change in the data.",),
+    ),
+    "not_learning": Message(
+        "Nothing is learnt, though steps continue.",
+        ("{points} points in a row", "loss {loss}", "gradient norm {grad_norm}", "lr {lr}"),
+        (
+            "Stop it, and print one batch: its labels, which of them are masked, and which "
+            "parameters require a gradient.",
+            "Check that optimizer and schedule are stepped, with the rate that was meant.",
+        ),
+    ),
+    "loss_missing": Message(
+        "Steps continue, but the log no longer has their loss: Megatron leaves out a loss that is "
+        "NaN; otherwise the program has stopped logging it.",
+        ("last loss at step {last_loss_step}, none at {steps_without} steps since",),
+        ("Check the gradient norm and the skipped or NaN iterations of the steps since.",),
+    ),
+    "nan_eval": Message(
+        "The validation loss is NaN or infinite, but no training loss that was read is.",
+        (
+            "{key} {value}",
+            "last training loss {last_finite_loss} at step {last_finite_step}",
+        ),
+        (
+            "Check for validation rows whose labels are all masked (-100) or cut off, and for an "
+            "empty validation set.",
+            "Evaluate in bf16 or fp32: fp16 overflows (`fp16_full_eval`).",
+            "Best checkpoints and early stopping that go by it choose at random.",
+        ),
+    ),
+    "nan_metric": Message(
+        "Rewards, log-probabilities or the divergence are NaN at every point, though the loss is "
+        "finite.",
+        ("{key} {value}", "lr {lr}"),
+        (
+            "Check for answers without tokens, and for a reward function that returns NaN.",
+            "Train in bf16 in the place of fp16: log-probabilities overflow there.",
+        ),
+    ),
+    "reward_std_nan": Message(
+        "The deviation of the rewards is NaN: with one generation per prompt it is that of a "
+        "single value, and every advantage becomes NaN.",
+        ("{key} {value}", "lr {lr}"),
+        (
+            "Set num_generations to 2 or more (8 is usual).",
+            "With more than one, check for a reward function that returns NaN.",
+        ),
+    ),
+    "kl_negative": Message(
+        "The KL divergence stays below 0, which no divergence is: the answers are not sampled from "
+        "the policy as it is trained.",
+        ("{key} {kl} at {points} points in a row",),
+        (
+            "Generate without what the training does not use: temperature 1, top_k 0, top_p 1, no "
+            "least length; and pad and mask as the training does.",
+            "Check that the model that generates has the newest weights.",
+        ),
+    ),
+    "waits_for_service": Message(
+        "The log ends in one message of retrying over and over: it waits for a service that does "
+        "not answer.",
+        ("{times} times at the end: {line}",),
+        (
+            "Check that the service runs, and that its address and port are those that it is "
+            "asked at: its own log says why it is not up.",
+        ),
     ),
     "plateau": Message(
         "The loss has not fallen for half of the attempt. That alone is not a reason to stop: it "

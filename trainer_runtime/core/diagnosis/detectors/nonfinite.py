@@ -1,4 +1,4 @@
-"""A loss or gradient norm that is not finite: `nan_loss`, `nan_grad`.
+"""A metric that is not finite: `nan_loss`, `nan_grad`, `nan_eval`, `nan_metric`, `reward_std_nan`.
 
 Critical at once; the remedy resumes from before the onset: nanoGPT#215 saved at step 3000 and
 logged NaN at 3010, so a checkpoint written in between is useless. HF Trainer's `nan_filter` prints
@@ -6,9 +6,16 @@ logged NaN at 3010, so a checkpoint written in between is useless. HF Trainer's 
 zeros in a row after a loss that was not small count as NaN. With a loss scaler an overflowing
 gradient only skips the step; twelve in a row are not normal overflows any more (a scale of 65,536
 has fallen to 16 by then).
+
+A validation loss of NaN without a training loss of NaN says something of its data or precision, not
+of the weights. Rewards or log-probabilities of NaN beside a loss of exactly 0 are a loss of NaN
+that a filter printed as 0 (trl#1199); without such a zero 8 in a row count, as KTO prints NaN for a
+batch without answers of a kind. A `reward_std` of NaN is the deviation of a single answer.
 """
 
 from __future__ import annotations
+
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
@@ -18,11 +25,15 @@ _FINITE_AGAIN = 3  # points
 _OVERFLOWS_IN_A_ROW = 12
 _ZEROS_IN_A_ROW = 3
 _NOT_SMALL = 0.1  # nats
+_METRICS_IN_A_ROW = 8
+_WARNINGS = frozenset({"nan_eval", "nan_metric"})
 
 
 @dataclass(slots=True)
 class NonFinite:
-    """`lost`: a loss was not finite, or 0, and too few finite ones have followed since."""
+    """`lost`: a loss was not finite, or 0, and too few finite ones have followed since.
+    `zero_step`: of the newest loss of exactly 0; `metrics`: by key, how often in a row one was not
+    finite, and since which step."""
 
     lost: bool = False
     finite_losses: int = 0
@@ -30,6 +41,8 @@ class NonFinite:
     overflow_onset: int = 0
     zeros: int = 0
     zero_onset: int = 0
+    zero_step: int | None = None
+    metrics: dict[str, list[int]] = field(default_factory=dict)
 
     def seen(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in a value of `loss`, `val_loss` or `grad_norm` that is not finite."""
@@ -37,10 +50,37 @@ class NonFinite:
             self._gradient(context, step, value)
             return
         gradient = context.ledger.get("nan_grad")
+        if key == "val_loss" and not self.lost and gradient is None:
+            self._open(context, "nan_eval", step, {"key": key, "value": str(value)})
+            return
         if gradient is not None and gradient.onset == step:
             context.ledger.withdraw("nan_grad")
+        evaluation = context.ledger.get("nan_eval")
+        if evaluation is not None and evaluation.onset == step:
+            context.ledger.withdraw("nan_eval")
         self.lost, self.finite_losses = True, 0
         self._open(context, "nan_loss", step, {"key": key, "value": str(value)})
+
+    def metric(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        """Take in a reward, log-probability or divergence that is not finite."""
+        values = {"key": key, "value": str(value)}
+        in_a_row = self.metrics.setdefault(key, [0, step])
+        in_a_row[0] += 1
+        if key == "reward_std":
+            self._open(context, "reward_std_nan", step, values, 0.9)
+        elif self.zero_step == step:
+            self.lost, self.finite_losses = True, 0
+            self._open(context, "nan_loss", step, values, 0.9)
+        elif in_a_row[0] == _METRICS_IN_A_ROW and not self.lost:
+            self._open(context, "nan_metric", in_a_row[1], values, 0.8)
+
+    def finite_metric(self, context: DetectorContext, key: str, step: int) -> None:
+        if self.metrics.pop(key, None) is None:
+            return
+        if key == "reward_std":
+            context.ledger.close("reward_std_nan", step)
+        if not self.metrics:
+            context.ledger.close("nan_metric", step)
 
     def warned(self, context: DetectorContext, code: str, step: int) -> None:
         """The trainer's own guard reported `code`."""
@@ -60,14 +100,28 @@ class NonFinite:
     def zero(self, context: DetectorContext, step: int) -> None:
         """Take in a training loss of exactly 0."""
         before = context.losses[-1][1] if context.losses else 0.0
+        self.zero_step = step
         if self.zeros == 0 and before <= _NOT_SMALL:
             return
         if self.zeros == 0:
             self.zero_onset = step
         self.zeros += 1
         self.lost, self.finite_losses = True, 0
-        if self.zeros == _ZEROS_IN_A_ROW and context.ledger.get("nan_grad") is None:
+        named = context.ledger.get("nan_grad") or context.ledger.get("nan_loss")
+        if self.zeros == _ZEROS_IN_A_ROW and named is None:
             self._open(context, "nan_grad", self.zero_onset, {"key": "loss", "value": "0"}, 0.7)
+
+    def zero_gradient(self, context: DetectorContext) -> None:
+        """Take in a gradient norm of 0: the zeros of the loss are no NaN."""
+        entry = context.ledger.get("nan_grad")
+        if entry is not None and entry.values.get("key") == "loss":
+            context.ledger.withdraw("nan_grad")
+
+    def finite_loss_beside(self, context: DetectorContext, step: int, value: float) -> None:
+        """Take in a finite loss while the gradient is not."""
+        entry = context.ledger.get("nan_grad")
+        if entry is not None and entry.onset == step:
+            entry.values["loss_at_onset"] = value
 
     def finite_gradient(self, context: DetectorContext, step: int) -> None:
         self.overflows = 0
@@ -100,12 +154,14 @@ class NonFinite:
             return
         last = next(((s, v) for s, v in reversed(context.losses) if s < step), None)
         before = {} if last is None else {"last_finite_step": last[0], "last_finite_loss": last[1]}
+        if context.losses and context.losses[-1][0] == step:
+            before["loss_at_onset"] = context.losses[-1][1]
         context.ledger.open(
             code,
             step,
-            "critical",
+            "warning" if code in _WARNINGS else "critical",
             step=step,
             confidence=confidence,
             values={**values, **before, "lr": context.latest.get("lr")},
-            remedies=OF_SERIES[code],
+            remedies=OF_SERIES.get(code, ()),
         )

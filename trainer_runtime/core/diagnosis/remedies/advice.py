@@ -13,6 +13,11 @@ _FOR_NCCL = (
     "accumulation, or smaller buffers (NCCL_BUFFSIZE)."
 )
 
+_FROM_THE_FIRST = (
+    "NaN from the first step on: try bf16 in the place of fp16, and check that labels are not all "
+    "masked and that the base weights are finite."
+)
+
 
 def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str, ...]:
     """The advice for the code of a log finding; `slots` are the finding's numbers."""
@@ -46,8 +51,25 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "disk_full": ("Free space on the disk, or keep fewer checkpoints.",),
     "disk_filling": ("Free space on the disk before it is full.",),
     "disk_quota": ("Free space within the quota, or request a larger one.",),
-    "nan_loss": ("Resume from a checkpoint before the onset, skipping the data in between.",),
-    "nan_grad": ("Resume from a checkpoint before the onset; check for overflow in fp16.",),
+    "nan_loss": (
+        "Where finite losses came before: resume from a checkpoint before the NaN, skipping the "
+        "data in between.",
+        _FROM_THE_FIRST,
+    ),
+    "nan_grad": (
+        "Where finite losses came before: resume from a checkpoint before the NaN; check for "
+        "overflow in fp16.",
+        _FROM_THE_FIRST,
+    ),
+    "nan_eval": (
+        "Check for validation rows whose labels are all masked (-100) or cut off, and for an empty "
+        "validation set.",
+        "Evaluate in bf16 or fp32: fp16 overflows (`fp16_full_eval`).",
+    ),
+    "kl_negative": (
+        "Generate without what the training does not use: temperature 1, top_k 0, top_p 1, no "
+        "least length; and pad and mask as the training does.",
+    ),
     "fp16_overflow": ("Watch it; bf16 does not have the problem.",),
     "fp16_scale_floor": ("Resume from a checkpoint before the overflows began, with bf16.",),
     "nccl_timeout": (

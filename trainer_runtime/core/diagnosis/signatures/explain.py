@@ -18,7 +18,10 @@ EXPLANATIONS: dict[str, str] = {
     "disk_filling": "The disk has less free space than a download needs.",
     "disk_quota": "The disk quota of the user or group is exceeded.",
     "nan_loss": "The loss is NaN or infinite.",
-    "nan_grad": "The gradients are NaN or infinite, although the logged loss is finite.",
+    "nan_grad": "The gradients are NaN or infinite.",
+    "nan_eval": "The evaluation loss is NaN or infinite.",
+    "kl_negative": "The KL divergence is below 0, which no divergence is: the answers are not "
+    "sampled from the policy as it is trained.",
     "fp16_overflow": "Gradients overflow in fp16 and steps are skipped, more often than is normal "
     "while the loss scale adjusts.",
     "fp16_scale_floor": "The fp16 loss scale is at its minimum and gradients still overflow.",

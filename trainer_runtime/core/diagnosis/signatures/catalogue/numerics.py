@@ -12,6 +12,9 @@ _ENDS = (
 )
 _KEY_ENDS = r"[\"']?\s*[:=]?\s*[\"'(\[]?(?:tensor\()?"
 
+# As HF Trainer prints an evaluation, in a row of its own or in a block.
+_EVAL_LOSS = r"^\W*(?:eval|test|predict)_loss[\"']?\s*[:=]\s*"
+
 SIGNATURES = (
     signature(
         "nan_loss/value",
@@ -22,7 +25,7 @@ SIGNATURES = (
         shape=r"(?:loss|trl)[ a-z]{0,16}? (?:nan|inf|infinity)\b",
         head=Head.FIELDS,
         cumulative=True,
-        unless=r"(?i)loss[ _]scale\W{0,4}(?:nan|inf)",
+        unless=rf"(?i)loss[ _]scale\W{{0,4}}(?:nan|inf)|{_EVAL_LOSS}(?:nan|inf)",
     ),
     signature(
         "nan_loss/said",
@@ -40,6 +43,21 @@ SIGNATURES = (
         cumulative=True,
         confidence=0.9,
         unless=r"(?i)\bif\b|enabled|check|guard|filter|when|detection",
+    ),
+    signature(
+        "nan_eval/value",
+        "nan+eval+loss|inf+eval+loss|nan+test+loss|inf+test+loss|nan+predict+loss",
+        rf"{_EVAL_LOSS}{_NOT_FINITE}",
+        severity="warning",
+        cumulative=True,
+    ),
+    signature(
+        "kl_negative/trl",
+        "divergence+negative+precursor|divergence+starting+negative",
+        r"KL divergence is starting to become negative: -\d",
+        severity="warning",
+        confidence=0.85,
+        cumulative=True,
     ),
     signature(
         "nan_grad/value",

@@ -1,0 +1,57 @@
+"""Steps continue, but their losses are no longer logged: `loss_missing`.
+
+Megatron leaves `lm loss` out of the lines of steps where it is NaN. A loss that came every few
+steps and then not for 32, nor for four times its longest gap, is worth a warning.
+"""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.records import dataclass
+
+CODE = "loss_missing"
+_FEWEST_LOSSES = 8
+_FEWEST_STEPS = 32
+_TIMES_LONGEST = 4
+_NEVER = 1 << 62
+
+
+@dataclass(slots=True)
+class MissingLoss:
+    """`seen_at` is the number of steps at the newest loss, which was at `last_step`, and `due` the
+    one from which it is missing; `longest` is the largest number between two losses so far."""
+
+    losses: int = 0
+    last_step: int = 0
+    seen_at: int = 0
+    longest: int = 0
+    due: int = _NEVER
+
+    def overdue(self, context: DetectorContext, step: int) -> None:
+        """Take in a step after `due`, whatever is logged of it."""
+        if context.is_reinforced or context.ledger.get("nan_grad"):
+            return  # the loss of a policy means little, and many log none
+        entry = context.ledger.open(
+            CODE,
+            self.last_step,
+            "warning",
+            step=self.last_step,
+            confidence=0.7,
+            values={"last_loss_step": self.last_step},
+        )
+        entry.values["steps_without"] = context.steps_seen - self.seen_at
+
+    def loss(self, context: DetectorContext, step: int) -> None:
+        """Take in a loss, finite or not."""
+        seen = context.steps_seen
+        if seen >= self.due:
+            context.ledger.close(CODE, step)
+        self.longest = max(self.longest, seen - self.seen_at)
+        self.losses += 1
+        self.seen_at, self.last_step = seen, step
+        if self.losses >= _FEWEST_LOSSES:
+            self.due = seen + 1 + max(_FEWEST_STEPS, _TIMES_LONGEST * self.longest)
+
+    def restart(self) -> None:
+        self.losses = self.seen_at = self.longest = 0
+        self.due = _NEVER
