@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from trainer_runtime.core.diagnosis.kinds import KINDS
+
 _NOTHING: Mapping[str, float | int] = MappingProxyType({})
 _FOR_NCCL = (
     "Leave memory for NCCL, which allocates outside PyTorch: a smaller micro-batch with more "
@@ -165,4 +167,5 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Fix the cause before resuming; otherwise the same error recurs.",
     ),
     "loss_spike": ("Watch whether the loss recovers; otherwise rewind and skip the data.",),
+    **{kind.code: kind.advice for kind in KINDS},
 }

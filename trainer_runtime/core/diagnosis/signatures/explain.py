@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trainer_runtime.core.diagnosis.kinds import KINDS
+
 EXPLANATIONS: dict[str, str] = {
     "cuda_oom": "The GPU's memory is exhausted.",
     "host_oom": "The host ran out of memory: a process was killed or an allocation failed.",
@@ -72,6 +74,7 @@ EXPLANATIONS: dict[str, str] = {
     "evidence is its message.",
     "benign_tokenizers_fork": "tokenizers reports that it stops using threads after a fork; "
     "nothing is wrong.",
+    **{kind.code: kind.says for kind in KINDS},
 }
 
 # (code, required slots, sentence); each whose slots are known is added.

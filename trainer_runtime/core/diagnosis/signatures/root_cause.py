@@ -10,6 +10,7 @@ from trainer_runtime.core.diagnosis.signatures.causality import (
     COLLECTIVES,
     CRASHES,
     IF_EARLIER,
+    INSTEAD_OF,
     KILLED,
     SIGNALS,
 )
@@ -56,7 +57,8 @@ def _by_precedence(result: ScanResult, outcome: Outcome) -> list[Cause]:
     causes: dict[str, Cause] = {}
     for cause in (cause for source in sources for cause in source):
         causes.setdefault(cause.code, cause)
-    return list(causes.values())
+    less_exact = {code for cause in causes for code in INSTEAD_OF.get(cause, ())}
+    return [cause for code, cause in causes.items() if code not in less_exact]
 
 
 def _without_side_effects(
