@@ -5,9 +5,27 @@ A new kind needs only its row; its example is tried by the tests, and docs/diagn
 
 from __future__ import annotations
 
-from trainer_runtime.core.diagnosis.kinds import precision
+from trainer_runtime.core.diagnosis.kinds import (
+    data_kinds,
+    gpus,
+    machine,
+    packages,
+    precision,
+    ranks,
+    services,
+    weights,
+)
 from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
 
-KINDS: tuple[Kind, ...] = (*precision.KINDS,)
+KINDS: tuple[Kind, ...] = (
+    *precision.KINDS,
+    *packages.KINDS,
+    *weights.KINDS,
+    *data_kinds.KINDS,
+    *services.KINDS,
+    *gpus.KINDS,
+    *ranks.KINDS,
+    *machine.KINDS,
+)
 
 __all__ = ["KINDS", "Kind", "Wording"]

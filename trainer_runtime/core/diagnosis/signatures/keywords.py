@@ -83,8 +83,8 @@ def _inside(nodes: Iterable[_Node]) -> Iterator[str]:
 def _repeated(least: int, most: object, nodes: Sequence[_Node]) -> Iterator[str]:
     is_class = len(nodes) == 1 and nodes[0][0] in (codes.IN, codes.LITERAL, codes.CATEGORY)
     options = list(_inside(nodes))
-    if is_class and options in ([""], [_EDGE]) and (least or options == [""]):
-        yield options[0]
+    if is_class and options in ([""], [_EDGE]):
+        yield from dict.fromkeys((options[0], options[0] if least else ""))
     elif (least, most) == (0, 1):
         yield from ("", *options)
     elif least:

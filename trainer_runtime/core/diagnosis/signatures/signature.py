@@ -32,6 +32,7 @@ class Head(str, Enum):
 
     PREFIX = "prefix"  # time, level, rank, logger, the exception's name, a short phrase with colon
     WORDS = "words"  # anything but code, quoted data or somebody's question
+    RAISED = "raised"  # as `WORDS`; and whatever an exception's own message says before
     FIELDS = "fields"  # other fields of a line of metrics
 
 

@@ -25,7 +25,7 @@ def _signature(kind: Kind, wording: Wording, number: int) -> Signature:
         pattern=re.compile(wording.when),
         severity=kind.severity,
         confidence=wording.confidence or kind.confidence,
-        head=Head.WORDS,
+        head=Head.RAISED,
         unless=re.compile(wording.unless) if wording.unless else None,
         retryable=kind.retryable,
         after=re.compile(wording.after) if wording.after else None,
