@@ -18,7 +18,8 @@ BEGIN = "Traceback (most recent call last):"
 _BEGIN = re.compile(r"(?:^|[\s|+])" + re.escape(BEGIN) + r"\s*$")
 _FRAME = re.compile(r'^[\s|]+File "([^"]{1,400})", line (\d{1,7})(?:, in (\S{1,200}))?')
 _RAISED = re.compile(r"^(?:[\s|]*\| )?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:?\s*)$")
-_LIBRARY = re.compile(r"(?:site|dist)-packages/([\w.-]+?)(?:/|\.py$)|/lib/python3\.\d+/|^<frozen ")
+_PACKAGE = re.compile(r"(?:site|dist)-packages/([\w.-]+?)(?:/|\.py$)")
+_STANDARD = re.compile(r"/lib/python3\.\d+/|^<frozen ")
 # After another exception, which these lines separate from it.
 _BETWEEN = re.compile(
     r"During handling of the above exception|The above exception was the direct cause"
@@ -57,10 +58,10 @@ class Frame:
 
     @property
     def library(self) -> str:
-        match = _LIBRARY.search(self.file)
-        if match is None:
-            return ""
-        return match[1] or "python"
+        package = _PACKAGE.search(self.file)
+        if package:
+            return package[1]
+        return "python" if _STANDARD.search(self.file) else ""
 
 
 @dataclass(frozen=True, slots=True)

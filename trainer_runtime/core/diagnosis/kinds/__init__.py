@@ -6,7 +6,7 @@ A new kind needs only its row; its example is tried by the tests, and docs/diagn
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds import (
-    data_kinds,
+    data,
     gpus,
     machine,
     packages,
@@ -21,7 +21,7 @@ KINDS: tuple[Kind, ...] = (
     *precision.KINDS,
     *packages.KINDS,
     *weights.KINDS,
-    *data_kinds.KINDS,
+    *data.KINDS,
     *services.KINDS,
     *gpus.KINDS,
     *ranks.KINDS,

@@ -33,7 +33,7 @@ KINDS = (
             Wording(
                 r"\bFailed to initialize NVML: Driver/library version mismatch"
                 r"|\bDriver/library version mismatch"
-                r"|\bError 803: system has unsupported display driver / cuda driver combination",
+                r"|\bNVML library version mismatch",
                 "Failed to initialize NVML: Driver/library version mismatch",
                 "NVIDIA, NVML",
             ),
@@ -85,7 +85,8 @@ KINDS = (
         (
             "Compare the GPU's architecture with torch.cuda.get_arch_list(); a newer build of "
             "PyTorch and CUDA.",
-            "Run once on the CPU or with CUDA_LAUNCH_BLOCKING=1: an index out of range shows there.",
+            "Run once on the CPU or with CUDA_LAUNCH_BLOCKING=1: an index out of range shows "
+            "there.",
         ),
         (
             Wording(
@@ -98,6 +99,7 @@ KINDS = (
                 confidence=0.7,
             ),
         ),
+        follows=("index_out_of_range", "cuda_oom", "cuda_illegal_memory"),
         confidence=0.7,
     ),
     Kind(
@@ -112,21 +114,6 @@ KINDS = (
                 "PyTorch, aten/src/ATen/cudnn",
                 unless=r"(?i)warn",
                 confidence=0.75,
-            ),
-        ),
-    ),
-    Kind(
-        "cuda_launch_failed",
-        "A GPU kernel ended with an error that says little; the place shown may be a later one.",
-        ("Restart with CUDA_LAUNCH_BLOCKING=1: the traceback then names the failing operation.",),
-        (
-            Wording(
-                r"\bCUDA error: (?:unspecified launch failure|misaligned address|invalid argument"
-                r"|invalid configuration argument|an illegal instruction was encountered"
-                r"|operation not supported|unknown error|the launch timed out and was terminated)",
-                "RuntimeError: CUDA error: unspecified launch failure",
-                "CUDA runtime",
-                confidence=0.8,
             ),
         ),
     ),
@@ -240,8 +227,7 @@ KINDS = (
         (
             Wording(
                 r"\bHIP error: (?:invalid device function|no kernel image is available"
-                r"|an illegal memory access)|\bhipErrorNoBinaryForGpu"
-                r"|\bMemory access fault by GPU node",
+                r"|an illegal memory access)|\bhipErrorNoBinaryForGpu",
                 "RuntimeError: HIP error: invalid device function",
                 "ROCm, HIP runtime",
             ),

@@ -33,8 +33,9 @@ class Kind:
     """A kind of failure. `says` is its cause, `advice` what a person can do, the likeliest first.
 
     `instead_of`: codes of kinds that the same texts name too, less exactly. `ends`: it ends a
-    process, and what other processes report afterwards follows from it. `retryable`: programs catch
-    it and continue.
+    process, and what other processes report afterwards follows from it; else it is itself what
+    others lead to. `follows`: codes of kinds that lead to it. `retryable`: programs catch it and
+    continue.
     """
 
     code: str
@@ -44,5 +45,6 @@ class Kind:
     confidence: float = 0.9
     severity: Severity = "critical"
     instead_of: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
     ends: bool = True
     retryable: bool = False

@@ -41,23 +41,6 @@ KINDS = (
         confidence=0.85,
     ),
     Kind(
-        "notebook_out_of_memory",
-        "The notebook's machine ran out of memory, and it was restarted.",
-        (
-            "Use less memory at a time: load data lazily, free what is no longer needed, smaller "
-            "batches; or a machine with more.",
-        ),
-        (
-            Wording(
-                r"\bYour notebook tried to allocate more memory than is available"
-                r"|\bYour session crashed after using all available RAM",
-                "Your notebook tried to allocate more memory than is available. It has restarted.",
-                "Kaggle; Colab",
-            ),
-        ),
-        instead_of=("host_oom",),
-    ),
-    Kind(
         "threads_exhausted",
         "No more threads or processes may be started (a limit of the user or the container).",
         ("Raise `ulimit -u` or the container's pids limit; fewer workers, OMP_NUM_THREADS=1.",),
@@ -70,37 +53,6 @@ KINDS = (
                 "Python, threading.py",
             ),
         ),
-    ),
-    Kind(
-        "job_preempted",
-        "The scheduler or the provider took the machine back (preemption, a reclaimed spot "
-        "instance).",
-        ("Resume when there is room; save more often on machines that may be taken.",),
-        (
-            Wording(
-                r"\bDUE TO PREEMPTION\b|\bCANCELLED AT \S+ DUE TO (?:NODE FAILURE|PREEMPTION)"
-                r"|\bSpot (?:instance|Instance) (?:interruption|termination) notice"
-                r"|\bwill be (?:preempted|reclaimed) (?:in|at)\b",
-                "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-02T03:04:05 DUE TO "
-                "PREEMPTION ***",
-                "Slurm, slurmstepd; clouds' metadata",
-            ),
-        ),
-        instead_of=("preempted_sigterm",),
-    ),
-    Kind(
-        "walltime_pbs_lsf",
-        "The job reached its time limit at the scheduler (PBS, LSF, SGE).",
-        ("Ask for more time, or resume in a new job.",),
-        (
-            Wording(
-                r"\bPBS: job killed: walltime \d+ exceeded limit|\bTERM_RUNLIMIT\b"
-                r"|\bjob \d+ exceeded hard wallclock time",
-                "=>> PBS: job killed: walltime 3632 exceeded limit 3600",
-                "OpenPBS, pbs_mom; LSF",
-            ),
-        ),
-        instead_of=("time_limit", "preempted_sigterm", "host_oom"),
     ),
     Kind(
         "no_space_inodes",
@@ -119,7 +71,8 @@ KINDS = (
         "container_failed",
         "The container could not be started.",
         (
-            "Check the image's name and architecture, and that it is on the machine or may be pulled.",
+            "Check the image's name and architecture, and that it is on the machine or may be "
+            "pulled.",
         ),
         (
             Wording(
@@ -138,7 +91,8 @@ KINDS = (
         ("Compare the overrides with the configuration's keys; a new key needs `+key=value`.",),
         (
             Wording(
-                r"\bIn 'config': Could not (?:find|load)|\bCould not find '[^']{1,120}' in the config"
+                r"\bIn 'config': Could not (?:find|load)"
+                r"|\bCould not find '[^']{1,120}' in the config"
                 r"|\bConfigAttributeError: |\bConfigKeyError: |\bMissingMandatoryValue: "
                 r"|\bInterpolationKeyError",
                 "omegaconf.errors.ConfigAttributeError: Key 'lr' is not in struct",
@@ -154,7 +108,7 @@ KINDS = (
         (
             Wording(
                 r"\bKeyError: '(?:[A-Z][A-Z0-9]+_)+[A-Z0-9]+'",
-                "KeyError: 'HF_TOKEN'",
+                "  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'HF_TOKEN'",
                 "Python, os.environ",
                 after=r"(?:os\.environ|<frozen os>|/os\.py)",
                 confidence=0.85,

@@ -347,6 +347,7 @@ KINDS = (
                 unless=r"(?i)warn|CppCompileError|InvalidCxxCompiler|TritonMissing|GPUTooOld",
             ),
         ),
+        follows=("triton_missing", "compiler_missing", "cuda_oom", "index_out_of_range"),
         confidence=0.8,
     ),
 )

@@ -20,32 +20,16 @@ KINDS = (
                 r"|\bRendezvousConnectionError\b|\bRendezvousTimeoutError\b"
                 r"|\bTimed out after \d+ seconds waiting for clients"
                 r"|\bThe IPv4 network addresses of \(.{1,200}\) cannot be retrieved",
-                "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms "
-                "while trying to connect to (10.0.0.1, 29500).",
+                "torch.distributed.DistNetworkError: The client socket has timed out after "
+                "600000ms while trying to connect to (10.0.0.1, 29500).",
                 "PyTorch, torch/csrc/distributed/c10d/socket.cpp",
                 unless=r"^\[?W\d*|(?i:warn)",
                 confidence=0.85,
             ),
         ),
         confidence=0.85,
-        instead_of=("nccl_peer_lost",),
-    ),
-    Kind(
-        "store_lost",
-        "The first rank, which keeps the store of the training, is gone; the others only notice.",
-        ("Read the first rank's own log: it ended first, and why stands there.",),
-        (
-            Wording(
-                r"\bTCPStore.{0,80}(?:Broken pipe|Connection reset|recvValueWithTimeout failed)"
-                r"|\bfailed to recv, got 0 bytes\b|\bFailed to check the .should dump. flag on "
-                r"TCPStore",
-                "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
-                "PyTorch, torch/csrc/distributed/c10d/TCPStore.cpp",
-                confidence=0.7,
-            ),
-        ),
-        confidence=0.7,
-        ends=False,
+        instead_of=("nccl_timeout",),
+        follows=("rendezvous_port_in_use", "nccl_peer_lost"),
     ),
     Kind(
         "collective_mismatch",
@@ -125,8 +109,8 @@ KINDS = (
         "save_outlasts_barrier",
         "Ranks waited for one that was saving, longer than the timeout of the collective.",
         (
-            "Raise the timeout of the process group (timeout, ddp_timeout), or save faster: sharded, "
-            "asynchronously, to a local disk.",
+            "Raise the timeout of the process group (timeout, ddp_timeout), or save faster: "
+            "sharded, asynchronously, to a local disk.",
         ),
         (
             Wording(
@@ -135,7 +119,7 @@ KINDS = (
                 "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting "
                 "1800000ms for recv operation to complete",
                 "gloo, gloo/transport/tcp/unbound_buffer.cc",
-                after=r"(?i)\bsav(?:e|ing)\b",
+                after=r"(?i)\bsav(?:e|ing)",
                 confidence=0.75,
             ),
         ),

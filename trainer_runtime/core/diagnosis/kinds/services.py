@@ -31,9 +31,10 @@ KINDS = (
         ("Use a token with the right to write, then push the saved folder; train nothing again.",),
         (
             Wording(
-                r"\b403 (?:Client Error: )?Forbidden.{0,200}/api/(?:repos/create|models/\S+/(?:commit"
-                r"|preupload|branch))"
-                r"|\b(?:401|403) Client Error.{0,200}/api/(?:repos/create|\w+/\S+/(?:commit|preupload))"
+                r"\b403 (?:Client Error: )?Forbidden.{0,200}"
+                r"/api/(?:repos/create|models/\S+/(?:commit|preupload|branch))"
+                r"|\b(?:401|403) Client Error.{0,200}"
+                r"/api/(?:repos/create|\w+/\S+/(?:commit|preupload))"
                 r"|\bYou don't have the rights to create a (?:model|dataset)"
                 r"|\bdon't have the rights to create a"
                 r"|\bpass .create_pr=1. as a query parameter",
@@ -100,7 +101,7 @@ KINDS = (
             Wording(
                 r"\berror while attempting to bind on address \('[^']*', (?P<port>\d+)\)"
                 r"|\bAddress already in use.{0,40}port (?:7860|8000|8080|6006|8265|30000)\b"
-                r"|\bTensorBoard could not bind to port",
+                r"",
                 "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): "
                 "address already in use",
                 "uvicorn; asyncio",

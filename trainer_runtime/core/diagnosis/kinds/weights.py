@@ -23,10 +23,13 @@ KINDS = (
             Wording(
                 r"\b(?:SafetensorError|safetensors_rust\.SafetensorError): .{0,60}HeaderTooLarge"
                 r"|\bHeaderTooLarge\b",
+                "Traceback (most recent call last):\n"
+                '  File "/env/site-packages/transformers/modeling_utils.py", line 9, in '
+                "from_pretrained\n"
                 "safetensors_rust.SafetensorError: Error while deserializing header: "
                 "HeaderTooLarge",
                 "safetensors, safetensors/src/tensor.rs",
-                not_phases=(Phase.CHECKPOINT,),
+                phases=(Phase.WEIGHTS,),
                 confidence=0.8,
             ),
             Wording(
@@ -85,7 +88,7 @@ KINDS = (
         ),
         (
             Wording(
-                r"\b(?:OSError|EnvironmentError): Error no file named (?:pytorch_model|model|tf_)\S*"
+                r"\b(?:OSError|EnvironmentError): Error no file named (?:pytorch_model|model|tf_)"
                 r"|\bdoes not appear to have a file named (?:config\.json|pytorch_model|model)"
                 r"|\bCan't load tokenizer for '|\bCan't load the (?:configuration|model) of '"
                 r"|\bCan't find 'adapter_config\.json' at"
@@ -98,7 +101,7 @@ KINDS = (
                 not_phases=(Phase.CHECKPOINT,),
             ),
         ),
-        instead_of=("hf_gated_repo",),
+        follows=("hf_network", "hf_gated_repo"),
         confidence=0.85,
     ),
     Kind(
@@ -138,25 +141,6 @@ KINDS = (
             ),
         ),
         confidence=0.88,
-    ),
-    Kind(
-        "optimizer_groups_differ",
-        "The optimizer's saved state belongs to other parameters: the model, the adapter or what "
-        "is frozen has changed since.",
-        (
-            "Resume with the same model, adapter and freezing; or load the weights alone and "
-            "start the optimizer anew.",
-        ),
-        (
-            Wording(
-                r"\bloaded state dict (?:has a different number of parameter groups"
-                r"|contains a parameter group that doesn't match the size)",
-                "ValueError: loaded state dict contains a parameter group that doesn't match the "
-                "size of optimizer's group",
-                "PyTorch, torch/optim/optimizer.py",
-            ),
-        ),
-        instead_of=("checkpoint_shape_mismatch",),
     ),
     Kind(
         "world_size_differs",
@@ -205,28 +189,13 @@ KINDS = (
         ),
         (
             Wording(
-                r"\b(?:Unexpected|Missing) key\(s\) in state_dict: .{0,400}\"(?:_orig_mod|module)\.",
+                r"\b(?:Unexpected|Missing) key\(s\) in state_dict: .{0,400}"
+                r"\"(?:_orig_mod|module)\.",
                 'Unexpected key(s) in state_dict: "_orig_mod.tok_emb.weight"',
                 "PyTorch, torch/nn/modules/module.py",
             ),
         ),
         instead_of=("checkpoint_shape_mismatch",),
-    ),
-    Kind(
-        "state_dict_names",
-        "The checkpoint's names are not the model's: it belongs to another model, or to its base "
-        "without the adapter.",
-        ("Load it into the class that saved it; an adapter by PEFT, onto its base model.",),
-        (
-            Wording(
-                r"\b(?:Unexpected|Missing) key\(s\) in state_dict: ",
-                'Missing key(s) in state_dict: "lm_head.weight".',
-                "PyTorch, torch/nn/modules/module.py",
-                unless=r"_orig_mod\.|\"module\.",
-                confidence=0.8,
-            ),
-        ),
-        instead_of=(),
     ),
     Kind(
         "weights_only_refused",
@@ -237,9 +206,11 @@ KINDS = (
         ),
         (
             Wording(
-                r"\bWeights only load failed|\bWeightsUnpickler error: Unsupported (?:global|class)",
+                r"\bWeights only load failed"
+                r"|\bWeightsUnpickler error: Unsupported (?:global|class)",
                 "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded.",
                 "PyTorch, torch/serialization.py",
+                unless=r"(?i)warn|fall|retry",
             ),
         ),
         instead_of=("checkpoint_corrupt",),
@@ -270,25 +241,5 @@ KINDS = (
                 "safetensors, bindings/python/py_src/safetensors/torch.py",
             ),
         ),
-    ),
-    Kind(
-        "vocabulary_differs",
-        "The embedding and the tokenizer (or the checkpoint) have vocabularies of different size.",
-        (
-            "Resize the embedding to the tokenizer (resize_token_embeddings) before loading, and "
-            "save both together.",
-        ),
-        (
-            Wording(
-                r"\bsize mismatch for \S*(?:embed_tokens|wte|lm_head|word_embeddings|tok_emb\w*)"
-                r"\.weight: copying a param with shape torch\.Size\(\[(?!0\])",
-                "size mismatch for model.embed_tokens.weight: copying a param with shape "
-                "torch.Size([32001, 4096]) from checkpoint, the shape in current model is "
-                "torch.Size([32000, 4096]).",
-                "PyTorch, torch/nn/modules/module.py",
-                confidence=0.85,
-            ),
-        ),
-        instead_of=("checkpoint_shape_mismatch",),
     ),
 )

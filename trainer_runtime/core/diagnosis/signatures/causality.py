@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.diagnosis.kinds import KINDS
+from trainer_runtime.core.diagnosis.kinds import KINDS, Kind
 
 SIGNALS = frozenset({"preempted_sigterm", "session_hangup", "interrupted", "time_limit"})
 COLLECTIVES = frozenset({"nccl_timeout", "nccl_peer_lost", "nccl_system_error"})
@@ -54,6 +54,11 @@ CRASHES = frozenset(
 # code -> codes that the same texts name too, less exactly
 INSTEAD_OF: dict[str, frozenset[str]] = {kind.code: frozenset(kind.instead_of) for kind in KINDS}
 
+
+def _leading_to(kind: Kind) -> frozenset[str]:
+    return frozenset(kind.follows) if kind.ends else CRASHES | frozenset(kind.follows)
+
+
 # symptom -> causes, in any order of occurrence
 ALWAYS: dict[str, frozenset[str]] = {
     "nccl_timeout": CRASHES | {"time_limit"},
@@ -80,6 +85,7 @@ ALWAYS: dict[str, frozenset[str]] = {
     "cuda_arch_mismatch": frozenset({"cuda_driver_too_old"}),
     "compiler_missing": frozenset({"disk_full", "disk_quota", "triton_missing"}),
     "fp16_overflow": frozenset({"fp16_scale_floor"}),
+    **{kind.code: _leading_to(kind) for kind in KINDS if kind.follows or not kind.ends},
 }
 
 # symptom -> causes that occurred before it

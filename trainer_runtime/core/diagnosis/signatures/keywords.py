@@ -7,14 +7,15 @@ digits deleted. The expression's own edges count as edges of words.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
 
-try:
-    from re import _constants as codes  # type: ignore[attr-defined]
-    from re import _parser as parser  # type: ignore[attr-defined]
-except ImportError:  # before Python 3.11
-    import sre_constants as codes  # type: ignore[no-redef]
-    import sre_parse as parser  # type: ignore[no-redef]
+# What parses expressions has no public name.
+_SINCE_3_11 = sys.version_info >= (3, 11)
+parser: Any = import_module("re._parser" if _SINCE_3_11 else "sre_parse")
+codes: Any = import_module("re._constants" if _SINCE_3_11 else "sre_constants")
 
 _MOST_GROUPS = 64
 _EDGE, _UNKNOWN = " ", "\0"  # between words; anything, so that what touches it is no whole word
