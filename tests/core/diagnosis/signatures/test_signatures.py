@@ -34,7 +34,7 @@ WRONG = {
     "litgpt_truncated_ckpt.txt": "checkpoint_corrupt",
     "nanogpt_nan.txt": "nan_loss",
     "nanogpt_truncated_ckpt.txt": "checkpoint_corrupt",
-    "nanogpt_ddp_cpu_fail.txt": "unknown_error",
+    "nanogpt_ddp_cpu_fail.txt": "no_gpu",
     "torchrun_gloo_ddp.txt": "unknown_error",
     "torchtitan.txt": "nan_loss",
     "trl_dpo_fail_inmemory_model_offline.txt": "unknown_error",

@@ -50,7 +50,7 @@ KINDS = (
         (
             Wording(
                 r"\bNo CUDA GPUs are available|\bTorch not compiled with CUDA enabled"
-                r"|\bFound no NVIDIA driver on your system"
+                r"|\bFound no NVIDIA driver on your system|\bhas no attribute '_cuda_setDevice'"
                 r"|\bcudaErrorNoDevice|\bno CUDA-capable device is detected"
                 r"|\bCUDA unknown error - this may be due to an incorrectly set up environment"
                 r"|\bcould not select device driver \"\" with capabilities: \[\[gpu\]\]",

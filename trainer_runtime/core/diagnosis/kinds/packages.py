@@ -43,7 +43,7 @@ KINDS = (
                 r" ?(?:version )?(?:>=|to at least v?)\d",
                 "ModuleNotFoundError: No module named 'torch._dropped'",
                 "Python's import system",
-                unless=r"(?i)warn",
+                unless=r"(?i)warn|has no attribute '_cuda",
             ),
             Wording(
                 r"\bDue to a serious vulnerability issue in .torch\.load",

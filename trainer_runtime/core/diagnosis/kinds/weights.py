@@ -71,7 +71,7 @@ KINDS = (
                 "transformers, utils/hub.py",
             ),
             Wording(
-                r"\bRepo id must (?:be in the form|use alphanumeric chars)",
+                r"\bRepo id must .{1,120}: '(?:[./~]|\w:\\|[\w.-]+/[\w.-]+/)",
                 "huggingface_hub.errors.HFValidationError: Repo id must be in the form "
                 "'repo_name' or 'namespace/repo_name': '/data/models/base'.",
                 "huggingface_hub, utils/_validators.py",
