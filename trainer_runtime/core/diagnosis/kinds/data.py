@@ -70,7 +70,7 @@ KINDS = (
     ),
     Kind(
         "data_file_missing",
-        "A file of the data is not where the program looks for it.",
+        "A file of the data is not where the program searches for it.",
         (
             "Check the path as seen from the run's folder on the host; data travels with the spec "
             "only where it is named there.",

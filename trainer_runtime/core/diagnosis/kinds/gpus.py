@@ -133,7 +133,7 @@ KINDS = (
     Kind(
         "gpu_too_hot",
         "The GPU shut down or slowed for heat.",
-        ("Check cooling and power; the machine's operator has to look.",),
+        ("Check cooling and power; the machine's operator has to inspect it.",),
         (
             Wording(
                 r"\bGPU has overheated|\bSW Thermal Slowdown: Active|\bHW Thermal Slowdown: Active",

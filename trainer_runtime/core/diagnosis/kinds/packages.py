@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
+from trainer_runtime.core.protocol.command import option
 
 _PIN = (
     "Install versions that go together (`environment: auto` does), or launch again with "
-    "`--set environment.requirements=FILE`."
+    f"{option('--set', 'environment.requirements=FILE')}."
 )
 KINDS = (
     Kind(

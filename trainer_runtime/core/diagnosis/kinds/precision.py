@@ -319,7 +319,7 @@ KINDS = (
         "torch.compile compiled a function again and again, up to its limit.",
         (
             "Mark what changes from step to step as dynamic (dynamic=True), or pad to fixed sizes.",
-            "Without fullgraph it would go on uncompiled; or set compute.compile to false.",
+            "Without fullgraph it continues uncompiled; or set compute.compile to false.",
         ),
         (
             Wording(

@@ -109,7 +109,7 @@ KINDS = (
         "The checkpoint to resume from is incomplete: a file of it is missing. The save was cut, "
         "or it was saved without optimizer and trainer state.",
         (
-            "Resume from the checkpoint before it, or start anew from its weights.",
+            "Resume from the checkpoint before it, or start again from its weights.",
             "Save optimizer and trainer state too (save_only_model off).",
         ),
         (
@@ -202,7 +202,7 @@ KINDS = (
         "torch.load reads plain weights only since PyTorch 2.6; this file has other objects.",
         (
             "Where the file is your own: load it with weights_only=False, or allow its classes "
-            "(torch.serialization.add_safe_globals). Never do so for a stranger's file.",
+            "(torch.serialization.add_safe_globals). Never do so for a file whose writer is unknown.",
         ),
         (
             Wording(
