@@ -21,6 +21,7 @@ from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.code_folder import read_code
+from trainmaster.runs.planning.plan_run import plan_spec
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.sync.workspace import Workspace
@@ -35,7 +36,7 @@ _END_S = 5.0
 
 @pytest.fixture
 def reading(started_here: Callable[[], list[int]]) -> Callable[[], list[object]]:
-    """Tells the threads and processes that read for this test."""
+    """Returns the threads and processes that read for this test."""
 
     def threads() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "trainmaster-read"]
@@ -109,6 +110,20 @@ def test_a_plan_of_endless_data_ends_by_its_time(
         asyncio.run(scenario())
     assert caught.value.code == "READ_TOO_LONG"
     _until_idle(reading)
+
+
+def test_a_plan_that_reads_too_long_says_what_to_leave_out(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    program = new_repository(tmp_path / "program")
+    spec = (
+        "name: a\nframework: script\nhost: local\n"
+        f"script: {{path: {program}, command: [python3, train.py]}}"
+    )
+    with working(Work(within_s=0.0)), pytest.raises(StateError) as caught:
+        asyncio.run(plan_spec(workspace, spec, None, ()))
+    assert caught.value.code == "READ_TOO_LONG"
+    assert "folders that the spec names" in caught.value.fix
 
 
 def test_a_cancelled_plan_leaves_no_git(

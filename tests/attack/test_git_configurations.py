@@ -27,10 +27,12 @@ from support.mcp.mcp_client import answer_of
 
 from trainmaster.runs.planning.code_folder import CodeFolder, read_code
 from trainmaster.words.errors import PlanError
+from trainmaster.words.work import Work, working
 
 pytestmark = pytest.mark.attack
 
 _LIMIT = 8 << 20
+_EARLY_S = 30.0  # git has 60 s
 
 
 class Trap:
@@ -203,6 +205,28 @@ def test_odd_files_in_place_of_gits_own_hold_up_nothing(
         assert [file.name for file in read_code(program, _LIMIT).files] == ["train.py"]
     except PlanError as error:
         assert error.code == "CODE_MISSING"
+
+
+@pytest.mark.parametrize("place", [".", "deep/er", "above"])
+def test_rules_of_git_that_never_end_hold_up_no_plan(tmp_path: Path, place: str) -> None:
+    """Long before the time that git has: such rules are inspected for once it is slow."""
+    repository = new_repository(tmp_path / "program")
+    program = repository / "program" if place == "above" else repository
+    for name in ("train.py", "deep/er/b.py"):
+        (program / name).parent.mkdir(parents=True, exist_ok=True)
+        (program / name).write_text("one\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "two")
+    pipe = (repository if place == "above" else program / place) / ".gitattributes"
+    os.mkfifo(pipe)
+    for name in ("train.py", "deep/er/b.py"):
+        (program / name).write_text("two\n")
+    with working(Work(within_s=_EARLY_S)):
+        code = read_code(program, _LIMIT)
+        assert any(f"{pipe} is not a regular file" in text for text in code.left)
+        pipe.rename(pipe.with_name(".gitignore"))
+        with pytest.raises(PlanError, match=r"\.gitignore is not a regular file"):
+            read_code(program, _LIMIT)
 
 
 def test_linked_worktrees_and_their_submodules_are_read(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import random
 import re
 import resource
@@ -24,8 +26,9 @@ from support.board.planted_board import plant_board
 from support.mcp.certificates import self_made_certificate
 from support.mcp.http_server import BEGIN, answered, serving, settings, token_for
 
-from trainmaster.serving.connections import DEADLINES_S, Connections, Wait
+from trainmaster.serving.connections import DEADLINES_S, Connection, Connections, Wait
 from trainmaster.serving.listening import listen
+from trainmaster.serving.lobby import Lobby
 from trainmaster.serving.log import ServerLog
 from trainmaster.serving.protocol import admit_connection
 from trainmaster.serving.server import LimitedServer
@@ -34,6 +37,8 @@ from trainmaster.sync.workspace import open_workspace
 pytestmark = pytest.mark.attack
 
 _PATIENCE_S = 30.0
+_HANDSHAKE_S = 10.0  # that a client has
+_PAUSE_S = 0.2  # of a listener without descriptors
 # A ClientHello of 512 bytes, without most of them.
 _HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)
 _TARGETS = ("/mcp", "/mcp/", "/", "*", "http://evil.example/mcp", "/%2e%2e/mcp", "/" + "x" * 20_000)
@@ -197,6 +202,81 @@ def test_half_handshakes_of_tls_are_counted_end_and_keep_nobody_out(
         until(lambda: one.descriptors() <= began + 4, DEADLINES_S["header"] + _PATIENCE_S)
         assert is_served(one)
         assert "Traceback" not in one.log.read_text()
+
+
+def test_a_half_handshake_gives_way_as_soon_as_room_is_needed(tmp_path: Path) -> None:
+    """Before any deadline: of two that begin TLS the older ends where a third connects."""
+    certificate, key = self_made_certificate(tmp_path)
+    none_s: dict[Wait, float] = dict.fromkeys(DEADLINES_S, 600.0)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("nothing is asked")
+
+    async def half(port: int) -> ByteStream:
+        stream = await anyio.connect_tcp("127.0.0.1", port)
+        await stream.send(_HALF_HELLO)
+        return stream
+
+    async def scenario() -> None:
+        files = {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)}
+        server = LimitedServer(app, grace_s=1, most=2, deadlines_s=none_s, **files)
+        server.config.load()
+        with listen("127.0.0.1", 0) as listener:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.serve, [listener])
+                port = listener.getsockname()[1]
+                oldest = await half(port)
+                others = [await half(port) for _ in range(2)]
+                with anyio.fail_after(_HANDSHAKE_S / 2), pytest.raises(anyio.EndOfStream):
+                    await oldest.receive()
+                for stream in (oldest, *others):
+                    await stream.aclose()
+                server.should_exit = True
+
+    anyio.run(scenario)
+
+
+class _WithoutDescriptors(socket.socket):
+    """A listening socket whose process has none left for a while, as the kernel reports it."""
+
+    fails = 3
+    tries = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.tries += 1
+        if self.tries <= self.fails:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+def test_a_listener_without_descriptors_pauses_and_continues() -> None:
+    """It does not try again at each turn of the loop, and ends what is unauthenticated."""
+    taken: list[Connection] = []
+
+    async def scenario() -> None:
+        limited = Connections(4)
+        ours, theirs = socket.socketpair()
+        with _WithoutDescriptors() as listener, theirs:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            waiting = limited.accepted(ours, "10.0.0.1")
+            assert waiting is not None
+            lobby = Lobby(listener, limited, taken.append, is_tls=False)
+            with socket.create_connection(listener.getsockname()) as client:
+                client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                began, turns = anyio.current_time(), 0
+                with anyio.fail_after(_PATIENCE_S):
+                    while not taken:
+                        await anyio.sleep(0)
+                        turns += 1
+                        tries = 1 + (anyio.current_time() - began) / _PAUSE_S
+                        assert listener.tries <= tries + 1
+                assert turns > listener.tries > listener.fails
+                assert waiting.fileno() == -1
+                lobby.close()
+                taken[0].close()
+
+    anyio.run(scenario)
 
 
 def test_newest_connections_are_held_and_the_largest_holder_gives_way() -> None:

@@ -48,6 +48,37 @@ def _version(path: Path) -> int:
         return version_of(connection)
 
 
+def _opener(path: Path) -> subprocess.Popen[str]:
+    """A process that opens a home once it gets a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _OPEN, str(path)],
+        env={**os.environ, "PYTHONPATH": f"{_REPOSITORY}/server:{_REPOSITORY}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def _begin(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_processes_that_open_an_old_home_at_once_all_continue_and_one_migrates_it(
+    old: Path,
+) -> None:
+    openers = [_opener(old) for _ in range(4)]
+    for opener in openers:
+        _begin(opener)
+    assert [opener.communicate(timeout=60)[0] for opener in openers] == ["migrated\n"] * 4
+    assert [opener.returncode for opener in openers] == [0] * 4
+    (backup,) = old.parent.glob("control.db.v4.*")
+    assert (_version(old), _version(backup)) == (SCHEMA.version, 4)
+
+
 def test_a_migration_that_is_killed_at_any_moment_is_repeated_from_the_beginning(
     old: Path, tmp_path: Path
 ) -> None:
@@ -64,24 +95,17 @@ def test_a_migration_that_is_killed_at_any_moment_is_repeated_from_the_beginning
         shutil.rmtree(home, ignore_errors=True)
         shutil.copytree(old.parent, home)
         path = home / "control.db"
-        process = subprocess.Popen(
-            [sys.executable, "-c", _OPEN, str(path)],
-            env={**os.environ, "PYTHONPATH": f"{_REPOSITORY}/server:{_REPOSITORY}"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None and process.stdin is not None
-        assert process.stdout.readline() == "ready\n"
-        process.stdin.write("\n")
-        process.stdin.flush()
+        process = _opener(path)
+        _begin(process)
         try:
             output = process.communicate(timeout=random.uniform(0.0, 0.08))[0]
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             output = process.communicate(timeout=30)[0]
         killed += "migrated" not in output
-        assert _version(path) in (4, SCHEMA.version)
+        left = _version(path)
+        assert left in (4, SCHEMA.version)
+        assert left == 4 or list(home.glob("control.db.v4.*"))
         control = Control(path)
         assert len(control.instances.all()) == 4
         assert len(control.runs()) == 5_004

@@ -92,12 +92,12 @@ def measure_server(bench: Benchmark) -> None:
     folder = tempfile.TemporaryDirectory()
     with folder as place, home_of(Path(place, "home"), ended, live) as home:
         for way in ("stdio", "HTTP"):
-            ours = asyncio.run(load_of(home.root, over_http=way == "HTTP"))
+            is_http = way == "HTTP"
+            load = partial(load_of, home.root, over_http=is_http, idles=is_http)
+            ours = asyncio.run(load())
             before = None
             if bench.before is not None:
-                before = asyncio.run(
-                    load_of(home.root, over_http=way == "HTTP", tree=bench.before.resolve())
-                )
+                before = asyncio.run(load(tree=bench.before.resolve()))
             report_load(bench, f"{way}, {live:,} live and {ended:,} ended runs", ours, before)
         command = command_seconds([*_TRAINMASTER, "tick", "--json"], of(home.root))
         name = f"tick of {live:,} live and {ended:,} ended runs"
@@ -110,8 +110,9 @@ def report_load(bench: Benchmark, place: str, ours: Load, before: Load | None) -
         "memory": ("MiB", lambda load: load.rss_mib, None),
         "threads": ("", lambda load: load.threads, at_most(12)),
         "descriptors": ("", lambda load: load.descriptors, at_most(64)),
-        "idle": ("% of a core", lambda load: load.idle_share, at_most(5)),
     }
+    if ours.idle_share is not None:
+        figures["idle"] = ("% of a core", lambda load: load.idle_share or 0.0, at_most(5))
     for tool in ours.taken_s:
         figures[f"{tool} of {USERS} users, median"] = ("s", partial(Load.median_s, tool=tool), None)
         worst = partial(Load.worst_s, tool=tool)

@@ -38,7 +38,7 @@ class Load:
     rss_mib: float = 0.0
     threads: float = 0.0
     descriptors: float = 0.0
-    idle_share: float = 0.0
+    idle_share: float | None = None
 
     def worst_s(self, tool: str) -> float:
         return max(self.taken_s[tool])
@@ -47,8 +47,11 @@ class Load:
         return statistics.median(self.taken_s[tool])
 
 
-async def load_of(home: Path, *, over_http: bool, tree: Path | None = None) -> Load:
-    """Of a server of its own; `tree`: of an earlier checkout."""
+async def load_of(
+    home: Path, *, over_http: bool, idles: bool = True, tree: Path | None = None
+) -> Load:
+    """Of a server of its own; `tree`: of an earlier checkout. `idles`: also what it takes once its
+    users are silent, which is the same over stdio and HTTP."""
     environment = {**os.environ, "TRAINMASTER_HOME": str(home)}
     if tree is not None:
         environment["PYTHONPATH"] = f"{tree / 'server'}{os.pathsep}{tree}"
@@ -59,10 +62,11 @@ async def load_of(home: Path, *, over_http: bool, tree: Path | None = None) -> L
         before_s = processor_s(pid)
         await asyncio.gather(*(_user(user, load) for user in users))
         load.round_s = (processor_s(pid) - before_s) / _ROUNDS
-        await asyncio.sleep(_SETTLES_S)
-        before_s, began = processor_s(pid), time.monotonic()
-        await asyncio.sleep(IDLE_S)
-        load.idle_share = 100 * (processor_s(pid) - before_s) / (time.monotonic() - began)
+        if idles:
+            await asyncio.sleep(_SETTLES_S)
+            before_s, began = processor_s(pid), time.monotonic()
+            await asyncio.sleep(IDLE_S)
+            load.idle_share = 100 * (processor_s(pid) - before_s) / (time.monotonic() - began)
         status = Path(f"/proc/{pid}/status").read_text().split("\n")
         rows = dict(line.split(":\t", 1) for line in status if ":\t" in line)
         load.rss_mib = int(rows["VmRSS"].split()[0]) / 1024

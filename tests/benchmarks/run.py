@@ -32,12 +32,13 @@ _WHOLE_S = 14.5 * 60.0
 _USUAL_PART = 30.0
 _PARTS = {
     "corpus": 15.0,
+    "crowds": 110.0,
     "detectors": 12.0,
     "earlier": 5.0,
     "files": 35.0,
     "following": 90.0,
     "long_run": 45.0,
-    "many_runs": 220.0,
+    "many_runs": 175.0,
     "server": 50.0,
     "slurm": 120.0,
     "ssh": 40.0,

@@ -15,8 +15,9 @@ from typing import Any
 import httpx
 import pytest
 from starlette.datastructures import Headers
-from support.board.planted_board import HOSTILE, plant_board
-from support.core.journal_records import metric
+from support.board.planted_board import HOSTILE, RUNNING, plant_board, wrote
+from support.core.journal_records import attempt_starting, kept, metric, saved, started
+from support.runs.planted_journal import PlantedJournal
 from support.runs.running_run import run_async, wait_until
 
 from trainmaster.board.access import Access, new_token
@@ -125,7 +126,8 @@ def test_each_answer_forbids_foreign_code_and_referrers(
 
 def test_no_address_acts(reader: Reader) -> None:
     before = files_of(reader.workspace.home.root)
-    for path in ("/", "/api/board", "/api/run?run=sft-qwen", "/api/curves?run=sft-qwen"):
+    data = ("run", "curves", "comparison")
+    for path in ("/", "/api/board", *(f"/api/{one}?run=sft-qwen" for one in data)):
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
             assert reader.get(path, method=method).status_code == 405
         assert reader.get(path).status_code == 200
@@ -148,9 +150,99 @@ def test_a_run_comes_with_findings_and_patches_that_can_be_applied_now(reader: R
     assert HOSTILE in finding["evidence"]
     (patch,) = failed["patches"]
     assert patch["next_step"].endswith(
-        "trainmaster resume sft-qwen-abcdef --apply 0a0a0a0a:halve_micro_batch"
+        "trainmaster resume sft-qwen-abcdef --apply 0a0a0a0a:halve_micro_batch`"
     )
     assert reader.json("/api/run?run=gpt2-124m")["patches"] == []
+
+
+def test_an_attempt_under_way_says_where_it_began(reader: Reader) -> None:
+    first, second = reader.json("/api/run?run=gpt2-124m")["status"]["attempts"]
+    assert (first["last_step"], second["started_at_step"]) == (900, 800)
+
+
+def test_a_run_comes_with_its_configuration_and_what_its_spec_names(reader: Reader) -> None:
+    settings = {one["path"]: one for one in reader.json("/api/run?run=gpt2-124m")["settings"]}
+    assert settings["optimizer.lr"] == {"path": "optimizer.lr", "value": 6e-4, "chosen": True}
+    assert settings["data.sources[0].format"]["value"] == "shards"
+    assert settings["batch.micro_batch"] == {"path": "batch.micro_batch", "value": 12}
+    assert not {"run_id", "name", "attempt"} & settings.keys()
+
+
+@pytest.mark.attack
+def test_a_secret_in_a_configuration_is_masked(workspace: Workspace) -> None:
+    key = "hf_abcdefghijklmnopqrstuvwxyz0123"
+    command = ["python", "train.py", f"--hub-token={key}"]
+    PlantedJournal(workspace, "leaky", script={"command": command})
+    PlantedJournal(workspace, "other", script={"command": ["python"]})
+    reader = Reader(workspace)
+    for path in ("/api/run?run=leaky", "/api/comparison?run=leaky&run=other"):
+        text = reader.get(path).text
+        assert "--hub-token=" in text and key not in text
+
+
+def test_a_run_comes_with_its_checkpoints_the_newest_first(reader: Reader) -> None:
+    run = reader.json("/api/run?run=gpt2-124m")
+    newest, *_, oldest = run["checkpoints"]
+    assert (newest["step"], newest["tags"], newest["verified"]) == (1600, ["latest", "best"], True)
+    assert newest["loss"] == pytest.approx(3.1, abs=0.1)
+    assert newest["metrics"] == {"val_loss": pytest.approx(3.11, abs=0.01)}
+    assert (oldest["step"], oldest["size_bytes"]) == (200, 1 << 20)
+    assert (run["metric"], run["resume_from"]) == ("val_loss", 1600)
+
+
+def test_checkpoints_that_are_not_read_back_or_were_left_behind_say_so(
+    workspace: Workspace,
+) -> None:
+    run = PlantedJournal(workspace, "rewound")
+    run.write(*RUNNING)
+    first = [started(0, 100), metric(20), *kept(20), metric(40), *kept(40)]
+    run.write(*first, name="attempts/1/events.jsonl")
+    run.write(attempt_starting(2, why="loss_nan"), ("attempt_running", {"attempt": 2}))
+    run.write(started(20, 100), metric(24, 2.25), saved(30), name="attempts/2/events.jsonl")
+    rows = {
+        row["step"]: row for row in Reader(workspace).json("/api/run?run=rewound")["checkpoints"]
+    }
+    assert rows[20]["verified"] is True and rows[20]["loss"] == 2.5
+    assert rows[40]["superseded"] is True and "loss" not in rows[40]
+    assert rows[30]["verified"] is None and rows[30]["loss"] == 2.25
+
+
+def test_samples_come_by_step_as_their_newest_attempt_wrote_them(workspace: Workspace) -> None:
+    run = PlantedJournal(workspace, "writer")
+    run.write(*RUNNING)
+    first = [wrote(20, "old", "A"), wrote(20, "old", "B"), wrote(40, "left behind")]
+    run.write(started(0, 100), *first, name="attempts/1/events.jsonl")
+    run.write(attempt_starting(2, why="killed"), ("attempt_running", {"attempt": 2}))
+    odd = ("eval.samples", {"step": 25, "prompt": {"a": 1}, "text": 7, "reason": "no tokenizer"})
+    again = [wrote(20, "first\nline", "A"), wrote(20, f"{HOSTILE}\x1b[31m", "B"), odd]
+    run.write(started(10, 100), *again, name="attempts/2/events.jsonl")
+    samples = Reader(workspace).json("/api/run?run=writer")["samples"]
+    shown = [(one["step"], one["untrusted_prompt"], one["untrusted_text"]) for one in samples]
+    assert shown == [(25, "", ""), (20, "A", "first\nline"), (20, "B", HOSTILE)]
+    assert samples[0]["untrusted_detail"] == "no tokenizer"
+    assert {one["attempt"] for one in samples} == {2}
+
+
+def test_runs_are_compared_by_their_last_and_best_values_and_by_what_differs(
+    reader: Reader,
+) -> None:
+    compared = reader.json("/api/comparison?run=gpt2-124m&run=gpt2-124m-lr3e-4")
+    assert compared["keys"] == ["loss", "val_loss"]
+    first, other = (run["results"]["val_loss"] for run in compared["runs"])
+    assert first["last"] == first["best"] < other["best"] and first["best_step"] == 1600
+    assert compared["best"] == {"loss": "gpt2-124m-abcdef", "val_loss": "gpt2-124m-abcdef"}
+    assert compared["differences"] == [{"path": "optimizer.lr", "values": [6e-4, 3e-4]}]
+    assert compared["same"] > 20 and "notes" not in compared
+
+
+def test_no_run_is_the_best_of_those_that_cannot_be_compared(workspace: Workspace) -> None:
+    for name, method in (("dpo-1", "dpo"), ("sft-1", "sft")):
+        run = PlantedJournal(workspace, name, method=method)
+        run.write(*RUNNING)
+        run.write(started(), metric(1), name="attempts/1/events.jsonl")
+    compared = Reader(workspace).json("/api/comparison?run=dpo-1&run=sft-1")
+    assert compared["best"] == {} and "can't be compared" in compared["notes"][0]
+    assert compared["differences"] == [{"path": "method", "values": ["dpo", "sft"]}]
 
 
 def test_curves_come_with_restarts_phases_findings_and_checkpoints(reader: Reader) -> None:
@@ -180,6 +272,8 @@ def test_curves_come_with_restarts_phases_findings_and_checkpoints(reader: Reade
         ("/api/run", 404, "RUN_NOT_FOUND"),
         ("/api/curves", 400, "BAD_ARGUMENT"),
         ("/api/curves?" + "&".join(f"run=r{n}" for n in range(21)), 400, "BAD_ARGUMENT"),
+        ("/api/comparison", 400, "BAD_ARGUMENT"),
+        ("/api/comparison?run=gpt2-124m&run=nobody", 404, "RUN_NOT_FOUND"),
         ("/api/curves?run=gpt2-124m&x=moon", 400, "BAD_ARGUMENT"),
         ("/api/curves?run=gpt2-124m&from=-1", 400, "BAD_ARGUMENT"),
     ],

@@ -143,8 +143,99 @@ def test_several_runs_are_compared_in_their_own_colours(shown: Shown) -> None:
     browser.until(f"{_count('.tall path.curve')} === 2")
     curves = "[...document.querySelectorAll('.tall path.curve')]"
     colours = browser.ask(f"{curves}.map((one) => getComputedStyle(one).stroke)")
-    assert len(set(colours)) == 2
-    assert browser.ask(_count(".run-legend a")) == 2
+    dashes = browser.ask(f"{curves}.map((one) => one.getAttribute('stroke-dasharray'))")
+    assert len(set(colours)) == len(set(dashes)) == 2
+    browser.until(f"{_count('.comparison a.key')} === 2")
+    said = browser.ask(_text(".comparison"))
+    assert "1 setting differs" in said and "optimizer.lr" in said
+    assert "★ best" in browser.ask(_text(".comparison tbody tr:first-child"))
+    assert "★" not in browser.ask(_text(".comparison tbody tr:nth-child(2)"))
+
+
+def test_curves_that_coincide_have_shapes_of_their_own_in_places_of_their_own(
+    shown: Shown,
+) -> None:
+    browser = shown.run(_RUN, _OTHER)
+    panel = (
+        "[...document.querySelectorAll('figure.chart')]"
+        ".find((one) => one.innerText.startsWith('GPU, %')).querySelector('.plot')"
+    )
+    lines = f"{panel}.querySelectorAll('path.curve')"
+    shapes = f"{panel}.querySelectorAll('path.dot')"
+    assert browser.ask(f"new Set([...{lines}].map((one) => one.getAttribute('d'))).size") == 1
+    drawn = browser.ask(
+        f"[...{shapes}].map((one) => [one.getAttribute('d'), one.getAttribute('transform')])"
+    )
+    assert len({shape for shape, _ in drawn}) == 2
+    assert len({place for _, place in drawn}) == len(drawn) >= 4
+
+
+def test_twenty_runs_differ_without_colours(shown: Shown) -> None:
+    styles = "[...Array(20).keys()].map(chart.styleOf).map(({ dash, shape }) => `${dash} ${shape}`)"
+    assert (
+        shown.browser.ask(f"import('/assets/chart.js').then((chart) => new Set({styles}).size)")
+        == 20
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words", "whole"),
+    [
+        (0, 1600, "0 500 1,000 1,500", True),
+        (0, 64, "0 20 40 60", False),
+        (0, 110, "0 50 100", False),
+        (0, 2, "0 1 2", True),
+        (0, 2, "0 0.5 1.0 1.5 2.0", False),
+        (0, 6.3e-4, "0 2e-4 4e-4 6e-4", False),
+        (0, 1.6e-3, "0 0.0005 0.0010 0.0015", False),
+        (61.2, 61.3, "61.20 61.25 61.30", False),
+        (178_000, 186_000, "178k 180k 182k 184k 186k", False),
+        (0, 786_000_000, "0 200M 400M 600M", False),
+        (-0.3, 0.2, "-0.2 0 0.2", False),
+        (3.0, 3.0005, "3.0000 3.0002 3.0004", False),
+    ],
+)
+def test_an_axis_has_several_numbers_of_one_form(
+    shown: Shown, low: float, high: float, words: str, whole: bool
+) -> None:
+    ticks = (
+        "Promise.all([import('/assets/scales.js'), import('/assets/format.js')]).then("
+        f"([s, f]) => f.tickWords(s.linearTicks({low}, {high}, 4, {json.dumps(whole)})).join(' '))"
+    )
+    assert shown.browser.ask(ticks) == words
+
+
+def test_a_run_shows_checkpoints_and_texts_of_its_model_as_text(shown: Shown) -> None:
+    browser = shown.run(_RUN)
+    browser.until(f"{_count('.checkpoints tbody tr')} === 8")
+    newest = browser.ask(_text(".checkpoints tbody tr")).split()
+    assert newest[:5] == ["1,600", "✓", "verified", "3.103", "3.112"]
+    assert "resume starts here" in browser.ask(_text(".checkpoints tbody tr"))
+    assert browser.ask(_count(".sample")) == 2
+    assert HOSTILE in browser.ask(_text(".written"))
+    assert browser.ask("window.hacked") is None and browser.ask(_count(".written img")) == 0
+
+
+def test_a_configuration_is_compared_with_that_of_a_chosen_run(shown: Shown) -> None:
+    browser = shown.run(_RUN)
+    browser.until(f"{_count('.settings option')} === 4")
+    assert "optimizer.lr" in browser.ask(_text(".settings .values"))
+    browser.ask(
+        "(() => { const one = document.querySelector('.settings select');"
+        f" one.value = '{_OTHER}'; one.dispatchEvent(new Event('change')); }})()"
+    )
+    browser.until(_count(".settings table"))
+    assert browser.ask(_text(".settings tbody tr")).split() == ["optimizer.lr", "0.0006", "0.0003"]
+    browser.ask("document.querySelector('.settings a.button').click()")
+    browser.until(f"{_count('.tall path.curve')} === 2")
+
+
+def test_what_ended_without_a_step_has_no_empty_bar(shown: Shown) -> None:
+    bars = (
+        "import('/assets/dom.js').then((dom) => [['completed', 0], ['running', 0], ['failed', 7]]"
+        ".map(([state, step]) => dom.progress(step, 10, state).querySelectorAll('.bar').length))"
+    )
+    assert shown.browser.ask(bars) == [0, 1, 1]
 
 
 def test_a_finding_shows_its_patch_and_foreign_text_stays_text(shown: Shown) -> None:
@@ -210,14 +301,28 @@ def _train(home: Path, found: list[str]) -> None:
     run_async(trained)
 
 
-def test_a_phone_shows_all_of_it_without_scrolling_sideways(shown: Shown) -> None:
+_COMPARED = f"#/run/{_RUN},{_OTHER},{_FAILED}"
+
+
+@pytest.mark.parametrize(
+    ("page", "until"),
+    [
+        ("#/runs", f"{_count('.runs tbody tr')} >= 4"),
+        (f"#/run/{_RUN}", f"{_count('.checkpoints tr')} && {_count('path.curve')} >= 4"),
+        (_COMPARED, f"{_count('.comparison a.key')} === 3 && {_count('path.curve')} >= 4"),
+        ("#/machines", f"{_count('.tile')} === 4"),
+    ],
+)
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+    shown: Shown, page: str, until: str
+) -> None:
     shown.browser.size(360, 780, phone=True)
-    for browser in (
-        shown.page("#/runs", f"{_count('.runs tbody tr')} >= 4"),
-        shown.run(_RUN),
-        shown.page("#/machines", f"{_count('.tile')} === 4"),
-    ):
-        assert browser.ask("document.documentElement.scrollWidth") <= 360
+    browser = shown.page(page, until)
+    assert browser.ask("document.documentElement.scrollWidth") <= 360
+    axes = "document.querySelectorAll('.plot .grid')"
+    ticks = "['.x', '.y'].map((axis) => one.querySelectorAll(axis).length)"
+    numbers = f"[...{axes}].map((one) => Math.min(...{ticks}))"
+    assert min(browser.ask(numbers), default=3) >= 3
     shown.browser.size(1280, 900)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.backends.ssh_hosts import Sshd
 from support.runs.light_run import light_spec, standing
 from support.runs.running_run import CommandLine, wait_until
+from support.runs.slurm_run import cluster, knowing_the_cluster, login  # noqa: F401 - fixtures
 
 from trainmaster.sync.workspace import open_workspace
 
@@ -41,20 +45,48 @@ def _is_closed(home: Path, run_id: str) -> bool:
 @pytest.fixture
 def launched(command: CommandLine, home: Path, tmp_path: Path) -> tuple[str, Path]:
     """A run that stands at a step, and a control.db from before its launch."""
+    return _launched(command, tmp_path)
+
+
+def _launched(command: CommandLine, tmp_path: Path) -> tuple[str, Path]:
     command("runs")
     backup = tmp_path / "control.db"
-    shutil.copy(home / "control.db", backup)
+    with (
+        closing(sqlite3.connect(command.home / "control.db")) as source,
+        closing(sqlite3.connect(backup)) as copy,
+    ):
+        source.backup(copy)
     spec = _write(tmp_path / "small.yaml", light_spec(tmp_path, *standing(20)))
-    run_id = str(command("launch", spec)["run_id"])
-    wait_until(lambda: command("status", run_id)["step"] >= 20, "the run to stand at its step")
+    run_id = str(command("launch", spec, "--host", command.host)["run_id"])
+    command("wait", run_id, "--until", "step:20", "--timeout", "120")
     return run_id, backup
 
 
 def test_a_tick_of_a_restored_home_finds_the_live_run_which_is_then_stopped_and_resumed(
     command: CommandLine, home: Path, launched: tuple[str, Path]
 ) -> None:
-    run_id, backup = launched
-    _restore(home, backup)
+    _recovers_by_a_tick(command, *launched)
+
+
+def test_a_tick_of_a_restored_home_finds_the_live_run_on_a_host_over_ssh(
+    remote: CommandLine, tmp_path: Path
+) -> None:
+    run_id, backup = _launched(remote, tmp_path)
+    _recovers_by_a_tick(remote, run_id, backup)
+
+
+def test_a_tick_of_a_restored_home_finds_the_live_run_in_a_job_of_a_cluster(
+    home: Path,
+    login: Sshd,  # noqa: F811 - the fixture
+    tmp_path: Path,
+) -> None:
+    command = knowing_the_cluster(home, login)
+    run_id, backup = _launched(command, tmp_path)
+    _recovers_by_a_tick(command, run_id, backup)
+
+
+def _recovers_by_a_tick(command: CommandLine, run_id: str, backup: Path) -> None:
+    _restore(command.home, backup)
     assert command("runs")["runs"] == []
     (row,) = command("tick")["runs"]
     assert (row["run_id"], row["did"]) == (run_id, ["put on record again"])
@@ -62,9 +94,10 @@ def test_a_tick_of_a_restored_home_finds_the_live_run_which_is_then_stopped_and_
     assert (status["state"], status["step"]) == ("running", 20)
     command("stop", run_id)
     assert command("wait", run_id, "--until", "end", "--timeout", "60")["state"] == "stopped"
-    assert command("resume", run_id)["attempt"] == 2
+    command("resume", run_id)
     command("wait", run_id, "--until", "end", "--timeout", "120")
-    assert command("status", run_id)["state"] == "completed"
+    status = command("status", run_id)
+    assert (status["state"], status["attempt"]) == ("completed", 2)
     assert [row for row in command("tick")["runs"] if "record" in str(row)] == []
 
 
@@ -103,6 +136,15 @@ def test_runs_of_another_home_are_listed_and_taken_only_by_name(
     assert command("status", run_id)["step"] == 20
     command("stop", run_id)
     assert command("wait", run_id, "--until", "end", "--timeout", "60")["state"] == "stopped"
+
+
+@pytest.mark.parametrize(("place", "why"), [("debug", "in the home"), ("kaggle", "a kernel")])
+def test_where_no_run_can_be_found_that_is_said_with_the_reason(
+    command: CommandLine, place: str, why: str
+) -> None:
+    error = command("hosts", "recover", place, code=1)["error"]
+    assert error["code"] == "UNSUPPORTED"
+    assert why in error["message"] and "newer backup" in error["fix"]
 
 
 def _other_text(sealed: dict[str, Any]) -> None:

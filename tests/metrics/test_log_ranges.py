@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.core.mixed_logs import mixed_log
 from support.core.synthetic_bars import BARS, made_bars
 from support.core.synthetic_logs import DIALECTS, made_log, noise
+from support.session.child_processes import until_gone
 
 from trainer_runtime.core.diagnosis.parse import LogParser
 from trainmaster.metrics.line_arrays import LineArrays
@@ -349,3 +351,32 @@ def test_no_process_outlives_a_killed_reader(tmp_path: Path) -> None:
     while any(Path(f"/proc/{pid}/cmdline").exists() for pid in children):
         assert time.monotonic() < deadline
     assert len(children) == 3
+
+
+_READS_ON = """
+import multiprocessing, sys, threading
+from trainmaster.metrics.range_processes import in_processes
+
+def read(begin, end):
+    print(multiprocessing.current_process().pid, flush=True)
+    threading.Event().wait()
+
+next(in_processes(read, iter([(0, 1), (1, 2)]), 2))
+"""
+
+
+def test_a_process_within_a_range_ends_with_its_killed_reader() -> None:
+    """It doesn't see that nobody waits for its result: the kernel ends it."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'server'}"}
+    command = [sys.executable, "-c", _READS_ON]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        children = [int(reader.stdout.readline()) for _ in range(2)]
+        reader.kill()
+    try:
+        until_gone(children, _BOUND_S)
+    finally:
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

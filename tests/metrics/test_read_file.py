@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from support.session.child_processes import descendants, until_gone
 from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.wanted import Wanted
+from trainmaster.runs.plot import draw_runs
+from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.shares import Shares
@@ -69,6 +72,17 @@ def test_of_a_log_that_takes_too_long_the_beginning_is_answered(
     assert found.size_bytes + found.left_out_bytes == 2 << 40
     assert not started_here()
     assert not Home(tmp_path / "home").reading("x").parent.exists()  # a part is not kept
+
+
+def test_a_plot_of_such_a_log_marks_how_much_was_read(
+    workspace: Workspace, endless: Path, started_here: Callable[[], list[int]]
+) -> None:
+    with working(Work(within_s=5.0)):
+        answer, *_ = asyncio.run(draw_runs(workspace, [str(endless)], keys=["loss"], axis="step"))
+    assert answer.runs == {str(endless): 1000}
+    ((mark,),) = (answer.marks or {}).values()
+    assert re.fullmatch(r"only its first [\d.]+ of 2199\.0 GB were read", mark)
+    assert not started_here()
 
 
 def test_a_reading_that_has_nothing_in_time_is_refused(

@@ -6,80 +6,30 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.runs.fetch_place import CHANGES, Place
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     let_it_run,
     run_async,
     small_spec,
-    wait_until,
 )
 
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.files.durable import is_locked
 from trainer_runtime.core.files.manifest import verify
-from trainmaster.backends import Backend
-from trainmaster.backends.debug import DebugBackend
-from trainmaster.backends.hosts import Completed, LocalHost
 from trainmaster.cli.views.blocks import view
 from trainmaster.runs.clean import clean
 from trainmaster.runs.fetch import fetch, fetch_below
-from trainmaster.runs.launch import launch
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import FetchAnswer
-from trainmaster.words.errors import StateError, StorageError, TrainmasterError, UsageError
-from trainmaster.words.paths import Home
+from trainmaster.words.errors import StateError, UsageError
 
 pytestmark = pytest.mark.slow
 
-VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 MIB = 1 << 20
-
-
-class Place:
-    """A completed run of the debug host, and a folder to fetch into."""
-
-    def __init__(self, workspace: Workspace, tmp_path: Path) -> None:
-        self.workspace = workspace
-        self.folder = tmp_path / "fetched"
-        self.run = run_async(lambda: self._complete(small_spec(tmp_path, **CHANGES)))
-        self.box = workspace.home.debug_root / "runs" / self.run
-        lock = RunFolder(self.box).supervisor_lock
-        wait_until(lambda: not is_locked(lock), "the supervisor's last line")
-
-    async def _complete(self, spec: str) -> str:
-        run = (await launch(self.workspace, spec)).run_id
-        done = await wait_for_event(self.workspace, run, until=["completed"], timeout_s=LONGEST_S)
-        assert done.event == "completed"
-        return run
-
-    def fetch(self, pattern: str, **arguments: Any) -> FetchAnswer:
-        return run_async(lambda: fetch(self.workspace, self.run, pattern, self.folder, **arguments))
-
-    def refused(self, pattern: str) -> TrainmasterError:
-        with pytest.raises(TrainmasterError) as error:
-            self.fetch(pattern)
-        return error.value
-
-    def names(self) -> list[str]:
-        return sorted(
-            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()
-        )
-
-    def assert_same(self) -> None:
-        for name in self.names():
-            assert (self.folder / name).read_bytes() == (self.box / name).read_bytes(), name
-
-
-CHANGES = {"host": "debug", "env": VARIABLES}
 
 
 @pytest.fixture
@@ -90,9 +40,7 @@ def place(workspace: Workspace, tmp_path: Path) -> Place:
 @pytest.mark.parametrize(
     ("pattern", "folder"),
     [
-        ("latest", "checkpoints/step-00000060"),
         ("checkpoints/step-00000020/*", "checkpoints/step-00000020"),
-        ("final", "final"),
         ("final/**", "final"),
     ],
 )
@@ -116,7 +64,25 @@ def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(place: Place) -> No
     place.fetch("best")
     index = json.loads((place.box / "checkpoints_index.json").read_bytes())
     (best,) = [item["path"] for item in index["checkpoints"] if "best" in item["tags"]]
-    assert {name.rpartition("/")[0] for name in place.names()} == {best}
+    inside = {str(path.relative_to(place.box / best)) for path in (place.box / best).rglob("*")}
+    assert set(place.names()) <= inside and verify(place.folder) == []
+
+
+@pytest.mark.parametrize("pattern", ["final", "latest", "best"])
+def test_a_model_comes_as_the_folder_that_was_named(place: Place, pattern: str) -> None:
+    answer = place.fetch(pattern)
+    assert all((place.folder / name).parent == place.folder for name in place.names())
+    assert answer.brought is not None and len(place.names()) == answer.files
+    assert place.fetch(pattern).files == answer.files  # the same again: continued
+
+
+def test_a_model_is_not_put_among_other_files(place: Place) -> None:
+    place.fetch("final")
+    mine = place.folder / "notes.txt"
+    mine.write_text("mine")
+    before = place.names()
+    assert place.refused("final").code == "FOLDER_NOT_EMPTY"
+    assert place.names() == before and mine.read_text() == "mine"
 
 
 def test_everything_may_be_fetched_but_locks_and_secrets(place: Place) -> None:
@@ -130,17 +96,6 @@ def test_everything_may_be_fetched_but_locks_and_secrets(place: Place) -> None:
     assert [item.reason for item in place.fetch(".secrets.json").skipped] == ["is never fetched"]
 
 
-@pytest.mark.attack
-def test_a_repository_on_the_box_comes_without_its_git_folder(place: Place) -> None:
-    for name in ("repo/.git/config", "repo/.GIT/hooks/post-checkout", "repo/sub/.git", "repo/a.py"):
-        (place.box / name).parent.mkdir(parents=True, exist_ok=True)
-        (place.box / name).write_text("x")
-    answer = place.fetch("repo/**")
-    assert place.names() == ["repo/a.py"]
-    assert {item.path for item in answer.skipped} == {"repo/.git", "repo/.GIT", "repo/sub/.git"}
-    assert all("git's own files" in item.reason for item in answer.skipped)
-
-
 def test_what_a_pattern_does_not_mean_is_reported(place: Place) -> None:
     for pattern in ("nothing/*", "../*", "/etc/passwd", "", "final/../../*"):
         error = place.refused(pattern) if pattern else UsageError("BAD_ARGUMENT", "", "")
@@ -149,66 +104,17 @@ def test_what_a_pattern_does_not_mean_is_reported(place: Place) -> None:
 
 
 def test_fetching_again_brings_only_what_is_new(place: Place) -> None:
-    place.fetch("final")
+    place.fetch("final/**")
     before = {name: (place.folder / name).stat() for name in place.names()}
     (place.box / "final" / "notes.txt").write_text("new")
     changed = next(iter(before))
     (place.box / changed).write_text("{}")
-    place.fetch("final")
+    place.fetch("final/**")
     for name, status in before.items():
         is_new = (place.folder / name).stat().st_ino != status.st_ino
         assert is_new == (name == changed), name
     assert "final/notes.txt" in place.names()
     place.assert_same()
-
-
-@pytest.mark.attack
-def test_links_on_the_box_lead_nowhere(place: Place, tmp_path: Path) -> None:
-    (tmp_path / "private").mkdir()
-    (tmp_path / "private" / "key").write_text("private")
-    (place.box / "final" / "key").symlink_to(tmp_path / "private" / "key")
-    (place.box / "final" / "all").symlink_to(tmp_path / "private")
-    answer = place.fetch("final/**")
-    assert {item.path for item in answer.skipped} == {"final/key", "final/all"}
-    assert [name for name in place.names() if "key" in name] == []
-
-
-@pytest.mark.attack
-def test_links_in_the_folder_here_are_not_written_through(place: Place, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    place.folder.mkdir()
-    (place.folder / "final").symlink_to(outside)
-    error = place.refused("final")
-    assert (type(error), error.code) == (StorageError, "UNSAFE_NAME")
-    assert list(outside.iterdir()) == []
-
-
-@pytest.mark.attack
-def test_a_link_that_takes_the_place_of_a_folder_meanwhile_is_not_written_through(
-    place: Place, tmp_path: Path
-) -> None:
-    outside, folder = tmp_path / "outside", place.folder / "final"
-    outside.mkdir()
-
-    def swap(*_: int) -> None:
-        if not folder.is_symlink():
-            folder.rename(tmp_path / "moved")
-            folder.symlink_to(outside)
-
-    with suppress(TrainmasterError):
-        place.fetch("final", on_progress=swap)
-    assert folder.is_symlink()
-    assert list(outside.iterdir()) == []
-
-
-@pytest.mark.attack
-def test_names_that_some_disks_confuse_are_left_out_and_named(place: Place) -> None:
-    for name in ("Notes.txt", "notes.txt", "nul"):
-        (place.box / "final" / name).write_text(name)
-    answer = place.fetch("final/*")
-    assert {item.path for item in answer.skipped} == {"final/notes.txt", "final/nul"}
-    assert "final/Notes.txt" in place.names()
 
 
 def test_a_damaged_checkpoint_is_refused_and_not_put_in_place(place: Place) -> None:
@@ -247,79 +153,16 @@ def test_what_is_cleaned_is_taken_from_the_mirror_or_refused(place: Place) -> No
 def test_out_of_time_it_pauses_and_the_next_call_continues(place: Place) -> None:
     data = random.Random(3).randbytes(40 * MIB)
     (place.box / "final" / "large.bin").write_bytes(data)
-    calls, answer = 0, place.fetch("final", bound_s=0.0)
+    calls, answer = 0, place.fetch("final/**", bound_s=0.0)
     assert (answer.more, answer.files) == (True, 0)
     while answer.more:
         assert answer.next_step is not None
-        answer = place.fetch("final", bound_s=2.0)
+        answer = place.fetch("final/**", bound_s=2.0)
         calls += 1
         assert calls < 50
     assert calls >= 1
     assert (place.folder / "final" / "large.bin").read_bytes() == data
     place.assert_same()
-
-
-class HostileHost(LocalHost):
-    """A host that lists whatever it likes; everything else is this machine."""
-
-    row: Any = None
-
-    async def run(
-        self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
-    ) -> Completed:
-        if "files" in command:
-            return Completed(0, f"{json.dumps(self.row)}\n", "")
-        return await super().run(command, folder=folder, timeout_s=timeout_s, stdin=stdin)
-
-
-class HostileWorkspace(Workspace):
-    def __init__(self, home: Home) -> None:
-        super().__init__(home)
-        self.hostile = HostileHost("debug", home.debug_root)
-
-    def backend(self, host: str) -> Backend:
-        return DebugBackend(self.hostile)
-
-
-HOSTILE_ROWS = (
-    {"path": "../escaped"},
-    {"path": "/tmp/escaped"},
-    {"path": "final/../../escaped"},
-    {"path": "a//b"},
-    {"path": "a/./b"},
-    {"path": ""},
-    {"path": "a\nb"},
-    {"path": "a\x1b[2Jb"},
-    {"path": "a\u202eb"},
-    {"path": "x" * 300},
-    {"path": ".secrets.json"},
-    {"path": "a", "size": -1},
-    {"path": "a", "size": "many"},
-    {"path": "a", "size": 100, "sha256": []},
-    {"path": "a", "sha256": 5},
-    {"skipped": "a\x1b[2Jb", "reason": "because\x07"},
-    {"nothing": 1},
-    ["a"],
-)
-
-
-def test_hostile_lists_bring_nothing_and_leave_the_folder_alone(
-    place: Place, tmp_path: Path
-) -> None:
-    before = set(tmp_path.rglob("*"))
-    place.workspace = workspace = HostileWorkspace(place.workspace.home)
-    for row in HOSTILE_ROWS:
-        listed = {"size": 0, "mtime_ns": 0, "sha256": [], **row} if "path" in row else row
-        workspace.hostile.row = listed
-        answer = place.fetch("hostile")
-        assert (answer.files, len(answer.skipped)) == (0, 1), row
-        assert answer.skipped[0].path.isprintable() and answer.skipped[0].reason.isprintable()
-        assert place.names() == []
-    place.workspace.close()
-    new = set(tmp_path.rglob("*")) - before
-    home = place.workspace.home.root
-    assert [path for path in new if path != place.folder and home not in path.parents] == []
-    assert not Path("/tmp/escaped").exists()
 
 
 def test_tools_fetch_below_the_download_folder_alone(place: Place) -> None:
@@ -329,9 +172,9 @@ def test_tools_fetch_below_the_download_folder_alone(place: Place) -> None:
         )
 
     root = place.workspace.home.root / "downloads"
-    assert below("").folder == str(root / place.run)
+    assert below("").folder == str(root / place.run / "final")
     assert below("mine/here").folder == str(root / "mine/here")
-    assert (root / "mine/here/final").is_dir()
+    assert (root / "mine/here/model.bin").is_file()
     (root / "link").symlink_to(place.folder)
     for folder in ("../elsewhere", str(place.folder), "a/../../b", "link", "link/deeper", "/"):
         with pytest.raises(UsageError) as error:
@@ -375,7 +218,7 @@ def test_a_fetch_killed_at_random_moments_ends_with_the_same_bytes(
     print(f"{kills} kills")
     assert answer["files"] == len([path for path in there.rglob("*") if path.is_file()])
     for path in (box / "final").iterdir():
-        assert (there / "final" / path.name).read_bytes() == path.read_bytes()
+        assert (there / path.name).read_bytes() == path.read_bytes()
 
 
 def flip(path: Path, chosen: random.Random) -> None:
@@ -394,12 +237,12 @@ def test_a_cancelled_fetch_leaves_nothing_behind_that_is_not_resumed(place: Plac
     (place.box / "final" / "large.bin").write_bytes(random.Random(3).randbytes(70 * MIB))
 
     async def cancelled() -> None:
-        task = asyncio.create_task(fetch(place.workspace, place.run, "final", place.folder))
+        task = asyncio.create_task(fetch(place.workspace, place.run, "final/**", place.folder))
         await asyncio.wait([task], timeout=0.1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     run_async(cancelled)
-    place.fetch("final")
+    place.fetch("final/**")
     place.assert_same()
     assert [name for name in place.names() if name.endswith(".part")] == []

@@ -165,6 +165,38 @@ def test_a_plot_that_is_not_for_a_terminal_is_plain(
     assert f"a {RUN} loss" in text and f"d {OTHER} val_loss" in text
 
 
+@pytest.mark.parametrize("dots", [False, True])
+def test_curves_that_coincide_are_distinguished_without_colours(
+    drawn: Workspace, dots: bool
+) -> None:
+    answer, _ = asyncio.run(sketch_runs(drawn, [RUN, OTHER], keys=["lr"], dots=dots))
+    title, *rows = answer.lines or []
+    drawing, legend = "".join(rows[:10]), [row.split() for row in rows[-2:]]
+    assert title == "learning rate over step"
+    assert legend == [["a", RUN, "lr"], ["b", OTHER, "lr"]]
+    assert drawing.count("a") >= 3 and drawing.count("b") >= 3
+
+
+def test_few_points_are_seen_on_a_line_that_passes_through_them() -> None:
+    line = [(float(x), 100.0 - x) for x in range(100)]
+    rows = [plain(row) for row in sketch([line, line[5::30]], dots=False)]
+    assert "".join(rows).count("b") == len(line[5::30])
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0.0006, 0.0001], ["6.000e-04", "3.222e-04", "1.000e-04"]),
+        ([10.9, 2.9], ["10.90", "6.46", "2.90"]),
+        ([3.0005, 3.0001], ["3.000500", "3.000278", "3.000100"]),
+    ],
+)
+def test_the_numbers_of_an_axis_have_one_form(values: list[float], labels: list[str]) -> None:
+    rows = sketch([[(float(x), y) for x, y in enumerate(values)]], dots=False)
+    named = [plain(row).split()[0] for row in (rows[0], rows[5], rows[9])]
+    assert named == labels
+
+
 @pytest.mark.slow
 def test_an_agent_sees_the_picture_and_where_it_lies(drawn: Workspace, home: Path) -> None:
     async def scenario() -> None:
@@ -280,6 +312,16 @@ def test_labels_of_marks_stand_apart_from_the_axis_and_from_each_other() -> None
     for index, box in enumerate(extents):
         assert box.x0 >= axes.get_window_extent().x0
         assert not any(box.overlaps(other) for other in extents[:index])
+
+
+def test_curves_of_several_runs_differ_in_dash_and_shape_too() -> None:
+    from trainmaster.metrics.plots.figure import figure_of
+
+    points = [(float(x), 2.0) for x in range(30)]
+    runs = [RunCurves(f"run-{number}", {"loss": points}, ()) for number in range(20)]
+    axes = figure_of(runs, panels_of(runs, (), "step"), RUN).axes[0]
+    styles = {(str(line._dash_pattern), line.get_marker()) for line in axes.get_lines()}  # type: ignore[attr-defined]
+    assert len(styles) == 20
 
 
 def test_a_picture_has_the_colours_and_marks_of_the_board() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import stat
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.attack.endless_files import ENDLESS
 
 from trainmaster.store.action_log import (
     KEPT_FILES,
@@ -25,6 +29,7 @@ from trainmaster.store.action_log import (
 )
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
+from trainmaster.words.work import Work, working
 
 
 @pytest.fixture
@@ -125,6 +130,27 @@ def test_a_damaged_line_hides_no_other(root: Home, line: bytes) -> None:
     append(root, action(2, "other-abc234"))
     assert [each.action for each in read_actions(root, 10)] == ["stop-1", "stop-2"]
     assert [each.action for each in read_actions(root, 10, "other-abc234")] == ["stop-2"]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("shape", sorted(ENDLESS))
+def test_reading_is_bounded_whatever_lies_in_place_of_the_log(root: Home, shape: str) -> None:
+    append(root, action(1))
+    root.action_log.rename(root.action_log.with_suffix(".1.jsonl"))
+    ENDLESS[shape](root.action_log, random.Random(shape))
+    with working(Work(within_s=30, most_bytes=3 * ROTATE_AT_BYTES)):
+        assert [each.action for each in read_actions(root, 10)] == ["stop-1"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 50_000), max_size=20), st.integers(1, 10))
+def test_the_newest_lines_are_read_across_blocks(lengths: list[int], limit: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        for number, length in enumerate(lengths):
+            append(home, replace(action(number), client="x" * length))
+        written = [f"stop-{number}" for number in range(len(lengths))]
+        assert [each.action for each in read_actions(home, limit)] == written[-limit:]
 
 
 def test_a_home_that_cannot_be_written_stops_no_action(tmp_path: Path) -> None:

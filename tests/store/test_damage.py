@@ -67,6 +67,20 @@ def test_damage_that_a_query_meets_is_set_aside_when_it_is_opened_next(path: Pat
     assert len(aside(path)) == 1
 
 
+def test_a_damaged_name_that_is_no_text_is_damage_all_the_same(path: Path) -> None:
+    data = path.read_bytes()
+    row = b"tableoffsetsoffsets"  # its kind, its name, its table's
+    damaged = data.replace(row, b"tableoff\xae\xaetsoffsets").replace(
+        b"CREATE TABLE offsets", b"CREATE TABEL offsets"
+    )
+    assert damaged != data
+    path.write_bytes(damaged)
+    with pytest.raises(UnicodeDecodeError), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    assert opened_is_new(path)
+    assert len(aside(path)) == 1
+
+
 def test_a_whole_database_under_suspicion_stays(path: Path) -> None:
     mark_damaged(path)
     assert opened_is_new(path)  # as it was: never replayed

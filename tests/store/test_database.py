@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import subprocess
 import sys
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.store.database import open_database, transaction
+from trainmaster.store.database import open_database, storage_error, transaction
 from trainmaster.store.migration import Schema
 from trainmaster.words.errors import StorageError
 
@@ -127,6 +129,25 @@ def test_a_folder_that_cannot_be_made_is_reported_with_a_fix(tmp_path: Path) -> 
         opened(tmp_path / "file" / "control.db", FIRST)
     assert refused.value.code == "ROOT_NOT_WRITABLE"
     assert "TRAINMASTER_HOME" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "remedy"),
+    [
+        (errno.ENOSPC, "DISK_FULL", "Free disk space"),
+        (errno.EDQUOT, "DISK_FULL", "Free disk space"),
+        (errno.EROFS, "ROOT_NOT_WRITABLE", "Make the folder writable"),
+        (errno.EACCES, "ROOT_NOT_WRITABLE", "Make the folder writable"),
+    ],
+)
+def test_what_keeps_a_file_of_the_home_from_being_written_has_a_code_and_a_remedy(
+    tmp_path: Path, number: int, code: str, remedy: str
+) -> None:
+    path = tmp_path / "control.db"
+    error = storage_error(OSError(number, os.strerror(number), str(path)), path)
+    assert (error.code, error.retryable) == (code, True)
+    assert str(path) in error.message and os.strerror(number) in error.message
+    assert error.fix.startswith(remedy)
 
 
 def test_everything_in_a_transaction_happens_or_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from support.store.other_user import needs_root, other_user_id
 from trainmaster.mcp.definition import OpenWorkspace
 from trainmaster.store.private_home import open_home
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.errors import StorageError
+from trainmaster.words.errors import StorageError, TrainmasterError
 
 pytestmark = pytest.mark.attack
 
@@ -35,6 +35,39 @@ def _refusal(root: Path) -> StorageError:
     assert refused.value.code == "HOME_NOT_PRIVATE"
     assert str(root) in refused.value.message
     return refused.value
+
+
+@pytest.mark.parametrize(
+    ("named", "code", "what", "remedy"),
+    [
+        ("~nobody9/home", "BAD_ARGUMENT", "no user is called 'nobody9'", "Give the path"),
+        ("{}/" + "n" * 300, "BAD_ARGUMENT", "255 bytes", "Give the path"),
+        ("{}/" + "p/" * 2500, "BAD_ARGUMENT", "4,095 in all", "Give the path"),
+        ("{}/loop/home", "ROOT_NOT_WRITABLE", "levels of symbolic links", "ls -ld"),
+        ("{}/file", "ROOT_NOT_WRITABLE", "Not a directory", "ls -ld"),
+        ("{}/file/home", "ROOT_NOT_WRITABLE", "Not a directory", "ls -ld"),
+        ("/proc/home", "DISK_FULL", "no space is left", "Free disk space"),
+    ],
+)
+def test_a_home_that_can_not_be_made_is_refused_with_its_place_and_what_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    named: str,
+    code: str,
+    what: str,
+    remedy: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(TrainmasterError) as refused:
+        open_home({"TRAINMASTER_HOME": named.replace("{}", str(tmp_path))})
+    assert refused.value.code == code
+    assert what in refused.value.message
+    assert named.replace("{}", str(tmp_path))[:60] in refused.value.message
+    assert remedy in refused.value.fix
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 def test_a_new_home_and_the_folders_above_it_are_closed_whatever_the_umask(root: Path) -> None:

@@ -15,6 +15,7 @@ from trainmaster.store.mirror import Mirror
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, total_quota, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
+from trainmaster.sync.workspace import open_workspace
 from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.attack
@@ -75,7 +76,8 @@ workspace.close()
 if words[0] != "tick":
     sys.exit()
 os.unlink(Path(sys.argv[1]) / "filler")
-subprocess.run([*program, "tick"], env=environment)
+again = subprocess.run([*program, "tick"], env=environment)
+assert again.returncode in (0, 1)  # 1: the instance's provider has no key
 assert home.reserve.exists()
 """
 
@@ -99,6 +101,19 @@ def test_what_ends_things_works_on_a_full_disk_and_tick_keeps_the_reserve_afterw
     mounted = [*alone, "sh", "-c", mount, "sh", str(disk), *command]
     done = subprocess.run(mounted, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_home_has_a_reserve_from_its_first_opening_and_keeps_it_where_nothing_is_full(
+    home: Path,
+) -> None:
+    """The test's disk has room. What uses it up is tried in tests/attack/test_full_homes.py."""
+    environment = {"TRAINMASTER_HOME": str(home)}
+    for _ in range(2):
+        with open_workspace(environment) as workspace:
+            opened = workspace.home
+        assert opened.reserve.stat().st_size == 4 << 20
+        assert opened.reserve.stat().st_blocks * 512 >= 4 << 20  # no hole
+        assert len(list(opened.reserved_files.iterdir())) == 16
 
 
 def test_a_mirror_at_its_quota_takes_no_more_and_loses_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from support.backends.unreliable_transport import HOSTILE_FOLLOWER, PartingHost
 from support.core.journal_records import FIRST_T, metric, started
 from support.runs.running_run import holding, run_async
-from support.sync.follow_until import all_have, has_passed, refresh, seen, until
+from support.sync.follow_until import all_have, refresh, seen, until
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run, heartbeat
 
 from trainer_runtime.box.files.compaction import Compaction
@@ -25,7 +25,6 @@ from trainer_runtime.core.protocol.lines import encode
 from trainmaster.runs.logs import read_log
 from trainmaster.runs.status import status_of
 from trainmaster.runs.wait import wait_for_event
-from trainmaster.store.secret_values import keep
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.run_view import load_view
@@ -35,7 +34,6 @@ pytestmark = pytest.mark.slow
 
 EVENTS, LOG, JOURNAL = "attempts/1/events.jsonl", "attempts/1/train.log", "supervisor.jsonl"
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
-SECRET = "hf_abcdefghijklmnop"
 
 
 @pytest.fixture
@@ -173,65 +171,6 @@ def test_events_that_start_again_stand_once_each(
     assert [value for _, _, value in workspace.metrics.points(piece.sid)] == [3.0, 1.5, 1.0]
     view = load_view(workspace, run.run_id)
     assert view.progress is not None and view.progress.steps_done == 3
-
-
-def test_secrets_are_masked_however_they_are_cut_into_pieces(
-    workspace: FollowedWorkspace, run: FakeRun
-) -> None:
-    keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
-    text = f"token={SECRET};\r\nagain {SECRET}{SECRET} hf_abc {SECRET[:-1]}".encode()
-    masked = text.replace(SECRET.encode(), b"*" * len(SECRET))
-
-    async def work() -> None:
-        async with following(workspace, HOST):
-            for position in range(0, len(text), 3):
-                run.write(LOG, text[position : position + 3])
-                await seen(partial(has_passed, workspace, time.time()))
-                assert masked.startswith(run.mirrored(LOG))
-
-    run_async(work)
-    assert len(run.mirrored(LOG)) == len(text) - len(SECRET[:-1])
-    end_run(run)
-    until(workspace, lambda: run.mirrored(LOG) == masked)
-
-
-def test_what_was_held_back_of_an_earlier_attempt_is_read_once_another_has_begun(
-    workspace: FollowedWorkspace, run: FakeRun
-) -> None:
-    keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
-    run.write(LOG, b"killed while it said hf_abc")
-    refresh(workspace)
-    assert run.mirrored(LOG) == b"killed while it said "
-    run.write("attempts/2/train.log", b"second\n")
-    until(workspace, lambda: run.mirrored(LOG) == b"killed while it said hf_abc")
-
-
-def test_secrets_that_are_given_later_are_masked_from_then_on(
-    workspace: FollowedWorkspace, run: FakeRun
-) -> None:
-    async def work() -> None:
-        async with following(workspace, HOST):
-            run.write(LOG, b"one\n")
-            await seen(lambda: run.mirrored(LOG) == b"one\n")
-            keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
-            run.write(LOG, f"{SECRET}\n".encode())
-            masked = b"*" * len(SECRET)
-            await seen(lambda: run.mirrored(LOG) == b"one\n" + masked + b"\n")
-
-    run_async(work)
-
-
-def test_nothing_is_kept_of_a_run_whose_secrets_cannot_be_read(
-    workspace: FollowedWorkspace, run: FakeRun, home: Path
-) -> None:
-    other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
-    path = workspace.home.secrets(run.run_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{")
-    for one in (run, other):
-        one.write(LOG, b"line\n")
-    refresh(workspace)
-    assert (run.mirrored(LOG), other.mirrored(LOG)) == (b"", b"line\n")
 
 
 def test_a_run_whose_mirror_cannot_be_written_stops_no_other(

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
 import re
+from pathlib import Path
 
 import pytest
 
 from trainmaster.words.error_codes import CODES
-from trainmaster.words.errors import Problem, SpecError, TrainmasterError
+from trainmaster.words.errors import Problem, SpecError, TrainmasterError, unusable_path
 
 
 def test_an_error_tells_code_message_fix_and_whether_to_retry() -> None:
@@ -71,3 +74,35 @@ def test_several_problems_are_all_told_under_the_first_ones_code() -> None:
     assert second.message in error.message
     assert second.fix in error.fix
     assert [item["code"] for item in error.to_dict()["problems"]] == ["WRONG_TYPE", "UNKNOWN_KEY"]
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        ("n" * 300, errno.ENAMETOOLONG),
+        ("loop", errno.ELOOP),
+        ("file/inside", errno.ENOTDIR),
+        ("folder", errno.EISDIR),
+        ("socket", errno.ENXIO),
+    ],
+)
+def test_a_path_that_the_kernel_refuses_is_named_with_what_to_give_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, number: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("file").touch()
+    Path("folder").mkdir()
+    os.mknod("socket", 0o140600)
+    with pytest.raises(OSError, match=re.escape(path)) as raised:
+        Path(path).read_bytes()
+    assert raised.value.errno == number
+    error = unusable_path(raised.value)
+    assert error is not None and error.code == "BAD_ARGUMENT"
+    assert path in error.message and "255 bytes" in error.fix
+
+
+def test_a_path_in_a_folder_that_is_closed_is_named(tmp_path: Path) -> None:
+    error = unusable_path(PermissionError(errno.EACCES, "Permission denied", str(tmp_path)))
+    assert error is not None and str(tmp_path) in error.message
+    assert unusable_path(OSError(errno.EIO, "Input/output error")) is None

@@ -17,6 +17,7 @@ from trainmaster.board.access import Access, Guarded, error_response
 from trainmaster.board.reads import CurvesQuery, Reads
 from trainmaster.board.remembered import Remembered
 from trainmaster.metrics.plots.palette import stylesheet
+from trainmaster.serving.awaited import while_awaited
 from trainmaster.store.failures import as_error
 from trainmaster.sync.rebuild import rebuild_behind
 from trainmaster.sync.workspace import Workspace
@@ -49,6 +50,7 @@ class BoardApp:
             Route("/api/board", self._board),
             Route("/api/run", self._run),
             Route("/api/curves", self._curves),
+            Route("/api/comparison", self._comparison),
             Route("/api/machines", self._machines),
         ]
         app = Starlette(routes=routes)
@@ -80,13 +82,18 @@ class BoardApp:
             return error_response(error, 400)
         return await self._answer(request, query, lambda: self._reads.curves(query))
 
+    async def _comparison(self, request: Request) -> Response:
+        runs = _runs(request)
+        asked = ("comparison", *runs)
+        return await self._answer(request, asked, lambda: self._reads.comparison(runs))
+
     async def _answer(
         self, request: Request, asked: Hashable, make: Callable[[], Awaitable[Answer]]
     ) -> Response:
         self.seen_t = time.monotonic()
         try:
             rebuild_behind(self._workspace)
-            held = await self._remembered.answer(asked, make)
+            held = await while_awaited(request, self._remembered.answer(asked, make))
         except Exception as error:
             known = as_error(error, self._workspace.home, request.url.path)
             if known.code == "DATABASE_DAMAGED":  # it is set aside by now, and the page asks again
@@ -99,12 +106,16 @@ def _curves_query(request: Request) -> CurvesQuery:
     """Raises: UsageError: `BAD_ARGUMENT`."""
     given = request.query_params
     return CurvesQuery(
-        runs=tuple(one[:_LONGEST_NAME] for one in given.getlist("run")),
+        runs=_runs(request),
         keys=tuple(one[:_LONGEST_NAME] for one in given.getlist("key")),
         axis=as_axis(given.get("x", "step")),
         first=_step(given.get("from")),
         last=_step(given.get("to")),
     )
+
+
+def _runs(request: Request) -> tuple[str, ...]:
+    return tuple(one[:_LONGEST_NAME] for one in request.query_params.getlist("run"))
 
 
 def _step(text: str | None) -> int | None:

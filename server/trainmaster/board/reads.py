@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime import __version__
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.board.comparison import comparison_of
+from trainmaster.board.run_parts import board_checkpoints, board_samples, board_settings
 from trainmaster.machines.registry import list_hosts
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.metrics.compare import compare_metrics
@@ -24,6 +27,7 @@ from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.board import (
     BoardAnswer,
+    BoardComparisonAnswer,
     BoardCurve,
     BoardCurvesAnswer,
     BoardMachinesAnswer,
@@ -79,11 +83,17 @@ class Reads:
         """Raises: StateError: `RUN_NOT_FOUND`."""
         view = load_view(self._workspace, run)
         diagnosis = diagnosis_of(view, everything=True)
+        checkpoints, resume_from = board_checkpoints(self._workspace, view)
         return BoardRunAnswer(
             status=whole_status(self._workspace, view, detail=True),
+            settings=board_settings(self._workspace, view),
+            metric=view.index.metric,
+            checkpoints=checkpoints,
+            resume_from=resume_from,
+            samples=board_samples(self._workspace, view),
             diagnosis=diagnosis,
             patches=_patches(view, diagnosis.findings) if _can_resume(view) else [],
-            untrusted_lines=last_lines(self._workspace, view, limit=_LINES),
+            untrusted_lines=await last_lines(self._workspace, view, limit=_LINES),
         )
 
     async def curves(self, query: CurvesQuery) -> BoardCurvesAnswer:
@@ -91,14 +101,13 @@ class Reads:
         StateError: `RUN_NOT_FOUND`.
         UsageError: `BAD_ARGUMENT`, too many runs or keys, or a run that reports no tokens.
         """
-        if not 0 < len(query.runs) <= MOST_RUNS or len(query.keys) > MOST_PANELS:
-            message = f"{len(query.runs)} runs and {len(query.keys)} metrics in one picture."
-            fix = f"Name 1 to {MOST_RUNS} runs, and {MOST_PANELS} metrics at most."
-            raise UsageError("BAD_ARGUMENT", message, fix, field="run")
-        views = [load_view(self._workspace, run) for run in dict.fromkeys(query.runs)]
+        if len(query.keys) > MOST_PANELS:
+            message = f"{len(query.keys)} metrics in one picture."
+            raise UsageError("BAD_ARGUMENT", message, f"Name {MOST_PANELS} at most.", field="key")
+        views = self._views(query.runs)
         sources = [RunSource(self._workspace, view, view.run.run_id) for view in views]
         known = set[str]().union(*(source.keys() for source in sources))
-        panels = panels_among(known, query.axis)
+        panels = panels_among(known, query.axis, compared=len(sources) > 1)
         standard = {key for panel in panels for key in panel.keys}
         wanted = [key for key in query.keys if key in known and key not in standard]
         panels += panels_among(known, query.axis, wanted)
@@ -113,9 +122,19 @@ class Reads:
             ],
         )
 
+    async def comparison(self, runs: Sequence[str]) -> BoardComparisonAnswer:
+        """Raises: StateError: `RUN_NOT_FOUND`; UsageError: `BAD_ARGUMENT`, too many runs."""
+        return comparison_of(self._workspace, self._views(runs))
+
     async def machines(self) -> BoardMachinesAnswer:
         hosts, costs = await list_hosts(self._workspace), await list_costs(self._workspace)
         return BoardMachinesAnswer(hosts=hosts.hosts, costs=costs)
+
+    def _views(self, runs: Sequence[str]) -> list[RunView]:
+        if not 0 < len(runs) <= MOST_RUNS:
+            message = f"{len(runs)} runs in one picture."
+            raise UsageError("BAD_ARGUMENT", message, f"Name 1 to {MOST_RUNS}.", field="run")
+        return [load_view(self._workspace, run) for run in dict.fromkeys(runs)]
 
     def _curve(
         self, view: RunView, source: RunSource, keys: Sequence[str], query: CurvesQuery
@@ -157,7 +176,7 @@ def _patches(view: RunView, findings: Sequence[FindingAnswer]) -> list[BoardPatc
         BoardPatch(
             finding=one.id,
             patch=patch.id,
-            next_step=f"trainmaster resume {view.run.run_id} --apply {one.id}:{patch.id}",
+            next_step=command("resume", view.run.run_id, "--apply", f"{one.id}:{patch.id}"),
         )
         for one in findings
         if not one.over

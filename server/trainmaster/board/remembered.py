@@ -32,19 +32,44 @@ class Held:
     took_s: float
 
 
+@dataclass(slots=True)
+class _Making:
+    """An answer that is being made, and how many pages wait for it."""
+
+    task: asyncio.Task[Held]
+    waiting: int = 0
+
+
 class Remembered:
     """The last answers to what was asked."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._held: OrderedDict[Hashable, Held] = OrderedDict()
+        self._under_way: dict[Hashable, _Making] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def answer(self, asked: Hashable, make: Callable[[], Awaitable[Answer]]) -> Held:
         """The answer to what was `asked`, made by `make` where there may be news.
 
+        It is made once for all who wait for it; that ends with the last of them.
+
         Raises: whatever `make` raises.
         """
+        making = self._under_way.get(asked)
+        if making is None:
+            making = _Making(asyncio.create_task(self._newest(asked, make)))
+            self._under_way[asked] = making
+        making.waiting += 1
+        try:
+            return await asyncio.shield(making.task)
+        finally:
+            making.waiting -= 1
+            if not making.waiting:
+                del self._under_way[asked]
+                making.task.cancel()
+
+    async def _newest(self, asked: Hashable, make: Callable[[], Awaitable[Answer]]) -> Held:
         async with self._one_at_a_time:
             held = self._held.get(asked)
             if held is None or self._may_be_old(held):

@@ -11,14 +11,16 @@ import json
 import posixpath
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
-from trainmaster.backends import LOCAL, SLURM
+from trainmaster.backends import DEBUG, KAGGLE, LOCAL
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.open_host import open_host
@@ -58,25 +60,46 @@ async def recover_runs(workspace: Workspace, name: str, named: Sequence[str] = (
 
     Raises:
         HostError: `HOST_UNKNOWN`; the host can't be reached.
+        StateError: `UNSUPPORTED`, runs of this place lie in the home, or in kernels.
     """
+    _refuse_without_folders(name)
     left, more = await _search(workspace, name, _TIMEOUT_S)
-    rows = [_taken(workspace, name, one, named) for one in left]
+    rows = [_taken(workspace, name, left_run, named) for left_run in left]
     recovered = [row.run_id for row in rows if row.state == "recovered"]
     others = [row.run_id for row in rows if row.state == "left"]
     _remember(workspace, name)
     if recovered:
         await catch_up(workspace, name)  # before anything acts by what is on record
-        next_step = f"`trainmaster status {recovered[0]}` reads its state and records."
+        next_step = f"{command('status', recovered[0])} reads its state and records."
     elif others:
-        next_step = f"`trainmaster hosts recover {name} {others[0]}` takes that one, too."
+        next_step = f"{command('hosts recover', name, others[0])} takes that one, too."
     else:
-        next_step = f"All runs on {name} are on record: `trainmaster runs`."
+        next_step = f"All runs on {name} are on record: {command('runs')}."
     return RecoverAnswer(host=name, runs=rows, more=more or None, next_step=next_step)
+
+
+def _refuse_without_folders(name: str) -> None:
+    if name == DEBUG:
+        why = "its runs lie in the home itself, and are lost or restored with it"
+    elif name == KAGGLE:
+        why = (
+            "each of its runs is a kernel at Kaggle, which can't be taken over by another home yet"
+        )
+    else:
+        return
+    raise StateError(
+        "UNSUPPORTED",
+        f"Runs on {name} can't be recovered: {why}.",
+        "Restore a newer backup of the home. At Kaggle, the output of the kernel `tm-RUN` has the "
+        "checkpoints."
+        if name == KAGGLE
+        else "Restore a newer backup of the home, or launch them again.",
+    )
 
 
 async def recover_due(workspace: Workspace, failures: Failures) -> dict[str, list[str]]:
     """For a tick: search the hosts where that is due; by run, what was done."""
-    hosts = [LOCAL, *(host.name for host in workspace.control.hosts() if host.launcher != SLURM)]
+    hosts = [LOCAL, *(host.name for host in workspace.control.hosts())]
     due = [host for host in hosts if _is_due(workspace, host)]
     did: dict[str, list[str]] = {}
 
@@ -114,31 +137,33 @@ async def _search(workspace: Workspace, name: str, within_s: float) -> tuple[lis
 
 
 async def _left(workspace: Workspace, host: Host, within_s: float) -> tuple[list[_Left], bool]:
-    known = {
+    generations = {
         run.run_id: workspace.control.desired(run.run_id)[0].generation
         for run in workspace.control.runs()
     }
-    asked = {"runs": posixpath.join(await host.root(), "runs"), "known": known}
+    request = {"runs": posixpath.join(await host.root(), "runs"), "known": generations}
     failure = Failure(
         f"The runs on {host.name} can't be listed",
-        f"`trainmaster hosts check {host.name}` finds the cause.",
+        f"{command('hosts check', host.name)} finds the cause.",
     )
-    stdin = json.dumps(asked).encode()
+    stdin = json.dumps(request).encode()
     call = RuntimeCall("left-runs", [], failure, within_s, stdin=stdin)
 
     def parse(answer: Fields) -> tuple[list[_Left], bool]:
-        rows = [_parsed(workspace, host.name, row, known) for row in answer.sections("runs")]
+        rows = [_parsed(workspace, host.name, row, generations) for row in answer.sections("runs")]
         return [row for row in rows if row is not None], answer.flag("more", False)
 
     return await runtime_call(host, call, parse)
 
 
-def _parsed(workspace: Workspace, host: str, row: Fields, known: Collection[str]) -> _Left | None:
+def _parsed(
+    workspace: Workspace, host: str, row: Fields, recorded: Collection[str]
+) -> _Left | None:
     """None for what is not a run, or can't be read: no version of ours wrote it."""
     run_id = row.text("run_id")
     try:
         desired = Desired.of(row.section("desired"))
-        is_known, run = run_id in known, None
+        is_known, run = run_id in recorded, None
         sealed, config = row.find_section("record"), row.find_section("config")
         own = None if sealed is None else own_record(workspace, host, run_id, sealed)
         if own is not None:
@@ -194,17 +219,11 @@ def _put_on_record(workspace: Workspace, left: _Left) -> None:
     values = secret_values.find_values(workspace.home, left.run.config.secrets, {})
     secret_values.keep(workspace.home, left.run_id, values)
     name = workspace.control.free_name(left.run.name)
-    run = _named(left.run, name)
+    run = replace(left.run, name=name)
     launcher = workspace.backend(run.host).launcher_name
     workspace.control.add_run(run, left.desired, launcher, left.folder, None)
     workspace.control.set_placed(run, time.time())
     workspace.control.set_delivered(run.run_id, left.desired.generation, time.time())
-
-
-def _named(run: Run, name: str) -> Run:
-    return Run(
-        run.run_id, name, run.created_t, run.host, run.spec, run.document, run.plan, run.labels
-    )
 
 
 def _is_due(workspace: Workspace, host: str) -> bool:

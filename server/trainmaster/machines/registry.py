@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
@@ -86,7 +87,9 @@ async def add_host(
         address=record.target,
         fingerprint=_target_fingerprint(workspace.home, record),
         checks=found.rows,
-        next_step=f"Run `trainmaster hosts check {name}`, then launch with `--host {name}`.",
+        next_step=(
+            f"Run {command('hosts check', name)}, then launch with {option('--host', name)}."
+        ),
     )
 
 
@@ -133,13 +136,13 @@ async def remove_host(workspace: Workspace, name: str, *, force: bool = False) -
         raise StateError(
             "RUN_IS_RUNNING",
             f"{name} has open runs: {', '.join(left)}.",
-            "Stop them and wait until they have ended, or pass `--force`: they continue, but are "
-            "not followed until the host is added again under this name.",
+            f"Stop them and wait until they have ended, or pass {option('--force')}: they "
+            "continue, but are not followed until the host is added again under this name.",
         )
     workspace.control.remove_host(name)
     workspace.home.follower_pass(name).unlink(missing_ok=True)
     shutil.rmtree(workspace.home.pins(name).parent, ignore_errors=True)
-    again = f"`trainmaster hosts add {name} ADDRESS` with the same root finds them again."
+    again = f"{command('hosts add', name, 'ADDRESS')} with the same root finds them again."
     return HostRemovedAnswer(host=name, abandoned=left, next_step=again if left else None)
 
 
@@ -163,7 +166,7 @@ def _quote(record: HostRecord) -> Quote:
 
 def _not_added(error: TrainmasterError) -> TrainmasterError:
     message = f"{error.message} The host was not added."
-    fix = f"{error.fix} Or add it without a connection, in a shell: `--offline`."
+    fix = f"{error.fix} Or add it without a connection, in a shell: {option('--offline')}."
     return type(error)(error.code, message, fix, error.retryable, error.field)
 
 

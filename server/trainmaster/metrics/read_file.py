@@ -44,13 +44,13 @@ async def read_file(home: Home, path: Path, wanted: Wanted) -> FileMetrics:
         return await in_thread(read_metrics, path, wanted)
     request = {"what": METRICS, "path": str(path), "wanted": wanted.to_dict()}
     kept = _Kept(home, request, (status.st_size, status.st_mtime_ns))
-    found = await in_thread(kept.read)
-    if found is None:
+    metrics = await in_thread(kept.read)
+    if metrics is None:
         answer = await read_in_process(request, in_part=True)
-        found = FileMetrics.from_dict(answer["found"])
-        if not found.left_out_bytes:
+        metrics = FileMetrics.from_dict(answer["found"])
+        if not metrics.left_out_bytes:
             await in_thread(kept.write, answer["found"])
-    return found
+    return metrics
 
 
 def short_bytes() -> int:
@@ -65,10 +65,10 @@ def read_requested(requested: Requested) -> dict[str, Any]:
     request = requested.request
     splitting = Splitting(min(usable_cores(), _MOST_PROCESSES))
     wanted = Wanted.from_dict(request["wanted"])
-    found = read_metrics(
+    metrics = read_metrics(
         Path(request["path"]), wanted, lambda _: requested.is_over(), splitting, LineArrays
     )
-    return {"found": found.to_dict()}
+    return {"found": metrics.to_dict()}
 
 
 class _Kept:
@@ -86,13 +86,13 @@ class _Kept:
             return None
         return FileMetrics.from_dict(kept["found"]) if kept["state"] == self._state else None
 
-    def write(self, found: Mapping[str, Any]) -> None:
+    def write(self, metrics: Mapping[str, Any]) -> None:
         """Keep a result; where it can't be written, the file is read again."""
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _forget_old(self._path.parent)
-            temporary.write_text(json.dumps({"state": self._state, "found": found}))
+            temporary.write_text(json.dumps({"state": self._state, "found": metrics}))
             temporary.replace(self._path)
 
 

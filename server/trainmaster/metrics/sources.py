@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
@@ -131,7 +133,11 @@ class FileSource:
         teach = f" {TEACH}" if self._found.coverage.lines_with_numbers else ""
         notes = [] if self.keys() else [f"{self.name}: no metrics were found in it.{teach}"]
         if self._found.left_out_bytes:
-            notes.insert(0, first_part(self.name, self._found))
+            notes.insert(
+                0,
+                f"{self.name}: {part_read(self._found)} in the time of a call. "
+                f"{command('metrics', in_shell=True)} in a shell reads all of it.",
+            )
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
         if self._found.understood.counted:
@@ -167,13 +173,10 @@ class FileSource:
         return None
 
 
-def first_part(name: str, found: FileMetrics) -> str:
-    """Of a log whose end was not read, how much was."""
-    size = (found.size_bytes + found.left_out_bytes) / 1e9
-    return (
-        f"{name}: only its first {found.size_bytes / 1e9:.1f} of {size:.1f} GB were read in the "
-        f"time of a call. `$ trainmaster metrics` in a shell reads all of it."
-    )
+def part_read(metrics: FileMetrics) -> str:
+    """How much was read of a log whose end was not."""
+    size = size_text(metrics.size_bytes + metrics.left_out_bytes)
+    return f"only its first {size_text(metrics.size_bytes)} of {size} were read"
 
 
 def wanted_of_file(keys: Sequence[str], selection: Selection, pattern: str | None = None) -> Wanted:

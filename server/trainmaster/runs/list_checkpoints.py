@@ -27,7 +27,7 @@ async def list_checkpoints(
         HostError: the host can't be reached, or could not read them.
     """
     view = await refresh(workspace, run)
-    answer = _listed(view)
+    answer = checkpoints_of(view)
     if view.run.is_attached:
         return answer
     if view.run.cleaned:
@@ -41,12 +41,14 @@ async def list_checkpoints(
         check.step: check.problems for check in await files.verify_checkpoints(view.run.run_id)
     }
     if not _steps(answer) <= problems.keys():  # a run that trains may have pruned one meanwhile
-        now = _listed(await refresh(workspace, run))
+        now = checkpoints_of(await refresh(workspace, run))
         answer = _only(answer, {*problems, *_steps(now)})
     return _verified(answer, problems)
 
 
-def _listed(view: RunView) -> CheckpointsAnswer:
+def checkpoints_of(view: RunView) -> CheckpointsAnswer:
+    """The existing checkpoints by the run's records; which of a cleaned run are kept, only its
+    host knows."""
     index = view.index.to_dict()
     if view.run.is_attached:
         return CheckpointsAnswer(

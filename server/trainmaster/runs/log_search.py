@@ -92,10 +92,10 @@ class LogSearch:
         if self._compiled is None:
             return text
         try:
-            found = self._compiled.search(text, timeout=self._line_s(), concurrent=True)
+            match = self._compiled.search(text, timeout=self._line_s(), concurrent=True)
         except TimeoutError:
             raise _unusable(f"it took more than {self._line_s():.1g} s on one line") from None
-        return None if found is None else text
+        return None if match is None else text
 
     def _line_s(self) -> float:
         return min(_LONGEST_SEARCH_S, self._reserve_s or _LONGEST_SEARCH_S)

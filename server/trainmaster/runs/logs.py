@@ -85,10 +85,15 @@ async def read_log(
     return answer.model_copy(update={"unreachable": unreachable})
 
 
-def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:
-    """The last lines of the trainer's log that are here."""
+async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:
+    """The last lines of the trainer's log that are here.
+
+    Raises:
+        StateError: `READ_TOO_LONG`.
+    """
     files = _files(workspace, view, "train")
-    return _tail(files, "train", None, LogSearch(limit=limit), limit).lines
+    answer = await in_thread(_tail, files, "train", None, LogSearch(limit=limit), limit)
+    return answer.lines
 
 
 def _read(

@@ -14,13 +14,14 @@ from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
 from trainmaster.metrics.read_file import read_file
-from trainmaster.metrics.sources import first_part
+from trainmaster.metrics.sources import part_read
 from trainmaster.metrics.telemetry import TELEMETRY
 from trainmaster.metrics.wanted import Wanted
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.run_names import exact_names
 from trainmaster.words.work_thread import in_thread
 
 MOST_RUNS = 20
@@ -54,9 +55,9 @@ async def plot_runs(
             "Give a path that ends in .png.",
             field="output",
         )
-    answer, found, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
-    picture = await in_thread(_png, found, panels)
-    written = path or _own_path(workspace, [run.run_id for run in found])
+    answer, drawn, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
+    picture = await in_thread(_png, drawn, panels)
+    written = path or _own_path(workspace, [run.run_id for run in drawn])
     _write(written, picture)
     return answer.model_copy(update={"path": str(written), "size_bytes": len(picture)})
 
@@ -75,10 +76,10 @@ async def sketch_runs(
 
     Raises: as `plot_runs`.
     """
-    answer, found, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
+    answer, drawn, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
     lines: list[Line] = []
     for panel in panels if keys else panels[:1]:
-        lines += _sketched(panel, found, dots=dots, width=width)
+        lines += _sketched(panel, drawn, dots=dots, width=width)
     return answer.model_copy(update={"lines": [plain(line) for line in lines]}), lines
 
 
@@ -90,28 +91,29 @@ async def draw_runs(
         raise UsageError("BAD_ARGUMENT", "No run is named.", "Name one or several.", field="run_id")
     _check_count("runs", runs, MOST_RUNS)
     _check_count("keys", keys, MOST_PANELS)
-    found, known, notes = [], set[str](), list[str]()
+    drawn, all_keys, marks = [], set[str](), dict[str, list[str]]()
     for name in dict.fromkeys(runs):
-        curves, its_keys, note = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
-        known.update(its_keys)
-        notes += note
-        found.append(curves)
+        with exact_names(len(runs) > 1):
+            curves, its_keys, unread = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        all_keys.update(its_keys)
+        drawn.append(curves)
+        if marked := [*_marks(curves), *unread]:
+            marks[curves.run_id] = marked
     for key in keys:
-        if known and key not in known and key not in (*STANDARD_KEYS, *TELEMETRY):
+        if all_keys and key not in all_keys and key not in (*STANDARD_KEYS, *TELEMETRY):
             raise UsageError(
                 "BAD_ARGUMENT",
                 f"None of the runs has a metric {key!r}.",
-                f"They have {', '.join(sorted(known)[:_MOST_KEYS])}.",
+                f"They have {', '.join(sorted(all_keys)[:_MOST_KEYS])}.",
                 field="key",
             )
-    panels = panels_of(found, keys, axis) or panels_of(found, ("loss",), axis)
+    panels = panels_of(drawn, keys, axis) or panels_of(drawn, ("loss",), axis)
     answer = PlotAnswer(
-        runs={run.run_id: run.points for run in found},
+        runs={run.run_id: run.points for run in drawn},
         keys=list(dict.fromkeys(key for panel in panels for key in panel.keys)),
-        marks={run.run_id: marks for run in found if (marks := _marks(run))} or None,
-        notes=notes or None,
+        marks=marks or None,
     )
-    return answer, found, panels
+    return answer, drawn, panels
 
 
 async def _curves(
@@ -122,8 +124,8 @@ async def _curves(
     if file is not None:
         wanted = Wanted(frozenset((*keys, "tokens")), times=axis == "time")
         metrics = await read_file(workspace.home, file, wanted)
-        notes = [first_part(name, metrics)] if metrics.left_out_bytes else []
-        return curves_of_file(name, metrics, keys, axis), metrics.keys(), notes
+        unread = [part_read(metrics)] if metrics.left_out_bytes else []
+        return curves_of_file(name, metrics, keys, axis), metrics.keys(), unread
     view = await refresh(workspace, name)
     return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id), ()
 
@@ -205,12 +207,11 @@ def _sketched(panel: Panel, found: Sequence[RunCurves], *, dots: bool, width: in
     drawn = sketch(curves, dots=dots, width=width, marks=marks)
     several = named if len(named) > 1 else []
     legend = [
-        _legend(index, len(named), f"{run.run_id} {key}", dots=dots)
+        _legend(index, len(named), f"{run.run_id} {key}")
         for index, (run, key) in enumerate(several)
     ]
     return [title, *drawn, *legend]
 
 
-def _legend(index: int, among: int, name: str, *, dots: bool) -> Line:
-    sign = "●" if dots else letter(index, among)
-    return [Span(f"{'':>11}"), Span(sign, index), Span(f" {name}")]
+def _legend(index: int, among: int, name: str) -> Line:
+    return [Span(f"{'':>11}"), Span(letter(index, among), index), Span(f" {name}")]

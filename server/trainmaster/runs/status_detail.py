@@ -11,6 +11,7 @@ from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.runs.diagnosis.attempts import Started, started
+from trainmaster.runs.recorded_samples import newest_samples
 from trainmaster.runs.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -22,6 +23,7 @@ def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
     return {
         "risks": _risks(view),
         "attempts": _attempt_rows(workspace, view),
+        "samples": newest_samples(workspace, view.run) or None,
         "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
         "folder": workspace.control.folder(view.run),
     }
@@ -32,7 +34,7 @@ def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
     attempts = view.record.attempts
     begun = [attempt.starting_t for attempt in attempts[1:]]
     return [
-        _attempt_row(attempt, how[attempt.number], _session(view, attempt, next_t))
+        _attempt_row(view, attempt, how[attempt.number], _session(view, attempt, next_t))
         for attempt, next_t in zip_longest(attempts, begun)
     ]
 
@@ -46,14 +48,21 @@ def _session(view: RunView, attempt: AttemptRecord, next_t: float | None) -> Ses
     return None if known is None else session_row(known)
 
 
-def _attempt_row(attempt: AttemptRecord, how: Started, session: SessionRow | None) -> AttemptRow:
+def _attempt_row(
+    view: RunView, attempt: AttemptRecord, how: Started, session: SessionRow | None
+) -> AttemptRow:
     return AttemptRow(
         number=attempt.number,
         why=code_word(how.why or attempt.why),
         by=" ".join(map(code_word, how.by.split(" ", 1))),
         changed={path: list(values) for path, values in how.changes.items()} or None,
         changed_by_operator=list(how.by_operator) or None,
-        started_at_step=attempt.started_at_step,
+        # The journal has it at the attempt's end, the trainer's events from its first step on.
+        started_at_step=(
+            view.started_at.get(attempt.number)
+            if attempt.started_at_step is None
+            else attempt.started_at_step
+        ),
         last_step=attempt.last_step,
         reason=None if attempt.reason is None else code_word(attempt.reason),
         untrusted_detail=attempt.detail,

@@ -74,8 +74,7 @@ class Connection(socket.socket):
     def leave_lobby(self) -> None:
         """A protocol is to have it."""
         if self._inspecting is not None:
-            self._inspecting.remove_reader(self)
-            self._inspecting = None
+            self._end_inspection()
             self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self.is_taken = True
 
@@ -112,11 +111,14 @@ class Connection(socket.socket):
             self._transport.abort()
 
     def close(self) -> None:
+        self._end_inspection()
+        super().close()
+        self._owner.closed(self)
+
+    def _end_inspection(self) -> None:
         if self._inspecting is not None:
             self._inspecting.remove_reader(self)
             self._inspecting = None
-        super().close()
-        self._owner.closed(self)
 
     def _set_deadline(self) -> None:
         is_unlimited = self.waits == "answer" and self.is_admitted
@@ -213,18 +215,17 @@ class Connections:
 
     def _make_room(self) -> bool:
         of_largest = max(self._unauthenticated.values(), key=len, default={})
-        waiting = (one for one in self._open.values() if _gives_way(one))
-        connection = next(iter(of_largest), None) or min(
-            waiting, key=lambda one: one.deadline_s, default=None
-        )
+        waiting = filter(_gives_way, self._open.values())
+        connection = next(iter(of_largest), None) or min(waiting, key=_deadline_s, default=None)
         if connection is not None:
             connection.end(_BUSY)
         return connection is not None
 
     def _sweep(self) -> None:
         now_s = time.monotonic()
-        for connection in [one for one in self._open.values() if one.deadline_s <= now_s]:
-            connection.end(_TOO_SLOW)
+        for connection in list(self._open.values()):
+            if connection.deadline_s <= now_s:
+                connection.end(_TOO_SLOW)
         loop = asyncio.get_running_loop()
         self._sweeping = loop.call_later(_SWEEP_EVERY_S, self._sweep) if self._open else None
 
@@ -244,6 +245,10 @@ def most_connections() -> int:
 
 def _gives_way(connection: Connection) -> bool:
     return not connection.is_ending and connection.deadline_s < math.inf
+
+
+def _deadline_s(connection: Connection) -> float:
+    return connection.deadline_s
 
 
 def _holder(address: str) -> str:

@@ -23,8 +23,6 @@ from trainmaster.serving.connections import (
 from trainmaster.serving.lobby import Lobby
 from trainmaster.serving.protocol import LimitedProtocol
 
-_HANDSHAKE_S = 10.0
-
 
 class LimitedServer(uvicorn.Server):
     """Serves `app` to the connections of listening sockets.
@@ -45,7 +43,7 @@ class LimitedServer(uvicorn.Server):
         **options: Any,
     ) -> None:
         affordable = most_connections()
-        networks = [ip_network(one) for one in proxies]
+        networks = [ip_network(proxy) for proxy in proxies]
         self.limited = Connections(min(most or affordable, affordable), networks, deadlines_s)
         protocol = partial(LimitedProtocol, connections=self.limited)
         config = uvicorn.Config(
@@ -67,7 +65,9 @@ class LimitedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, by lobbies."""
         is_tls = self.config.ssl is not None
-        lobbies = [Lobby(one, self.limited, self._take, is_tls=is_tls) for one in sockets or ()]
+        lobbies = [
+            Lobby(listener, self.limited, self._take, is_tls=is_tls) for listener in sockets or ()
+        ]
         self.servers = cast("list[asyncio.base_events.Server]", lobbies)
         self.started = True
 
@@ -83,11 +83,6 @@ class LimitedServer(uvicorn.Server):
             server_state=self.server_state,
             app_state={},
         )
-        tls = self.config.ssl
         with suppress(OSError):  # of a handshake that fails: the connection is closed by then
-            await asyncio.get_running_loop().connect_accepted_socket(
-                protocol,
-                connection,
-                ssl=tls,
-                ssl_handshake_timeout=_HANDSHAKE_S if tls is not None else None,
-            )
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl)

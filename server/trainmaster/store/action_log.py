@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
+from trainer_runtime.core.files.regular import open_regular
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import Home
@@ -30,6 +31,10 @@ Face = Literal["cli", "mcp", "keeper"]
 
 ROTATE_AT_BYTES = 4 * 1024 * 1024
 KEPT_FILES = 5  # the current one and four older ones: 20 MiB
+# Of each file: more than ours ever hold.
+_MOST_READ_BYTES = 2 * ROTATE_AT_BYTES
+_BLOCK_BYTES = 1 << 16
+_LONGEST_LINE_BYTES = 1 << 16
 # Arguments that name something; all others stay out of the log.
 TARGETS = ("run", "run_id", "host", "name", "instance", "offer", "approval", "folder")
 # A spec is logged where it is a path; its text would carry values.
@@ -179,26 +184,43 @@ def append(home: Home, action: LoggedAction) -> None:
 
 def read_actions(home: Home, limit: int, run_id: str | None = None) -> list[LoggedAction]:
     """The newest `limit` lines, oldest first; with `run_id`, that run's. Skips damaged lines."""
-    found: list[LoggedAction] = []
+    actions: list[LoggedAction] = []
     for path in _files(home.action_log):
-        try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue
-        for line in reversed(lines):
-            spend()
-            action = _parse(line)
-            if action is None or run_id not in (None, action.target.get("run_id")):
-                continue
-            found.append(action)
-            if len(found) == limit:
-                return found[::-1]
-    return found[::-1]
+        with suppress(OSError):
+            for line in _newest_lines(path):
+                action = _parse(line)
+                if action is None or run_id not in (None, action.target.get("run_id")):
+                    continue
+                actions.append(action)
+                if len(actions) == limit:
+                    return actions[::-1]
+    return actions[::-1]
 
 
-def _parse(line: str) -> LoggedAction | None:
+def _newest_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a regular file from its last one on; of one that is too long no others than
+    its end holds.
+
+    Raises:
+        OSError: it is missing, or is none.
+    """
+    with open_regular(path) as file:
+        end = os.fstat(file.fileno()).st_size
+        first, begun = max(0, end - _MOST_READ_BYTES), b""
+        while end > first:
+            size = min(_BLOCK_BYTES, end - first)
+            end -= size
+            spend(size)
+            head, *lines = (os.pread(file.fileno(), size, end) + begun).split(b"\n")
+            yield from filter(None, reversed(lines))
+            begun = head[:_LONGEST_LINE_BYTES]
+        if end == 0:
+            yield begun
+
+
+def _parse(line: bytes) -> LoggedAction | None:
     try:
-        value = json.loads(line)
+        value = json.loads(line.decode(errors="replace"))
         target = {str(name): str(text) for name, text in dict(value.pop("target")).items()}
         return LoggedAction(**value, target=target)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -238,4 +260,4 @@ def _named(name: str, value: str) -> dict[str, str]:
 
 
 def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return in_utc(seconds)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import lock_within
@@ -19,6 +20,18 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _LOCK_S = 30.0
 _SUFFIXES = ("", "-wal", "-shm")
 _LOCKS = Path("/proc/locks")
+
+
+@contextmanager
+def readable_damage() -> Iterator[None]:
+    """Raise `sqlite3.DatabaseError` where SQLite's message quotes a damaged name, which Python's
+    module can't decode."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        damage = sqlite3.DatabaseError("malformed database schema")
+        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise damage from error
 
 
 def is_damage(error: BaseException) -> bool:
@@ -84,7 +97,8 @@ def holder(path: Path) -> int | None:
 
 def _is_whole(path: Path) -> bool:
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as opened:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+        with closing(connection) as opened, readable_damage():
             return bool(opened.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
     except sqlite3.Error as error:
         return not is_damage(error)

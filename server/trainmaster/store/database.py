@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.store.damage import (
     holder,
     is_damage,
     is_lock,
     is_marked,
     mark_damaged,
+    readable_damage,
     set_aside,
 )
-from trainmaster.store.disk_space import NO_INODES, lack_of_room
+from trainmaster.store.disk_space import REMEDIES, lack_of_room
 from trainmaster.store.migration import (
     Schema,
     other_version,
@@ -44,7 +46,8 @@ def open_database(path: Path, schema: Schema, *, synchronous: str) -> sqlite3.Co
     try:
         connection = _connect(path, synchronous)
         try:
-            _migrate(connection, path, schema)
+            with readable_damage():
+                _migrate(connection, path, schema)
         except BaseException:
             connection.close()  # else its locks stay as long as its traceback
             raise
@@ -79,9 +82,10 @@ def open_derived_database(
 def _open_derived(path: Path, schema: str, version: int, synchronous: str) -> sqlite3.Connection:
     connection = _connect(path, synchronous)
     try:
-        if version_of(connection) != version:
-            _recreate(connection, path, schema, version)
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        with readable_damage():
+            if version_of(connection) != version:
+                _recreate(connection, path, schema, version)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
         connection.close()
         raise
@@ -93,8 +97,9 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     _create_private(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
-        _enter_wal(connection)
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        with readable_damage():
+            _enter_wal(connection)
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
     except BaseException:
         connection.close()
         raise
@@ -143,9 +148,7 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
     return StorageError(
         code,
         f"{path} can't be written: {reason or error}.",
-        "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere."
-        if code != NO_INODES
-        else "Remove files from that file system, or point TRAINMASTER_HOME elsewhere.",
+        f"{REMEDIES[code]}, or point TRAINMASTER_HOME elsewhere.",
         retryable=True,
     )
 
@@ -160,7 +163,8 @@ def _locked_error(path: Path) -> StorageError:
     who = f"process {pid}" if pid is not None else "another process"
     return StorageError(
         "DATABASE_LOCKED",
-        f"A database in {path.parent} was held by {who} for more than {BUSY_TIMEOUT_S:.0f} s.",
+        f"A database in {path.parent} was held by {who} for more than "
+        f"{spoken_duration(BUSY_TIMEOUT_S)}.",
         f"Wait until it ends, or end it ({f'kill {pid}' if pid is not None else 'see `ps`'}), "
         "then retry.",
         retryable=True,

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
 
 DISK_FULL, NO_INODES, NOT_WRITABLE = "DISK_FULL", "NO_INODES", "ROOT_NOT_WRITABLE"
 LACKS = frozenset({DISK_FULL, NO_INODES, NOT_WRITABLE})
+REMEDIES = {
+    DISK_FULL: "Free disk space",
+    NO_INODES: "Remove files from that file system",
+    NOT_WRITABLE: "Make the folder writable (mount its file system for writing)",
+}
 _LEAST_FREE_BYTES = 1 << 20
+_SQLITE_FULL = 13  # as in sqlite3, which a server need not import at its start
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -23,7 +32,7 @@ def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str
     if reason is not None:
         return reason
     full = isinstance(error, OSError) and error.errno in _FULL
-    full = full or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    full = full or getattr(error, "sqlite_errorcode", None) == _SQLITE_FULL
     return (DISK_FULL, None) if full else (NOT_WRITABLE, None)
 
 
@@ -39,21 +48,21 @@ def takes_more(folder: Path) -> bool:
 
 def inodes_left(folder: Path) -> int | None:
     """How many more files its file system takes; None where it has no such limit."""
-    found = os.statvfs(folder)
-    return found.f_favail if found.f_files else None
+    status = os.statvfs(folder)
+    return status.f_favail if status.f_files else None
 
 
 def why_full(folder: Path) -> tuple[str, str] | None:
     """Why a file system takes no more: the error's code, and the reason; None where it does."""
     try:
-        found = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return None
-    if found.f_flag & os.ST_RDONLY:
+    if status.f_flag & os.ST_RDONLY:
         return NOT_WRITABLE, "its file system is mounted read-only"
-    if found.f_files and found.f_favail == 0:
-        used = found.f_files - found.f_ffree
+    if status.f_files and status.f_favail == 0:
+        used = status.f_files - status.f_ffree
         return NO_INODES, f"no inodes are left: its file system holds {used:,} files and folders"
-    if found.f_bavail * found.f_frsize < _LEAST_FREE_BYTES:
+    if status.f_bavail * status.f_frsize < _LEAST_FREE_BYTES:
         return DISK_FULL, "no space is left on its disk"
     return None

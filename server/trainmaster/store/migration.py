@@ -17,6 +17,7 @@ from pathlib import Path
 
 from trainer_runtime import __version__
 from trainer_runtime.core.files.durable import sync_folder
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import StorageError
 
@@ -80,11 +81,11 @@ def upgrade(connection: sqlite3.Connection, path: Path, schema: Schema, *, keeps
         raise
 
 
-def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None:
+def refuse_newer(connection: sqlite3.Connection, path: Path, newest: int) -> None:
     """Raises:
     StorageError: `HOME_IS_NEWER`, with the version of Trainmaster that wrote it, if it says so.
     """
-    if (found := version_of(connection)) <= known:
+    if (version := version_of(connection)) <= newest:
         return
     writer = None
     with suppress(sqlite3.Error):
@@ -92,11 +93,11 @@ def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None
         writer = None if row is None else str(row[0])
     raise StorageError(
         "HOME_IS_NEWER",
-        f"{path} has schema version {found}"
+        f"{path} has schema version {version}"
         f"{f', of Trainmaster {writer}' if writer else ''}; "
-        f"this Trainmaster, {__version__}, reads versions up to {known}. Nothing was changed.",
+        f"this Trainmaster, {__version__}, reads versions up to {newest}. Nothing was changed.",
         f"Install {f'Trainmaster {writer} or a later one' if writer else 'a newer Trainmaster'}, "
-        f"or restore the copy {path.name}.v{known}.* that lies beside it, or point "
+        f"or restore the copy {path.name}.v{newest}.* that lies beside it, or point "
         "TRAINMASTER_HOME at another folder.",
     )
 
@@ -137,9 +138,9 @@ def other_version(path: Path, what: str) -> StorageError:
         "HOME_OF_OTHER_VERSION",
         f"{path} has tables that no released version of Trainmaster up to {__version__} wrote "
         f"({what}); nothing was changed.",
-        f"Use the version of Trainmaster that wrote it, or a later one than {__version__}; restore "
-        "control.db from a backup; or point TRAINMASTER_HOME at a new folder: "
-        "`trainmaster hosts recover HOST` then finds the runs that lie on a host.",
+        f"Use the version of Trainmaster that wrote it, or a later one than {__version__}; "
+        "restore control.db from a backup; or point TRAINMASTER_HOME at a new folder: "
+        f"{command('hosts recover', 'HOST')} then finds the runs that lie on a host.",
     )
 
 
@@ -147,7 +148,8 @@ def _damaged(path: Path, error: Exception) -> StorageError:
     return StorageError(
         "DATABASE_DAMAGED",
         f"A record in {path} can't be read ({type(error).__name__}); nothing was changed.",
-        "Restore control.db from a backup; `trainmaster hosts recover HOST` then finds later runs.",
+        f"Restore control.db from a backup; {command('hosts recover', 'HOST')} then "
+        "finds later runs.",
     )
 
 

@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainer_runtime.core.files.private import others_write
+from trainmaster.store.disk_space import REMEDIES, lack_of_room
 from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import HOME_VARIABLE, Home, find_home
+from trainmaster.words.user_paths import user_path
 
 _FOLDER = 0o700
 _DOWNLOADS = "downloads"
@@ -29,20 +31,34 @@ def open_home(environment: Mapping[str, str]) -> Home:
     """The home that `environment` names: created where it is missing, private in any case.
 
     Raises:
-        StorageError: `HOME_NOT_PRIVATE`; `ROOT_NOT_WRITABLE`, it can't be created.
+        StorageError: `HOME_NOT_PRIVATE`; `ROOT_NOT_WRITABLE`, `DISK_FULL` or `NO_INODES`, it can't
+            be created.
+        UsageError: `BAD_ARGUMENT`, no folder can have the path that is named.
     """
+    if named := environment.get(HOME_VARIABLE):
+        user_path(named, HOME_VARIABLE)
     home = find_home(environment)
     try:
         _check_above(home.root)
         _create(home.root)
         _check_home(home.root)
     except OSError as error:
-        raise StorageError(
-            "ROOT_NOT_WRITABLE",
-            f"The home {home.root} can't be used: {error.strerror or error}.",
-            f"Make the folder writable, or point {HOME_VARIABLE} elsewhere.",
-        ) from error
+        raise _unusable(home.root, error) from error
     return home
+
+
+def _unusable(root: Path, error: OSError) -> StorageError:
+    code, reason = lack_of_room(_existing(root), error)
+    remedy = REMEDIES[code]
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EEXIST):
+        remedy = f"Remove what stands in the place of a folder (`ls -ld {shlex.quote(str(root))}`)"
+    where = f"The home {root} can't be used: {reason or error.strerror or error}."
+    return StorageError(code, where, f"{remedy}, or point {HOME_VARIABLE} elsewhere.")
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder that exists: in its file system new ones would be created."""
+    return next(place for place in (path, *path.parents) if os.path.isdir(place))
 
 
 def _check_above(root: Path) -> None:

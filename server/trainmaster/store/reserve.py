@@ -129,9 +129,9 @@ class Room:
 
 def _beyond_margin(place: Path | int) -> int:
     """The free bytes above the margin; below zero where the margin is used."""
-    found = os.statvfs(place)
-    margin = min(_MARGIN_BYTES, int(found.f_blocks * found.f_frsize * _MARGIN_SHARE))
-    return found.f_bavail * found.f_frsize - margin
+    status = os.statvfs(place)
+    margin = min(_MARGIN_BYTES, int(status.f_blocks * status.f_frsize * _MARGIN_SHARE))
+    return status.f_bavail * status.f_frsize - margin
 
 
 def _size(folder: Path, most: int, share: float) -> int:

@@ -24,11 +24,11 @@ _ASSIGNED = re.compile(
 
 def mask_patterns(text: str) -> str:
     """The text with `*` in place of what has the form of a secret; line ends stay."""
-    text = _PRIVATE_KEY.sub(lambda found: found[1] + re.sub(r"[^\n]", "*", found[2]), text)
+    text = _PRIVATE_KEY.sub(lambda match: match[1] + re.sub(r"[^\n]", "*", match[2]), text)
     text = _ASSIGNED.sub(_masked_value, text)
-    return _FORMS.sub(lambda found: "*" * len(found[0]), text)
+    return _FORMS.sub(lambda match: "*" * len(match[0]), text)
 
 
-def _masked_value(found: re.Match[str]) -> str:
-    quote = found[2] or ""
-    return found[1] + quote + "*" * (len(found[0]) - len(found[1]) - len(quote))
+def _masked_value(match: re.Match[str]) -> str:
+    quote = match[2] or ""
+    return match[1] + quote + "*" * (len(match[0]) - len(match[1]) - len(quote))

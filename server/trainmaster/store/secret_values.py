@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import HostError, StateError
@@ -79,7 +80,9 @@ def maskable_values(home: Home, names: Sequence[str], environment: Mapping[str, 
         StateError: as `find_values`.
     """
     stored = _read_file(home).values()
-    own = [one for one in stored if len(one) >= SHORTEST_VALUE and not _COMMON.fullmatch(one)]
+    own = [
+        value for value in stored if len(value) >= SHORTEST_VALUE and not _COMMON.fullmatch(value)
+    ]
     return [*find_values(home, names, environment).values(), *own]
 
 
@@ -125,7 +128,7 @@ def kept(home: Home, run_id: str, names: Sequence[str]) -> dict[str, str]:
         raise HostError(
             "SECRET_MISSING",
             f"{_listed(missing)} of run {run_id} is not in {home.secrets(run_id)} any more.",
-            f"Stop the run (`trainmaster stop {run_id}`) and resume it: the values are collected "
+            f"Stop the run ({command('stop', run_id)}) and resume it: the values are collected "
             "again then.",
         )
     return {name: values[name] for name in names}

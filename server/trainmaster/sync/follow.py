@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Follower
 from trainmaster.store.database import as_storage_error
@@ -165,10 +165,10 @@ async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S
     try:
         await _catch_up(workspace, host, bound_s)
     except (OSError, sqlite3.Error, StorageError) as error:
-        known = as_storage_error(error, workspace.home.metrics_db)
-        if known.code not in LACKS:
+        failure = as_storage_error(error, workspace.home.metrics_db)
+        if failure.code not in LACKS:
             raise
-        workspace.found_unwritable(known)
+        workspace.found_unwritable(failure)
 
 
 async def _catch_up(workspace: Workspace, host: str, bound_s: float) -> None:

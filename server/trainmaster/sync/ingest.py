@@ -78,7 +78,7 @@ class Ingest:
     def free(self, grown: Iterable[MirrorGrowth]) -> list[MirrorGrowth]:
         """Those that are not quarantined."""
         held = self._store.refusals.quarantined()
-        return [one for one in grown if (one.run_id, one.placement) not in held]
+        return [growth for growth in grown if (growth.run_id, growth.placement) not in held]
 
     def take_portion(self, grown: Sequence[MirrorGrowth]) -> list[MirrorGrowth]:
         """Ingest a portion of each; those that have more. As `take_in` otherwise."""

@@ -8,6 +8,7 @@ import time
 
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES
 from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.quota import run_limit_bytes, total_quota
@@ -134,7 +135,7 @@ class Passes:
 
     def timed_out(self, bound_s: float) -> None:
         if self._passes == 0:
-            message = f"{self._host} gave no answer within {bound_s:.0f} s."
+            message = f"{self._host} gave no answer within {spoken_duration(bound_s)}."
             self.failed(HostError("TIMEOUT", message, "Check the link.", retryable=True))
 
     def _read_open_runs(self) -> None:
@@ -158,7 +159,7 @@ class Passes:
     def _forget_closed(self) -> None:
         """Keep what is known of open runs alone, and of those that are not ingested yet."""
         kept = {(run_id, number) for run_id, (number, _) in self._open.items()} | {*self._copied}
-        for placement in [one for one in self._followed if one not in kept]:
+        for placement in self._followed.keys() - kept:
             del self._followed[placement]
             self._answered.pop(placement, None)
             self._ingest.forget(*placement)
@@ -222,8 +223,8 @@ class Passes:
             while left:
                 left = self._ingest.take_portion(left)
                 await asyncio.sleep(0)
-            for one in some:
-                has_ended |= self._has_ended(one)
+            for growth in some:
+                has_ended |= self._has_ended(growth)
         return has_ended
 
     def _has_ended(self, ingested: MirrorGrowth) -> bool:

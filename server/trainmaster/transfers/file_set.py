@@ -103,13 +103,13 @@ def file_set(folder: Path, home: Home | None, names: Iterable[str] | None = None
         secrets: list[str] = []
         for name in sorted(chosen):
             spend()
-            status = choice.resolve(name)
-            if status is None:
+            file = choice.resolve(name)
+            if file is None:
                 continue
-            if choice.is_secret(status):
+            if choice.is_secret(file):
                 secrets.append(name)
             else:
-                files.append(status)
+                files.append(file)
     return FileSet(root, files, secrets, sorted(choice.homes))
 
 
@@ -132,13 +132,15 @@ class _Choice:
         self, root: str, home: Home | None, names: Iterable[str], paths: UnlinkedPaths
     ) -> None:
         self._root, self._paths = root, paths
-        self._known = [] if home is None else [one.resolve() for one in home.private_roots]
+        self._private = [] if home is None else [place.resolve() for place in home.private_roots]
         self._inodes: frozenset[tuple[int, int]] | None = None
-        place = Path(root)
-        above = [*self._known, *(one for one in (place, *place.parents) if is_home(one))]
-        self._above = [one for one in above if place.is_relative_to(one)]
-        below = {os.path.relpath(one, root) for one in self._known if place in one.parents}
-        self.homes = {one for one in _folders(names) if one in below or is_home(Path(root, one))}
+        top = Path(root)
+        above = [*self._private, *(place for place in (top, *top.parents) if is_home(place))]
+        self._above = [place for place in above if top.is_relative_to(place)]
+        below = {os.path.relpath(place, root) for place in self._private if top in place.parents}
+        self.homes = {
+            folder for folder in _folders(names) if folder in below or is_home(Path(root, folder))
+        }
 
     def resolve(self, name: str) -> SetFile | None:
         """The regular file that a name leads to inside the folder; None where it leads to none."""
@@ -182,7 +184,7 @@ class _Choice:
     def _protected(self) -> frozenset[tuple[int, int]]:
         if self._inodes is None:
             user_home = Path(os.path.expanduser("~"))
-            self._inodes = protected_inodes({*self._known, *self._above}, user_home)
+            self._inodes = protected_inodes({*self._private, *self._above}, user_home)
         return self._inodes
 
 

@@ -314,8 +314,8 @@ _INTRODUCTION = """\
 Made from the code by `python -m trainmaster.words.settings`.
 
 `settings.yaml` in the home (`trainmaster doctor` prints its path) is YAML with the rules of a spec.
-All of it is optional, and unknown keys are refused. Only an editor writes it: no tool or agent can
-widen its permissions.
+All of it is optional, and unknown keys are refused. Only an editor writes it, and `alerts add --to`
+a destination that a person at a terminal agrees to: no tool or agent can widen its permissions.
 
     secrets: {allow: [HF_TOKEN]}
     agent: {folders: [~/corpora], hosts: [local, gpu1]}

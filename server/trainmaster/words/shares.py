@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import StateError
 
@@ -39,7 +40,7 @@ class Shares:
         except TimeoutError:
             raise StateError(
                 "READS_AT_ONCE",
-                f"This call waited {within_s:.0f} s for others that read files: "
+                f"This call waited {spoken_duration(within_s or 0.0)} for others that read files: "
                 f"{self._of_caller} of one caller do so at once, {self._of_all} of all.",
                 "Await the others, then repeat the call.",
                 retryable=True,
@@ -73,12 +74,14 @@ class Shares:
         finally:
             self.give_back(caller)
 
+    def _taken_by(self, waiting: _Waiting) -> int:
+        return self._taken[waiting.caller]
+
     def _admit(self) -> None:
         while self._taken.total() < self._of_all:
-            may = [one for one in self._waiting if self._taken[one.caller] < self._of_caller]
-            if not may:
+            first = min(self._waiting, key=self._taken_by, default=None)
+            if first is None or self._taken_by(first) >= self._of_caller:
                 return
-            first = min(may, key=lambda one: self._taken[one.caller])
             self._waiting.remove(first)
             self._taken[first.caller] += 1
             if not first.admitted.done():

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from trainer_runtime.core.protocol.figures import size_text, spoken_duration
 from trainmaster.words.errors import StateError
 
 if TYPE_CHECKING:
@@ -65,14 +66,16 @@ class Work:
         if self._whole is not None:
             self._whole.spend(size_bytes)
         if self._until_s is not None and time.monotonic() > self._until_s:
-            raise too_long(f"Reading took more than {self._within_s:.0f} s.")
+            raise too_long(f"Reading took more than {spoken_duration(self._within_s or 0.0)}.")
         self._spent_bytes += size_bytes
         if self._most_bytes is not None and self._spent_bytes > self._most_bytes:
-            raise too_long(f"More than {self._most_bytes >> 30} GiB would have to be read.")
+            raise too_long(f"More than {size_text(self._most_bytes)} would have to be read.")
 
 
 _UNLIMITED = Work()
 _current: ContextVar[Work] = ContextVar("work", default=_UNLIMITED)
+_OF_LOGS = "Name a part of the file by cursor, or use the command in a shell, which has no limit."
+_remedy: ContextVar[str] = ContextVar("remedy", default=_OF_LOGS)
 
 
 def current_work() -> Work:
@@ -96,10 +99,16 @@ def working(work: Work) -> Iterator[None]:
         _current.reset(token)
 
 
+@contextmanager
+def remedied(remedy: str) -> Iterator[None]:
+    """Within, this is the remedy where reading takes too long."""
+    token = _remedy.set(remedy)
+    try:
+        yield
+    finally:
+        _remedy.reset(token)
+
+
 def too_long(message: str) -> StateError:
     """The error of a call that would read for too long; `message`: what was not read."""
-    return StateError(
-        "READ_TOO_LONG",
-        message,
-        "Name a part of the file by cursor, or use the command in a shell, which has no limit.",
-    )
+    return StateError("READ_TOO_LONG", message, _remedy.get())

@@ -8,12 +8,14 @@ import pytest
 
 from trainer_runtime.core.decoding import (
     MAX_DEPTH,
+    MAX_DOCUMENT_BYTES,
     MAX_RECORD_BYTES,
     DecodingError,
     Fields,
     decode_fields,
     decode_value,
 )
+from trainer_runtime.core.decoding.limits import MAX_VALUES
 
 
 def nested(levels: int) -> bytes:
@@ -119,3 +121,9 @@ def test_absent_fields_take_their_defaults() -> None:
 
 def test_a_whole_float_is_an_integer() -> None:
     assert (FIELDS.integer("whole"), FIELDS.integer("count")) == (3, 3)
+
+
+def test_a_document_of_more_values_than_fit_is_refused_before_it_is_read() -> None:
+    text = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
+    with pytest.raises(DecodingError, match=f"more than {MAX_VALUES:,} values"):
+        decode_value(text, "a list", max_bytes=MAX_DOCUMENT_BYTES)

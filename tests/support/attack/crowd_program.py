@@ -16,10 +16,10 @@ _AGAIN_A_SECOND = 200
 
 
 def connect(port: int) -> socket.socket:
-    one = socket.socket()
-    one.setblocking(False)
-    one.connect_ex(("127.0.0.1", port))
-    return one
+    connection = socket.socket()
+    connection.setblocking(False)
+    connection.connect_ex(("127.0.0.1", port))
+    return connection
 
 
 def main() -> None:
@@ -34,9 +34,9 @@ def main() -> None:
         allowed = count + int(passed_s * _AGAIN_A_SECOND) - attempts
         for _ in range(min(_AT_ONCE, allowed, count - len(held))):
             attempts += 1
-            one = connect(port)
-            held[one.fileno()] = one
-            poll.register(one, select.EPOLLOUT | select.EPOLLRDHUP)
+            connection = connect(port)
+            held[connection.fileno()] = connection
+            poll.register(connection, select.EPOLLOUT | select.EPOLLRDHUP)
         for number, what in poll.poll(0.05, 1000):
             if number not in held:
                 return  # stdin has ended

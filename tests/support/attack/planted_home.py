@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.core.journal_records import attempt_starting, lines, metric, started, state
+from support.runs.running_run import small_spec
 from support.sync.followed_run import FakeRun
 
 from trainmaster.sync.workspace import Workspace
@@ -12,15 +13,6 @@ from trainmaster.words.paths import Home
 
 RUN = "small-aaaaaa"
 SPECS = ("small", "program")
-_SMALL = """\
-name: small
-framework: nanogpt
-model: {n_layer: 1, n_head: 2, d_model: 32}
-data: {sources: [{path: corpus}], seq_len: 32}
-batch: {tokens: 256}
-steps: 20
-host: debug
-"""
 _PROGRAM = """\
 name: program
 framework: script
@@ -31,9 +23,7 @@ host: debug
 
 def plant_specs(folder: Path) -> None:
     """`SPECS` as YAML files, with what they name."""
-    (folder / "corpus").mkdir(parents=True)
-    (folder / "corpus/a.txt").write_text("text\n" * 100)
-    (folder / "small.yaml").write_text(_SMALL)
+    (folder / "small.yaml").write_text(small_spec(folder, host="debug"))
     (folder / "program.yaml").write_text(_PROGRAM)
     (folder / "train.py").write_text("print()\n")
 

@@ -8,30 +8,29 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
+from support.mcp.http_server import BEGIN
 
 DESCRIPTORS = 1024
 _BOUND_S = 60.0
 _ANSWER_S = 20.0
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+# A header that never ends.
+HALF_A_REQUEST = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 _MODERN = "2026-07-28"
 _META = {
     "io.modelcontextprotocol/protocolVersion": _MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "bare", "version": "1"},
-}
-_OVERVIEW = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "tools/call",
-    "params": {"name": "overview", "arguments": {}, "_meta": _META},
 }
 
 
@@ -58,23 +57,57 @@ class ServedProcess:
         return pages * resource.getpagesize() / 2**20
 
     def overview_s(self, token: str) -> float:
-        """How long a user of ours waits for `overview`, on a connection of its own."""
+        """How long a user of ours waits for `overview`."""
         began = time.monotonic()
+        assert '"isError":true' not in self.call(token, "overview", {})
+        return time.monotonic() - began
+
+    def call(
+        self, token: str, tool: str, arguments: Mapping[str, object], within_s: float = _ANSWER_S
+    ) -> str:
+        """The answer to a call on a connection of its own, which is closed beyond the time.
+
+        Raises:
+            TimeoutError
+        """
         headers = {
             **HEADERS,
             "Authorization": f"Bearer {token}",
             "mcp-protocol-version": _MODERN,
             "mcp-method": "tools/call",
-            "mcp-name": "overview",
+            "mcp-name": tool,
         }
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_S)
-        connection.request("POST", "/mcp", json.dumps(_OVERVIEW), headers)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
+        params = {"name": tool, "arguments": arguments, "_meta": _META}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=within_s)) as connection:
+            connection.request("POST", "/mcp", json.dumps(call), headers)
+            answer = connection.getresponse()
+            text = answer.read().decode()
         assert answer.status == 200, text
-        assert '"isError":true' not in text
-        return time.monotonic() - began
+        return text
+
+    @contextmanager
+    def overviews_meanwhile(self, token: str) -> Iterator[list[float]]:
+        """Within, a user asks for `overview` again and again: what each call took, in seconds.
+        Each has to be answered."""
+        waits_s: list[float] = []
+        halt = threading.Event()
+
+        def ask() -> None:
+            while not halt.is_set():
+                waits_s.append(self.overview_s(token))
+
+        with ThreadPoolExecutor(1) as asking:
+            during = asking.submit(ask)
+            try:
+                yield waits_s
+            finally:
+                halt.set()
+            during.result()
+
+    def open_session(self, http: httpx.Client, token: str) -> httpx.Response:
+        """Begin a session of the protocols that have them."""
+        return http.post(self.url, json=BEGIN, headers={"Authorization": f"Bearer {token}"})
 
     def ended_s(self) -> float:
         """How long it takes to end once it gets SIGTERM."""

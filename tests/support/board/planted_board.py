@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from support.core.journal_records import (
     EventBody,
@@ -32,6 +34,42 @@ from trainmaster.words.paths import Home
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 RUNNING = (attempt_starting(1), state("preparing"), state("running"))
 _WARMUP, _MAIN = 200, 1400
+PROMPT = "Once upon a time"
+
+
+def configuration(lr: float = 6e-4, layers: int = 12) -> dict[str, Any]:
+    """What a plan decides, in part."""
+    return {
+        "model": {"n_layer": layers, "n_head": 12, "d_model": 768, "vocab_size": 50304},
+        "data": {
+            "sources": [{"name": "main", "path": "/data/openwebtext", "format": "shards"}],
+            "seq_len": 1024,
+            "fingerprint": "0123456789abcdef",
+        },
+        "batch": {"tokens": 491520, "micro_batch": 12, "accumulation": 40},
+        "optimizer": {"name": "adamw", "lr": lr, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+        "schedule": {"kind": "cosine", "warmup_steps": _WARMUP, "min_lr_ratio": 0.1},
+        "eval": {"every_steps": 200, "batches": 20},
+        "checkpoint": {"every": "10m", "keep_latest": 3, "keep_best": 1, "metric": "val_loss"},
+        "precision": "bf16",
+        "seed": 1337,
+    }
+
+
+def spec_of(**fields: Any) -> str:
+    return json.dumps({"framework": "nanogpt", "data": {"seq_len": 1024}, **fields})
+
+
+_STORIES = {
+    800: f"there was a a little. She She the the park dog. {HOSTILE}",
+    1600: "there was a little girl named Lily. She loved to play in the park with her dog.\n"
+    'One day the dog found a ball. "Mine!" said Lily.',
+}
+
+
+def wrote(step: int, text: str, prompt: str = PROMPT) -> EventBody:
+    """What a trainer reports of a text that its model wrote."""
+    return "eval.samples", {"step": step, "prompt": prompt, "text": text}
 
 
 def loss_at(step: int, scale: float = 1.0) -> float:
@@ -42,7 +80,7 @@ class Training:
     """A trainer's lines: noisy curves, from a seed."""
 
     def __init__(self, target: int, every: int = 4, scale: float = 1.0, lr: float = 6e-4) -> None:
-        self.target, self.every, self._scale, self._lr = target, every, scale, lr
+        self.target, self.every, self._scale, self.lr = target, every, scale, lr
         self._random = random.Random(round(1000 * scale))
 
     def steps(self, first: int, last: int, spike: int | None = None) -> list[EventBody]:
@@ -56,6 +94,8 @@ class Training:
             if step % 200 == 0 and step:
                 val_loss = round(loss_at(step, self._scale) + 0.06, 4)
                 bodies += [evaluation(step, val_loss), *kept(step, val_loss)]
+            if step in _STORIES:
+                bodies.append(wrote(step, _STORIES[step]))
         return bodies
 
     def _phase(self, step: int) -> list[EventBody]:
@@ -64,7 +104,7 @@ class Training:
 
     def _beside(self, step: int, near: float) -> dict[str, float]:
         rest = max(0.0, min(1.0, (step - _WARMUP) / (self.target - _WARMUP)))
-        lr = self._lr * min(1.0, step / _WARMUP) * (0.1 + 0.45 * (1 + math.cos(math.pi * rest)))
+        lr = self.lr * min(1.0, step / _WARMUP) * (0.1 + 0.45 * (1 + math.cos(math.pi * rest)))
         return {
             "lr": round(lr, 8),
             "grad_norm": round(0.4 + 2.6 * math.exp(-step / 120) + 3 * near, 4),
@@ -90,7 +130,13 @@ def plant_pretraining(
     workspace: Workspace, now: float, name: str, training: Training
 ) -> PlantedJournal:
     """A run that was killed once, recovered, and is in its second attempt."""
-    run = PlantedJournal(workspace, name, steps=training.target)
+    run = PlantedJournal(
+        workspace,
+        name,
+        spec=spec_of(steps=training.target, optimizer={"lr": training.lr}),
+        steps=training.target,
+        **configuration(training.lr),
+    )
     began_t = now - 4000.0
     run.write(*RUNNING, t=began_t)
     run.write(*sampled(180, 1), name=JOURNAL, t=began_t + 30, every_s=21.0)
@@ -160,7 +206,10 @@ def plant_board(workspace: Workspace) -> Sequence[PlantedJournal]:
 
 
 def _ended(workspace: Workspace, now: float, name: str, how: str) -> PlantedJournal:
-    run = PlantedJournal(workspace, name, batch={"micro_batch": 8, "accumulation": 1}, steps=400)
+    batch = {"tokens": 8192, "micro_batch": 8, "accumulation": 1}
+    spec = spec_of(steps=400, batch={"tokens": 8192})
+    config = {**configuration(), "batch": batch, "steps": 400}
+    run = PlantedJournal(workspace, name, spec=spec, **config)
     training, last = Training(400, scale=0.7), 400 if how == "completed" else 120
     run.write(*RUNNING, t=now - 7000.0)
     run.write(

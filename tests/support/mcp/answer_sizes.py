@@ -80,10 +80,13 @@ def typical(workspace: Workspace, folder: Path) -> list[Case]:
         Case("tail_log", "a run", 1200, one),
         Case("tail_log", "a log file", 1200, {"run_id": str(log)}),
         Case("list_checkpoints", "3 checkpoints", 400, failed),
-        Case("plan_run", "a small model", 900, {"spec": small}),
+        Case("plan_run", "a small model", 600, {"spec": small}),
+        Case("plan_run", "with `detail`", 900, {"spec": small, "detail": True}),
+        Case("plan_run", "a framework's fields", 1700, {"spec": "framework: trl"}),
         Case("list_hosts", "none added", 150, {}),
         Case("costs", "nothing rented", 40, {}),
         Case("render", "a small model", 250, {"spec": small, "folder": "shown"}),
+        Case("export", "a small model", 300, {"spec": small, "folder": "other", "to": "slurm"}),
         Case("launch", "a small model", 250, {"spec": small, "idempotency_key": "once"}),
         Case("stop", "a running one", 150, {"run_id": "my-gpt"}),
         *(Case(tool, f"{n} entries a list", limit, None, n) for tool, limit, n in _EXAMPLES),
@@ -185,9 +188,10 @@ def _journal(number: int) -> list[EventBody]:
 
 # Tools whose calls take a host, a provider or a user, with a limit and entries.
 _EXAMPLES = (
-    ("plot_metrics", 300, 3),
+    ("plot_metrics", 250, 3),
     ("list_offers", 2600, 20),
     ("inspect_run", 850, 3),
+    ("sample_run", 300, 3),
     ("attach", 350, 3),
     ("adopt", 700, 3),
     ("resume", 350, 3),

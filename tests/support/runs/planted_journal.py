@@ -24,14 +24,16 @@ _CONFIG = {"name": "x", "framework": "nanogpt", "method": "pretrain", "steps": 1
 class PlantedJournal:
     """A run of `workspace` that is open, on a host that nobody can reach."""
 
-    def __init__(self, workspace: Workspace, name: str, host: str = "gpu1", **config: Any) -> None:
+    def __init__(
+        self, workspace: Workspace, name: str, host: str = "gpu1", spec: str = "", **config: Any
+    ) -> None:
         self.workspace, self.run_id = workspace, f"{name}-abcdef"
         self._seqs = defaultdict[str, int](int)
         assert workspace.metrics  # opened before anything is mirrored, so that nothing is rebuilt
         if workspace.control.host(host) is None:
             record = HostRecord(name=host, address="127.0.0.1", port=9)
             workspace.control.put_host(record, time.time())
-        run = Run(self.run_id, name, time.time(), host, "", {**_CONFIG, **config}, {}, {})
+        run = Run(self.run_id, name, time.time(), host, spec, {**_CONFIG, **config}, {}, {})
         workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", "/x", None)
         workspace.control.set_placed(run, time.time())
         workspace.control.set_delivered(self.run_id, 1, time.time())

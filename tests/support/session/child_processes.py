@@ -23,7 +23,7 @@ def descendants(pid: int) -> list[int]:
 
 @pytest.fixture
 def started_here() -> Callable[[], list[int]]:
-    """Tells which processes descend from this one that did not when the test began: a worker of
+    """Returns which processes descend from this one that did not when the test began: a worker of
     the suite also has those of earlier tests, which end with their module or with the worker."""
     earlier = set(descendants(os.getpid()))
     return lambda: [pid for pid in descendants(os.getpid()) if pid not in earlier]

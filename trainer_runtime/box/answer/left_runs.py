@@ -17,7 +17,7 @@ from trainer_runtime.core.files.durable import is_locked
 _READ, _DESCRIBED = 10_000, 32
 
 
-def left_runs(asked: str) -> dict[str, Any]:
+def left_runs(request: str) -> dict[str, Any]:
     """Of `{"runs": folder, "known": {run: generation}}`, the folders of other runs and of newer
     requests, each with its request, its record and its configuration; `more`: whether there are
     further ones.
@@ -25,18 +25,18 @@ def left_runs(asked: str) -> dict[str, Any]:
     Raises:
         DecodingError: something else was asked.
     """
-    fields = decode_fields(asked, "a request", max_bytes=MAX_DOCUMENT_BYTES)
-    known = fields.section("known")
-    newest = {run: known.integer(run) for run in known.values}
-    found: list[dict[str, Any]] = []
+    fields = decode_fields(request, "a request", max_bytes=MAX_DOCUMENT_BYTES)
+    generations = fields.section("known")
+    newest = {run: generations.integer(run) for run in generations.values}
+    left: list[dict[str, Any]] = []
     for folder in _folders(Path(fields.text("runs"))):
         described = _described(RunFolder(folder), newest.get(folder.name))
         if described is None:
             continue
-        if len(found) == _DESCRIBED:
-            return {"runs": found, "more": True}
-        found.append(described)
-    return {"runs": found, "more": False}
+        if len(left) == _DESCRIBED:
+            return {"runs": left, "more": True}
+        left.append(described)
+    return {"runs": left, "more": False}
 
 
 def _folders(runs: Path) -> Iterator[Path]:
@@ -51,15 +51,15 @@ def _folders(runs: Path) -> Iterator[Path]:
         return
 
 
-def _described(run: RunFolder, known: int | None) -> dict[str, Any] | None:
+def _described(run: RunFolder, newest: int | None) -> dict[str, Any] | None:
     """None for what is not a run, and for a run whose request the client knows."""
     desired = read_json(run.desired)
     generation = None if desired is None else desired.get("generation")
-    if not isinstance(generation, int) or (known is not None and generation <= known):
+    if not isinstance(generation, int) or (newest is not None and generation <= newest):
         return None
     described: dict[str, Any] = {"run_id": run.root.name, "folder": str(run.root)}
     described |= {"desired": desired, "supervised": _is_supervised(run)}
-    if known is None:
+    if newest is None:
         described |= {"record": read_json(run.record), "config": read_json(run.config)}
     return described
 

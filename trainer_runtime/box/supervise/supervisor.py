@@ -22,13 +22,13 @@ from trainer_runtime.box.lease.deadlines import Deadlines
 from trainer_runtime.box.processes.processes import Processes
 from trainer_runtime.box.supervise import attempts
 from trainer_runtime.box.supervise.given_up import end_given_up, is_wanted
+from trainer_runtime.box.supervise.heartbeat import Heartbeat
 from trainer_runtime.box.supervise.history import SNAPSHOT_EVERY, open_history
 from trainer_runtime.box.supervise.long_logs import LongLogs
 from trainer_runtime.box.supervise.old_regions import OldRegions
 from trainer_runtime.box.supervise.publish import Publisher
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
-from trainer_runtime.core.policy.heartbeat import HEARTBEAT_S
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
 from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.protocol.desired import Desired
@@ -74,7 +74,6 @@ class Supervisor:
         self._mirror = CheckpointMirror(run, clock, self._journal.write, record.mirrored_step)
         self._alerts = history.alerts
         self._prepared_attempt: int | None = None
-        self._heartbeat_due = 0.0
         self._stalls = StallInspector(run, self._watch, inspect)
         self._pinned = PinnedCheckpoints(run)
         self._deadlines = Deadlines(run)
@@ -82,8 +81,8 @@ class Supervisor:
         self._long_logs = LongLogs(run, clock, self._journal.write)
         self._heard_t = record.heartbeat_t
         self._unseen = record.current.number if record.current else None
-        self._recall_t = clock() + HEARTBEAT_S
-        history.recall(self._beat_meanwhile)
+        self._heartbeat = Heartbeat(self._journal.write, telemetry, clock)
+        history.recall(self._heartbeat.beat_meanwhile)
         self._journal.write("started", {"pid": os.getpid()})
         for attempt in self._journal.record.attempts:
             if attempt.state is AttemptState.RUNNING:
@@ -94,7 +93,7 @@ class Supervisor:
         if self._act(self._journal.record, self._desired()):
             return True
         self._alerts.poll(self._journal.record, self._progress)
-        self._beat()
+        self._heartbeat.beat()
         self._record_nodes()
         self._publish()
         self._history.keep()
@@ -190,17 +189,19 @@ class Supervisor:
             else:
                 self._enter(PlacementState.STOPPED, why, None, desired.generation)
             return
-        candidates = attempts.candidates(self._run, self._progress, self._config, desired)
         mode = "step" if desired.mode == "best" else desired.mode
-        plan = AttemptPlan(desired.why, mode, tuple(candidates), desired.set, desired.skip)
+        candidates = self._candidates(desired)
+        plan = AttemptPlan(desired.why, mode, candidates, desired.set, desired.skip)
         self._begin(desired.generation, plan)
+
+    def _candidates(self, desired: Desired) -> tuple[int, ...]:
+        return tuple(attempts.candidates(self._run, self._progress, self._config, desired))
 
     def _restart(self, plan: AttemptPlan) -> None:
         generation = self._journal.record.generation
         if plan.candidates is None:
             desired = Desired(DesiredState.RUNNING, generation, mode=plan.mode)
-            found = attempts.candidates(self._run, self._progress, self._config, desired)
-            plan = replace(plan, candidates=tuple(found))
+            plan = replace(plan, candidates=self._candidates(desired))
         self._begin(generation, plan)
 
     def _begin(self, generation: int, plan: AttemptPlan) -> None:
@@ -378,24 +379,12 @@ class Supervisor:
             last=last,
         )
 
-    def _beat(self) -> None:
-        now = self._clock()
-        if now >= self._heartbeat_due:
-            self._heartbeat_due = now + HEARTBEAT_S
-            self._journal.write("sample", {"values": self._telemetry.sample(now)})
-
     def _record_nodes(self) -> None:
         """Record which of the run's nodes are connected, where it has several."""
         known = self._journal.record.nodes
         for name, state in self._nodes(tuple(known)).items():
             if known.get(name) != state:
                 self._journal.write("node", {"name": name, "state": state})
-
-    def _beat_meanwhile(self) -> None:
-        """Beat while the history is read, once that takes as long as a heartbeat."""
-        if self._clock() >= self._recall_t:
-            self._beat()
-            self._recall_t = self._heartbeat_due
 
     def _publish(self, *, final: bool = False) -> None:
         self._publisher.publish(

@@ -171,10 +171,10 @@ def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
     if not path.is_dir():
         return (_corpus_file(path, path.name),)
     root = Path(os.path.realpath(path))
-    found = [
+    files = [
         _corpus_file(root / name, name) for name in _names(root) if _is_of(root / name, data_format)
     ]
-    return tuple(sorted(found, key=lambda file: file.name))
+    return tuple(sorted(files, key=lambda file: file.name))
 
 
 def other_files(path: Path, read: Sequence[CorpusFile]) -> list[CorpusFile]:

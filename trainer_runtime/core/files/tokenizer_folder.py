@@ -56,9 +56,9 @@ class TokenizerFolder:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TokenizerFolder:
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        packages = tuple(str(name) for name in known.pop("packages", ()))
-        return cls(**known, packages=packages)
+        values = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        packages = tuple(str(name) for name in values.pop("packages", ()))
+        return cls(**values, packages=packages)
 
 
 def read_tokenizer_folder(path: str) -> TokenizerFolder:

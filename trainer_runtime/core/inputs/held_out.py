@@ -33,9 +33,9 @@ def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None
 
 
 def _is_copy(path: Path, other: Path) -> bool:
-    with path.open("rb") as one, other.open("rb") as another:
-        while block := one.read(_BLOCK_BYTES):
+    with path.open("rb") as file, other.open("rb") as other_file:
+        while block := file.read(_BLOCK_BYTES):
             check_reading()
-            if block != another.read(_BLOCK_BYTES):
+            if block != other_file.read(_BLOCK_BYTES):
                 return False
-        return not another.read(1)
+        return not other_file.read(1)

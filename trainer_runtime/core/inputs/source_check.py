@@ -53,40 +53,40 @@ def check_source(asked: AskedSource) -> Listing:
         return replace(found, problem=f"it can't be read ({error.strerror})")
 
 
-def _check_texts(asked: AskedSource, found: Listing) -> Listing:
+def _check_texts(asked: AskedSource, listing: Listing) -> Listing:
     """Binary data, other encodings, and JSON Lines that nobody called text, would be trained on
     as bytes; of a folder of something else, what describes it."""
-    paths = _paths(found)[:_TEXTS]
-    others = other_files(Path(found.path), found.files) if found.is_folder else []
-    found = replace(found, left_out=len(others), left_name=others[0].name if others else None)
-    malformed = _problem_of_folder(found, others) or next(
+    paths = _paths(listing)[:_TEXTS]
+    others = other_files(Path(listing.path), listing.files) if listing.is_folder else []
+    listing = replace(listing, left_out=len(others), left_name=others[0].name if others else None)
+    malformed = _problem_of_folder(listing, others) or next(
         filter(None, map(problem_of_text, paths)), None
     )
     if malformed is None:
         malformed, undecodable = _encoding(paths)
-        found = replace(found, undecodable=undecodable)
+        listing = replace(listing, undecodable=undecodable)
     if malformed is None and paths and not asked.stated and all(map(is_json_lines, paths)):
         malformed = (
             f"{paths[0].name} holds JSON objects, one a line: set the source's format to jsonl, or "
             "to text where the JSON itself is to be learnt"
         )
-    if not paths and found.is_folder and malformed is None:
-        malformed = _what_else(found.path)
-    return replace(found, malformed=malformed)
+    if not paths and listing.is_folder and malformed is None:
+        malformed = _what_else(listing.path)
+    return replace(listing, malformed=malformed)
 
 
-def _problem_of_folder(found: Listing, others: Sequence[CorpusFile]) -> str | None:
+def _problem_of_folder(listing: Listing, others: Sequence[CorpusFile]) -> str | None:
     """Why a folder's text is not what it is there for."""
     shards = problem_of_shards(file.name for file in others)
-    if shards is not None or not found.files or not others:
+    if shards is not None or not listing.files or not others:
         return shards
-    text_bytes = sum(file.size_bytes for file in found.files)
+    text_bytes = sum(file.size_bytes for file in listing.files)
     other_bytes = sum(file.size_bytes for file in others)
     if text_bytes > _LEAST_TEXT * (text_bytes + other_bytes):
         return None
     return (
-        f"text is {text_bytes:,} bytes of it ({found.files[0].name}), and {other_bytes:,} are not "
-        f"({others[0].name}): name the text by its own path, or set the source's format"
+        f"text is {text_bytes:,} bytes of it ({listing.files[0].name}), and {other_bytes:,} are "
+        f"not ({others[0].name}): name the text by its own path, or set the source's format"
     )
 
 

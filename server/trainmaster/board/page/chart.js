@@ -2,13 +2,22 @@
 // by pointer or keyboard; a part of the axis chosen by dragging.
 
 import { h, svg } from "./dom.js";
-import { count, value } from "./format.js";
+import { tickWords, value } from "./format.js";
 import { linearTicks, logTicks, nearest, smoothed, span } from "./scales.js";
 
 const LEFT = 54, RIGHT = 16, BOTTOM = 26, TOP = 8, LABELS = 18;
 const NEAR_PX = 5, DRAG_PX = 8, LETTER_PX = 6.2;
+// Of 4 dashes and 5 shapes no two of 20 runs have the same pair: see `styleOf`.
 const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
+const SHAPES = ["M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0Z", "M-3.2 -3.2h6.4v6.4h-6.4Z", "M0 -4.2L4 3.2H-4Z",
+  "M0 -4.6L4.6 0L0 4.6L-4.6 0Z", "M0 4.2L4 -3.2H-4Z"];
+const SHAPE_EVERY_PX = 150;
 let last = 0;
+
+/** What distinguishes the curve with this number: its colour, its dash and the shape on it. */
+export function styleOf(at) {
+  return { tone: at % 8, dash: at % DASHES.length, shape: at % SHAPES.length };
+}
 
 export class Chart {
   /** `onZoom(first, last)`: a part of the x axis was chosen. */
@@ -32,8 +41,8 @@ export class Chart {
 
   /**
    * `model`: `title`, `xName`, `xWords(x)`, `log`, `weight` of smoothing, `fromZero`, `lines` and
-   * `marks`. A line: `label`, `name`, `tone`, `dash`, `dots`, `x`, `y`, `low`, `high`. A mark:
-   * `kind`, `x`, `label`, `tone`.
+   * `marks`; `whole`: x is an integer. A line: `label`, `short` for a legend, `tone`, `dash`,
+   * `shape`, `marked` with it, `dots`, `x`, `y`, `low`, `high`. A mark: `kind`, `x`, `label`, `tone`.
    */
   show(model) {
     this.model = model;
@@ -51,8 +60,8 @@ export class Chart {
   captionOf(model) {
     this.caption.replaceChildren(
       h("span", { class: "chart-title" }, model.title, h("small", {}, ` by ${model.xName}`)),
-      h("span", { class: "legend" }, model.lines.slice(0, 8).map((line) => h("span", { class: "key" },
-        swatch(line), h("span", {}, model.lines.length > 1 && (this.tall || !model.several) ? line.label : ""), h("strong", {}, value(line.last))))));
+      h("span", { class: "legend" }, model.lines.filter((line) => !model.several || !line.dots).slice(0, 8).map((line) => h("span", { class: "key" },
+        swatch(line), h("span", {}, model.several ? this.tall && line.label : line.short), h("strong", {}, value(line.last))))));
     const words = model.lines.map((line) => `${line.label}: last ${value(line.last)}`).join("; ");
     this.plot.setAttribute("aria-label", `${model.title} over ${model.xName}. ${words || "No points yet"}. Arrow keys read values.`);
   }
@@ -71,9 +80,10 @@ export class Chart {
     this.scale = this.scaled(model, width);
     root.append(
       svg("clipPath", { id: this.clip }, svg("rect", {
-        x: LEFT, y: this.scale.top, width: width - LEFT - RIGHT, height: this.scale.bottom - this.scale.top })),
+        x: LEFT - NEAR_PX, y: this.scale.top - NEAR_PX, width: width - LEFT - RIGHT + 2 * NEAR_PX, height: this.scale.bottom - this.scale.top + NEAR_PX })),
       this.grid(model), this.marks(model),
       svg("g", { "clip-path": `url(#${this.clip})` }, model.lines.map((line) => this.line(line, model))),
+      svg("g", {}, model.lines.map((line, at) => line.marked && this.shapes(line, at / model.lines.length))),
       this.tall && this.labels(model));
     this.over = svg("g", { class: "cursor" });
     root.append(this.over);
@@ -105,12 +115,13 @@ export class Chart {
   grid(model) {
     const { x, y, x0, x1, y0, y1, top, bottom, width, log } = this.scale;
     const ys = log ? logTicks(y0, y1) : linearTicks(y0, y1, Math.max(3, (bottom - top) / 44));
-    const xs = linearTicks(x0, x1, Math.max(2, (width - LEFT - RIGHT) / 90));
+    const xs = linearTicks(x0, x1, Math.max(2, (width - LEFT - RIGHT) / 90), model.whole);
+    const [xWords, yWords] = [tickWords(xs), tickWords(ys)];
     return svg("g", { class: "grid" },
-      ys.map((one) => [
+      ys.map((one, at) => [
         svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(one), y2: y(one) }),
-        svg("text", { x: LEFT - 8, y: y(one) + 3.5, class: "y" }, value(one))]),
-      xs.map((one) => svg("text", { x: x(one), y: bottom + 16, class: "x" }, count(one))),
+        svg("text", { x: LEFT - 8, y: y(one) + 3.5, class: "y" }, yWords[at])]),
+      xs.map((one, at) => svg("text", { x: x(one), y: bottom + 16, class: "x" }, xWords[at])),
       svg("line", { x1: LEFT, x2: width - RIGHT, y1: bottom, y2: bottom, class: "axis" }));
   }
 
@@ -138,11 +149,26 @@ export class Chart {
       "stroke-dasharray": line.dots ? "3 3" : DASHES[line.dash ?? 0] }));
     if (line.dots || line.x.length === 1) {
       line.x.forEach((one, at) => fits(line.y[at])
-        && parts.push(svg("circle", { class: "dot", cx: x(one), cy: y(line.y[at]), r: line.x.length > 80 ? 2 : 3.2 })));
+        && parts.push(shape(line, x(one), y(line.y[at]), line.x.length > 80 ? 0.6 : 1)));
     }
     line.y.forEach((one, at) => Number.isFinite(one)
       || parts.push(svg("text", { class: "bad", x: x(line.x[at]), y: this.scale.top + 10 }, "✕")));
     return svg("g", { class: `line tone-${line.tone}` }, parts);
+  }
+
+  /** The shape of a curve in places of its own, so that curves which coincide are all seen. */
+  shapes(line, share) {
+    const { x, y, log, width } = this.scale, parts = [];
+    const put = (at) => {
+      const one = line.drawn[at];
+      if (Number.isFinite(one) && (!log || one > 0)) parts.push(shape(line, x(line.x[at]), y(one), 1));
+    };
+    for (let px = LEFT + SHAPE_EVERY_PX * (share + 0.1); px < width - RIGHT && line.x.length; px += SHAPE_EVERY_PX) {
+      const at = nearest(line.x, this.scale.back(px));
+      if (Math.abs(x(line.x[at]) - px) < SHAPE_EVERY_PX / 4) put(at);
+    }
+    if (!parts.length && line.x.length) put(Math.floor(share * line.x.length));
+    return svg("g", { class: `tone-${line.tone}` }, parts);
   }
 
   marks(model) {
@@ -256,8 +282,12 @@ export class Chart {
 
 const SIGNS = { restart: "↻", phase: "▸", warning: "▲", critical: "▲", finding: "▲" };
 
+function shape(line, x, y, size) {
+  return svg("path", { class: line.dots ? "dot evaluation" : "dot", d: SHAPES[line.shape ?? 0], transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${size})` });
+}
+
 export function swatch(line) {
-  return svg("svg", { class: `swatch tone-${line.tone}`, width: 18, height: 10, "aria-hidden": "true" },
-    line.dots ? svg("circle", { class: "dot", cx: 9, cy: 5, r: 3.2 })
-      : svg("line", { class: "curve", x1: 0, x2: 18, y1: 5, y2: 5, "stroke-dasharray": DASHES[line.dash ?? 0] }));
+  return svg("svg", { class: `swatch tone-${line.tone}`, width: 34, height: 12, "aria-hidden": "true" },
+    svg("line", { class: line.dots ? "joined" : "curve", x1: 1, x2: 33, y1: 6, y2: 6, "stroke-dasharray": line.dots ? "3 3" : DASHES[line.dash ?? 0] }),
+    (line.dots || line.marked) && shape(line, 17, 6, 1));
 }

@@ -1,24 +1,21 @@
 // The panels of one or several runs, and how they are looked at.
 
-import { Chart, swatch } from "./chart.js";
-import { draw, h, stateChip } from "./dom.js";
+import { Chart, styleOf } from "./chart.js";
+import { draw, h, isOpen } from "./dom.js";
 import { count, duration } from "./format.js";
 import { placed } from "./scales.js";
 
-const TONES = 8;
 const SMOOTHING = [["Off", 0], ["Light", 0.6], ["Medium", 0.9], ["Strong", 0.97]];
 const EVALUATION = /^(val_|eval_)|^train_loss_eval$/;
 
 export class Curves {
   constructor(asking, ids) {
     Object.assign(this, { ids, axis: "step", log: false, weight: 0, extra: [], zoom: null, answer: null, charts: new Map() });
-    this.legend = h("div", { class: "run-legend" });
     this.panels = h("div", { class: "panels" });
     this.more = h("select", { "aria-label": "Add a metric", on: { change: () => this.add(this.more.value) } });
     this.whole = h("button", { type: "button", class: "quiet", hidden: true, on: { click: () => this.zoomTo(null) } }, "Whole run");
-    this.root = h("section", { class: "curves", "aria-label": "Curves" },
-      h("div", { class: "bar-row controls" }, this.axes(), this.scale(), this.smoothing(), this.more, this.whole),
-      this.legend, this.panels);
+    this.controls = h("div", { class: "bar-row controls" }, this.axes(), this.scale(), this.smoothing(), this.more, this.whole);
+    this.root = h("section", { class: "curves", "aria-label": "Curves" }, this.controls, this.panels);
     this.asked = asking(() => this.path(), (answer) => { this.answer = answer; this.show(); });
   }
 
@@ -75,8 +72,6 @@ export class Curves {
     this.more.value = "";
     this.more.hidden = !answer.keys.length;
     const runs = answer.runs;
-    draw(this.legend, runs.map((run) => [run.run_id, run.state]), () => runs.length > 1 && runs.map((run, at) =>
-      h("a", { class: "key", href: `#/run/${encodeURIComponent(run.run_id)}` }, swatch(look(at)), h("span", {}, run.run_id), stateChip(run.state))));
     const wanted = answer.panels.map((panel) => panel.keys.join());
     for (const [name, chart] of this.charts) {
       if (!wanted.includes(name)) { chart.close(); chart.root.remove(); this.charts.delete(name); }
@@ -86,7 +81,9 @@ export class Curves {
       if (this.panels.children[at] !== chart.root) this.panels.insertBefore(chart.root, this.panels.children[at] ?? null);
       chart.show(this.model(panel, at === 0));
     });
-    if (!answer.panels.length) draw(this.panels, "none", () => h("p", { class: "empty" }, "No metrics yet."));
+    this.controls.hidden = !answer.panels.length;
+    const words = runs.some((run) => isOpen(run.state)) ? "No metrics yet." : "No metrics were read from the log.";
+    if (!answer.panels.length) draw(this.panels, words, () => h("p", { class: "empty" }, words));
     else this.panels.querySelector(".empty")?.remove();
   }
 
@@ -103,17 +100,20 @@ export class Curves {
     const { runs } = this.answer, several = runs.length > 1;
     const places = runs.map((run) => this.places(panel, run));
     const lines = runs.flatMap((run, at) => panel.keys.filter((key) => run.series[key]?.steps.length).map((key) =>
-      lineOf(run, key, places[at].of(run.series[key]), several ? look(at) : look(panel.keys.indexOf(key)), several)));
+      lineOf(run, key, places[at].of(run.series[key]), styleOf(several ? at : panel.keys.indexOf(key)), several)));
+    const marked = several || lines.filter((line) => !line.dots).length > 1;
+    for (const line of lines) Object.assign(line, { marked: marked && !line.dots, short: shortOf(line.key, panel.keys) });
     const timed = panel.by_time || this.axis === "time";
     const longest = timed ? Math.max(0, ...lines.map((line) => line.x.at(-1))) : 0;
     const unit = timed ? unitOf(longest) : null;
     const marks = runs.flatMap((run, at) => run.marks
       .filter((mark) => shows(mark, first, several))
-      .map((mark) => ({ ...looked(mark), x: places[at].mark(mark), tone: several ? at % TONES : null })));
+      .map((mark) => ({ ...looked(mark), x: places[at].mark(mark), tone: several ? styleOf(at).tone : null })));
     for (const one of unit ? [...lines, ...marks] : []) one.x = Array.isArray(one.x) ? one.x.map((x) => x / unit.size) : one.x === null ? null : one.x / unit.size;
     const xName = timed ? unit.name : this.axis;
     const xWords = (x) => (timed ? duration(x * unit.size) : this.axis === "tokens" ? `${count(x)} tokens` : `step ${x.toLocaleString("en-US")}`);
-    return { several, title: panel.title, xName, xWords, lines, marks, log: this.log && !panel.by_time, weight: this.weight, fromZero: panel.by_time };
+    const whole = !timed && this.axis === "step";
+    return { several, whole, title: panel.title, xName, xWords, lines, marks, log: this.log && !panel.by_time, weight: this.weight, fromZero: panel.by_time };
   }
 
   /** Where points and marks of a run stand: by step, by tokens, or by seconds. */
@@ -133,18 +133,20 @@ function shows(mark, first, several) {
   return mark.kind !== "phase" || !several;
 }
 
-function lineOf(run, key, x, looks, several) {
+function lineOf(run, key, x, style, several) {
   const series = run.series[key], numbers = (list) => list?.map(Number);
   const dots = EVALUATION.test(key);
   return {
-    ...looks, dots, x, label: several ? `${run.run_id}${dots ? ` ${key}` : ""}` : key, last: series.last,
+    ...style, key, dots, x, label: several ? `${run.run_id}${dots ? ` ${key}` : ""}` : key, last: series.last,
     y: numbers(series.values), low: numbers(series.lows), high: numbers(series.highs),
   };
 }
 
-/** Colours repeat after eight curves, with another dash. */
-function look(at) {
-  return { tone: at % TONES, dash: Math.floor(at / TONES) + (at >= 4 && at < TONES ? 1 : 0) };
+/** What a legend calls a key among those of its panel, whose title names what they have in common. */
+function shortOf(key, keys) {
+  const bare = (name) => name.replace(/^val_/, ""), bases = new Set(keys.map(bare));
+  const own = bases.size > 1 ? bare(key).split("/").at(-1) : "";
+  return key === bare(key) || keys.length === 1 ? own : `val ${own}`.trim();
 }
 
 function looked(mark) {

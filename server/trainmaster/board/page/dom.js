@@ -108,8 +108,16 @@ export function stateChip(state) {
     h("span", { "aria-hidden": "true" }, SIGNS[state] ?? "·"), " ", state);
 }
 
-/** Step of a target, as a bar and in words. */
-export function progress(step, target) {
+const OPEN = new Set(["planned", "preparing", "queued", "running", "recovering", "stopping", "lost"]);
+
+/** Whether a run in this state may go on. */
+export function isOpen(state) {
+  return OPEN.has(state);
+}
+
+/** Step of a target, as a bar and in words; of what has ended without a step, neither. */
+export function progress(step, target, state) {
+  if (!step && !isOpen(state)) return h("span", { class: "number none" }, "–");
   const share = target ? Math.min(1, step / target) : null;
   const words = target ? `${group(step)} / ${group(target)}` : group(step);
   if (share === null) return h("span", { class: "progress" }, h("span", { class: "number" }, words));

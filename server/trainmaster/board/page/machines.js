@@ -1,7 +1,7 @@
 // Hosts, rented instances and what they cost.
 
 import { draw, h } from "./dom.js";
-import { ago, usd } from "./format.js";
+import { ago, moment, usd } from "./format.js";
 
 const EVERY_MS = 5000;
 
@@ -30,11 +30,12 @@ export function tile(name, shown, remark = null) {
     h("span", { class: "tile-value" }, shown), remark && h("span", { class: "tile-remark" }, remark));
 }
 
-export function grid(columns, rows) {
+/** A table; `numbers`: the columns that hold some. */
+export function grid(columns, rows, { numbers = [] } = {}) {
   return h("div", { class: "scroll" }, h("table", { class: "plain" },
     h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, at) =>
-      h("td", { "data-label": columns[at] }, cell)))))));
+      h("td", { "data-label": columns[at], class: numbers.includes(at) ? "number" : null }, cell)))))));
 }
 
 function hostTable(hosts) {
@@ -53,10 +54,14 @@ function rented(costs) {
     h("h2", {}, "Rented instances"),
     grid(["Host", "Provider", "State", "Per hour", "Spent", "Budget", "Lease ends"], costs.instances.map((one) => [
       h("strong", {}, one.host), one.provider, one.state, usd(one.usd_per_h), usd(one.spent_usd), usd(one.budget_usd),
-      one.ended_at ? `ended ${one.ended_at}` : one.lease_ends_at,
+      one.ended_at ? `ended ${when(one.ended_at)}` : when(one.lease_ends_at),
     ])),
     runs.length > 0 && h("h2", {}, "By run"),
     runs.length > 0 && grid(["Run", "Spent"], runs.map(([run, spent]) => [
       h("a", { href: `#/run/${encodeURIComponent(run)}` }, run), usd(spent)])),
   ];
+}
+
+function when(iso) {
+  return iso ? moment(Date.parse(iso) / 1000) : "–";
 }

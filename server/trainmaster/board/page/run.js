@@ -1,25 +1,34 @@
 // One run, or the curves of several side by side.
 
 import { Curves } from "./curves.js";
-import { advice, command, draw, drawEach, h, nextStep, progress, stateChip } from "./dom.js";
+import { Comparison } from "./comparison.js";
+import { advice, command, draw, drawEach, h, isOpen, nextStep, progress, stateChip } from "./dom.js";
 import { duration, setting, usd, value } from "./format.js";
+import { checkpoints, samples } from "./made.js";
+import { Settings } from "./settings.js";
 import { grid, tile } from "./machines.js";
 
 export function runPage(main, asking, ids) {
   const head = h("section", { class: "run-head" }), below = h("div", {});
-  const parts = { tiles: h("div", { class: "tiles" }), findings: h("section", {}), attempts: h("section", {}), log: h("section", {}) };
+  const parts = { tiles: h("div", { class: "tiles" }), findings: h("section", {}), attempts: h("section", {}),
+    checkpoints: h("section", { class: "checkpoints" }), samples: h("section", { class: "written" }), log: h("section", {}) };
   const curves = new Curves(asking, ids);
   main.append(h("p", { class: "back" }, h("a", { href: "#/runs" }, "← Runs")), head);
   if (ids.length > 1) {
     head.append(h("h1", {}, `${ids.length} runs compared`));
-    main.append(curves.root);
+    const comparison = new Comparison(asking, ids);
+    main.append(comparison.root, curves.root);
     document.title = "Compare · Trainmaster";
-    return () => curves.stop();
+    return () => { comparison.stop(); curves.stop(); };
   }
+  const settings = new Settings(asking, ids[0]);
   main.append(parts.tiles, curves.root, below);
-  below.append(parts.findings, parts.attempts, parts.log);
-  const asked = asking(() => `/api/run?run=${encodeURIComponent(ids[0])}`, (answer) => show(head, parts, answer));
-  return () => { asked.stop(); curves.stop(); };
+  below.append(parts.findings, parts.attempts, parts.checkpoints, parts.samples, settings.root, parts.log);
+  const asked = asking(() => `/api/run?run=${encodeURIComponent(ids[0])}`, (answer) => {
+    show(head, parts, answer);
+    settings.show(answer.settings);
+  });
+  return () => { asked.stop(); curves.stop(); settings.stop(); };
 }
 
 function show(head, parts, answer) {
@@ -29,13 +38,15 @@ function show(head, parts, answer) {
   draw(parts.tiles, status, () => tiles(status));
   findings(parts.findings, diagnosis.findings, answer.patches);
   draw(parts.attempts, status.attempts, () => attempts(status.attempts ?? []));
+  draw(parts.checkpoints, [answer.checkpoints, answer.resume_from], () => checkpoints(answer));
+  draw(parts.samples, answer.samples, () => samples(answer.samples));
   draw(parts.log, answer.untrusted_lines, () => log(answer.untrusted_lines));
 }
 
 function heading(status) {
   return [
     h("div", { class: "bar-row" }, h("h1", {}, status.name), stateChip(status.state),
-      status.reason && h("span", { class: "reason" }, status.reason), h("span", { class: "spacer" }),
+      status.reason !== status.state && h("span", { class: "reason" }, status.reason), h("span", { class: "spacer" }),
       h("code", { class: "id" }, status.run_id)),
     status.untrusted_detail && h("p", { class: "quoted" }, status.untrusted_detail),
     status.unreachable && h("p", { class: "notice" }, "Not reached: ", status.unreachable),
@@ -44,12 +55,16 @@ function heading(status) {
   ];
 }
 
+// What says more than the loss does, in the methods that report it.
+const HEADLINES = [["reward", "Reward"], ["rewards/margins", "Reward margin"], ["margin", "Margin"]];
+
 function tiles(status) {
-  const { metrics, checkpoint, cost } = status;
+  const { metrics, checkpoint, cost } = status, loss = metrics.loss ?? metrics.val_loss;
   return [
-    h("div", { class: "tile wide" }, h("span", { class: "tile-name" }, "Step"), progress(status.step, status.target_step),
-      h("span", { class: "tile-remark" }, [`attempt ${status.attempt} on ${status.host}`, status.preparation && `preparing: ${status.preparation.step}`].filter(Boolean).join(", "))),
-    tile("Loss", value(metrics.loss), metrics.val_loss === undefined ? null : `val ${value(metrics.val_loss)}`),
+    h("div", { class: "tile wide" }, h("span", { class: "tile-name" }, "Step"), progress(status.step, status.target_step, status.state),
+      h("span", { class: "tile-remark" }, [!status.step && !isOpen(status.state) && "no steps reported", `attempt ${status.attempt} on ${status.host}`, status.preparation && `preparing: ${status.preparation.step}`].filter(Boolean).join(", "))),
+    ...HEADLINES.filter(([key]) => metrics[key] !== undefined).map(([key, name]) => tile(name, value(metrics[key]))),
+    (isOpen(status.state) || loss !== undefined) && tile("Loss", value(metrics.loss), metrics.val_loss === undefined ? null : `val ${value(metrics.val_loss)}`),
     status.eta_s !== undefined && tile("To go", duration(status.eta_s)),
     metrics.tokens_per_s !== undefined && tile("Tokens/s", value(metrics.tokens_per_s), metrics.mfu === undefined ? null : `MFU ${value(metrics.mfu)}`),
     checkpoint && tile("Checkpoint", `step ${checkpoint.step}`, checkpoint.mirrored_step === undefined ? "verified" : `verified; copied: ${checkpoint.mirrored_step}`),
@@ -94,8 +109,8 @@ function attempts(rows) {
   if (rows.length < 2) return [];
   const changed = (row) => Object.entries(row.changed ?? {}).map(([path, [from, to]]) => h("div", {}, `${path}: ${setting(from)} → ${setting(to)}`));
   return [h("h2", {}, "Attempts"), grid(["Attempt", "Why", "By", "Steps", "Ended", "Changed"], rows.map((row) => [
-    row.number, row.why, row.by ?? "–", row.last_step === undefined ? `from ${row.started_at_step ?? "–"}` : `${row.started_at_step ?? 0} – ${row.last_step}`,
-    row.reason ?? "–", changed(row)]))];
+    row.number, row.why, row.by ?? "–", row.last_step === undefined ? row.started_at_step === undefined ? "–" : `from ${row.started_at_step}` : `${row.started_at_step ?? 0} – ${row.last_step}`,
+    row.reason ?? "–", changed(row)]), { numbers: [0] })];
 }
 
 function log(lines) {

@@ -1,9 +1,7 @@
 // All runs, and what needs attention.
 
-import { advice, draw, drawEach, h, nextStep, progress, stateChip, svg } from "./dom.js";
+import { advice, draw, drawEach, h, isOpen, nextStep, progress, stateChip, svg } from "./dom.js";
 import { count, duration, usd, value } from "./format.js";
-
-const OPEN = new Set(["planned", "preparing", "queued", "running", "recovering", "stopping", "lost"]);
 
 export function runsPage(main, asking) {
   const chosen = new Set();
@@ -53,12 +51,12 @@ export function runsPage(main, asking) {
 }
 
 function matches(run, filter, only) {
-  if (only !== "all" && OPEN.has(run.state) !== (only === "open")) return false;
+  if (only !== "all" && isOpen(run.state) !== (only === "open")) return false;
   return !filter || [run.name, run.run_id, run.host, run.state].some((word) => word.toLowerCase().includes(filter));
 }
 
 function counted(board) {
-  const open = board.runs.filter((run) => OPEN.has(run.state)).length;
+  const open = board.runs.filter((run) => isOpen(run.state)).length;
   const words = [`${open} open`, `${board.runs.length - open} ended`];
   if (board.usd_per_h) words.push(`instances cost ${usd(board.usd_per_h)}/h`);
   return words;
@@ -84,7 +82,7 @@ function address(...ids) {
 }
 
 function comparing(ids, clear) {
-  return [h("span", {}, `${ids.length} runs chosen`), h("a", { class: "button", href: address(...ids) }, "Compare curves"),
+  return [h("span", {}, `${ids.length} runs chosen`), h("a", { class: "button", href: address(...ids) }, "Compare"),
     h("button", { type: "button", class: "quiet", on: { click: clear } }, "Clear")];
 }
 
@@ -107,13 +105,13 @@ function row(run, chosen, choose) {
     type: "checkbox", "aria-label": `Compare ${run.name}`, "data-run": run.run_id,
     checked: chosen.has(run.run_id), on: { change: (event) => choose(run.run_id, event.target.checked) },
   });
-  const open = OPEN.has(run.state);
+  const open = isOpen(run.state);
   return [
     cell("", tick),
     h("th", { scope: "row", class: "name" },
       h("a", { href: address(run.run_id) }, run.name), h("small", {}, run.host)),
     cell("State", stateChip(run.state)),
-    cell("Progress", progress(run.step, run.target_step)),
+    cell("Progress", progress(run.step, run.target_step, run.state)),
     cell("Loss", value(run.loss), "number"),
     cell("Curve", sparkline(run.curve)),
     cell("Tokens/s", run.tokens_per_s ? count(run.tokens_per_s) : "–", "number"),

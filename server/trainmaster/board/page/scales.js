@@ -15,15 +15,30 @@ export function span(lists, margin) {
   return [low - margin * (high - low), high + margin * (high - low)];
 }
 
-/** About `most` round numbers between two. */
-export function linearTicks(low, high, most) {
-  const rough = (high - low) / Math.max(1, most), size = 10 ** Math.floor(Math.log10(rough));
-  const step = size * ([1, 2, 5, 10].find((one) => one * size >= rough) ?? 10);
-  const ticks = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + 1e-9 * step; at += 1) {
-    ticks.push(Number((at * step).toPrecision(12)));
+const ROUND = [1, 2, 5], FEWEST = 3;
+
+/** About `most` round numbers between two, three at least; `whole`: integers, of which there may be
+ * fewer. */
+export function linearTicks(low, high, most, whole = false) {
+  const rough = (high - low) / Math.max(1, most), power = Math.floor(Math.log10(rough));
+  const fits = ROUND.findIndex((one) => one * 10 ** power >= rough);
+  let at = fits < 0 ? 3 * (power + 1) : 3 * power + fits; // among 1, 2, 5, 10, 20, 50, …
+  const ticks = () => multiples(ROUND[((at % 3) + 3) % 3] * 10 ** Math.floor(at / 3), low, high);
+  if (whole) at = Math.max(0, at);
+  let found = ticks();
+  while (found.length < FEWEST && !(whole && at <= 0)) {
+    at -= 1;
+    found = ticks();
   }
-  return ticks;
+  return found;
+}
+
+function multiples(step, low, high) {
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + 1e-9 * step; at += 1) {
+    found.push(Number((at * step).toPrecision(12)));
+  }
+  return found;
 }
 
 /** Powers of ten between two, with 2 and 5 between them where these are few. */

@@ -54,47 +54,55 @@ def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
     _show(ask(service.list_hosts), as_json)
 
 
+Address = Annotated[
+    str,
+    typer.Argument(
+        metavar="[USER@]ADDRESS[:PORT]", help="Or a Host of your OpenSSH configuration."
+    ),
+]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="FILE", help="Private key to come in with.")
+]
+Jump = Annotated[
+    str | None,
+    typer.Option("--jump", metavar="[USER@]ADDRESS[:PORT],...", help="Go through these."),
+]
+Root = Annotated[str, typer.Option("--root", metavar="DIR", help="Where runs lie on it.")]
+Cache = Annotated[
+    str | None,
+    typer.Option("--cache", metavar="DIR", help="What runs share; `cache` in the root."),
+]
+Transport = Annotated[
+    Literal["asyncssh", "openssh", "paramiko"],
+    typer.Option(
+        "--transport",
+        metavar="asyncssh|openssh|paramiko",
+        help="openssh: the system's own ssh, for 2FA, GSSAPI, FIDO keys and ProxyCommand.",
+    ),
+]
+Launcher = Annotated[
+    Literal["process", "slurm"],
+    typer.Option(
+        "--launcher",
+        metavar="process|slurm",
+        help="slurm: the address is a login node's, and each run is a chain of jobs.",
+    ),
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Only note it, without a connection.")]
+
+
 @hosts.command()
 @acts("hosts add")
 def add(
     name: HostName,
-    address: Annotated[
-        str,
-        typer.Argument(
-            metavar="[USER@]ADDRESS[:PORT]", help="Or a Host of your OpenSSH configuration."
-        ),
-    ],
+    address: Address,
     *,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="FILE", help="Private key to come in with.")
-    ] = None,
-    jump: Annotated[
-        str | None,
-        typer.Option("--jump", metavar="[USER@]ADDRESS[:PORT],...", help="Go through these."),
-    ] = None,
-    root: Annotated[
-        str, typer.Option("--root", metavar="DIR", help="Where runs lie on it.")
-    ] = "~/.trainmaster",
-    cache: Annotated[
-        str | None,
-        typer.Option("--cache", metavar="DIR", help="What runs share; `cache` in the root."),
-    ] = None,
-    transport: Annotated[
-        Literal["asyncssh", "openssh", "paramiko"],
-        typer.Option(
-            "--transport",
-            metavar="asyncssh|openssh|paramiko",
-            help="openssh: the system's own ssh, for 2FA, GSSAPI, FIDO keys and ProxyCommand.",
-        ),
-    ] = "asyncssh",
-    launcher: Annotated[
-        Literal["process", "slurm"],
-        typer.Option(
-            "--launcher",
-            metavar="process|slurm",
-            help="slurm: the address is a login node's, and each run is a chain of jobs.",
-        ),
-    ] = "process",
+    key: Key = None,
+    jump: Jump = None,
+    root: Root = "~/.trainmaster",
+    cache: Cache = None,
+    transport: Transport = "asyncssh",
+    launcher: Launcher = "process",
     partition: Partition = None,
     account: Account = None,
     qos: Qos = None,
@@ -102,9 +110,7 @@ def add(
     gres: Gres = None,
     time: Time = None,
     module: Modules = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Only note it, without a connection.")
-    ] = False,
+    offline: Offline = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a host. Connects, pins its key and shows the fingerprint; asks nothing."""

@@ -83,57 +83,66 @@ def _page(run: str, as_json: bool) -> None:
     emit(ask(lambda workspace: get_page(workspace, run), only_reads=True), as_json)
 
 
+Compared = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN|FILE]...",
+        help="Runs, or log files of any training. None: the best runs, by method and data.",
+    ),
+]
+Key = Annotated[list[str] | None, typer.Option("--key", help="Only this metric. Repeatable.")]
+Points = Annotated[
+    int, typer.Option("--points", min=1, help="Reduce each series to so many points.")
+]
+Everything = Annotated[bool, typer.Option("--all", help="Every point, not reduced.")]
+FromStep = Annotated[int | None, typer.Option("--from", metavar="STEP", help="From this step on.")]
+ToStep = Annotated[int | None, typer.Option("--to", metavar="STEP", help="Up to this step.")]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="The run's last 30m, 2h, ...; also of gpu_util."),
+]
+AtStep = Annotated[
+    int | None, typer.Option("--at", metavar="STEP", help="The newest point by this step.")
+]
+Ema = Annotated[
+    float | None,
+    typer.Option("--ema", metavar="WEIGHT", help="Moving average; weight of the past, as 0.9."),
+]
+Rate = Annotated[
+    Literal["step", "second"] | None, typer.Option("--rate", help="Change per step or second.")
+]
+Along = Annotated[
+    Literal["step", "tokens", "time"] | None,
+    typer.Option("--x", help="Lay several runs side by side on this."),
+]
+RankedLabel = Annotated[
+    str | None, typer.Option("--label", metavar="KEY=VALUE", help="Rank only these runs.")
+]
+RankedHost = Annotated[str | None, typer.Option("--host", help="Rank only runs there.")]
+RankedFramework = Annotated[
+    str | None, typer.Option("--framework", help="Rank only runs of this framework.")
+]
+AsCsv = Annotated[bool, typer.Option("--csv", help="The points as lines of run,metric,step,value.")]
+
+
 def metrics(
-    compared: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN|FILE]...",
-            help="Runs, or log files of any training. None: the best runs, by method and data.",
-        ),
-    ] = None,
+    compared: Compared = None,
     *,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", help="Only this metric. Repeatable.")
-    ] = None,
-    points: Annotated[
-        int, typer.Option("--points", min=1, help="Reduce each series to so many points.")
-    ] = 20,
-    everything: Annotated[bool, typer.Option("--all", help="Every point, not reduced.")] = False,
-    from_step: Annotated[
-        int | None, typer.Option("--from", metavar="STEP", help="From this step on.")
-    ] = None,
-    to_step: Annotated[
-        int | None, typer.Option("--to", metavar="STEP", help="Up to this step.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="The run's last 30m, 2h, ...; also of gpu_util."),
-    ] = None,
-    at: Annotated[
-        int | None, typer.Option("--at", metavar="STEP", help="The newest point by this step.")
-    ] = None,
-    ema: Annotated[
-        float | None,
-        typer.Option("--ema", metavar="WEIGHT", help="Moving average; weight of the past, as 0.9."),
-    ] = None,
-    rate: Annotated[
-        Literal["step", "second"] | None, typer.Option("--rate", help="Change per step or second.")
-    ] = None,
-    axis: Annotated[
-        Literal["step", "tokens", "time"] | None,
-        typer.Option("--x", help="Lay several runs side by side on this."),
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="KEY=VALUE", help="Rank only these runs.")
-    ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="Rank only runs there.")] = None,
-    framework: Annotated[
-        str | None, typer.Option("--framework", help="Rank only runs of this framework.")
-    ] = None,
+    key: Key = None,
+    points: Points = 20,
+    everything: Everything = False,
+    from_step: FromStep = None,
+    to_step: ToStep = None,
+    since: Since = None,
+    at: AtStep = None,
+    ema: Ema = None,
+    rate: Rate = None,
+    axis: Along = None,
+    label: RankedLabel = None,
+    host: RankedHost = None,
+    framework: RankedFramework = None,
     pattern: Pattern = None,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="The points as lines of run,metric,step,value.")
-    ] = False,
+    as_csv: AsCsv = False,
     as_json: AsJson = False,
 ) -> None:
     """Summarise and compare metrics, of runs or of any training's log."""

@@ -19,6 +19,8 @@ from pydantic import BeforeValidator, Field
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.lease.lease import OwnEnd
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.clouds.cloud import (
     CloudName,
     Instance,
@@ -253,9 +255,9 @@ class Vast:
         if refusal.code == _BID_TOO_LOW:
             return CloudError(
                 "PRICE_ABOVE_QUOTE",
-                f"{offer.name} is no longer available for {request.max_usd_per_h:.3f} dollars an "
-                f"hour: {refusal.message}.",
-                "List the offers again (`trainmaster offers`), and take one at its current price.",
+                f"{offer.name} is no longer available for {usd_text(request.max_usd_per_h)}/h: "
+                f"{refusal.message}.",
+                f"List the offers again ({command('offers')}), and take one at its current price.",
             )
         return self._api.refused(refusal)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.runs.cost import committed_usd, spent_usd
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.words.errors import SpendError
@@ -23,7 +25,7 @@ def refuse_beyond_caps(
         SpendError: `SPEND_CAP`, naming the setting.
     """
     if usd_per_h > settings.max_usd_h:
-        raise _beyond("max_usd_h", f"{usd_per_h:.2f} $ an hour", f"{settings.max_usd_h:.2f} $")
+        raise _beyond("max_usd_h", f"{usd_text(usd_per_h)}/h", usd_text(settings.max_usd_h))
     if hours > settings.max_hours:
         raise _beyond("max_hours", f"a lease of {hours:g} h", f"{settings.max_hours:g} h")
     spent = sum(spent_usd(instance, now) for instance in instances)
@@ -31,14 +33,14 @@ def refuse_beyond_caps(
     total = spent + committed + usd_per_h * hours
     if total > settings.max_usd_total:
         need = (
-            f"{usd_per_h * hours:.2f} $, on top of {spent:.2f} $ spent and {committed:.2f} $ "
+            f"{usd_text(usd_per_h * hours)}, on top of {usd_text(spent)} spent and "
             "committed to open leases"
         )
-        raise _beyond("max_usd_total", need, f"{settings.max_usd_total:.2f} $")
+        raise _beyond("max_usd_total", need, usd_text(settings.max_usd_total))
 
 
 def _beyond(setting: str, need: str, cap: str) -> SpendError:
-    release = ", release instances (`trainmaster costs` lists them)" * (setting == "max_usd_total")
+    release = f", release instances ({command('costs')} lists them)" * (setting == "max_usd_total")
     return SpendError(
         "SPEND_CAP",
         f"It would take {need}; `{setting}` allows {cap}.",

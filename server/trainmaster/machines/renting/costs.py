@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.machines.renting.instance_answers import reason_of
 from trainmaster.runs.cost import committed_usd, spans_of, spent_usd, usd_of
 from trainmaster.store.control.instances import RentedInstance

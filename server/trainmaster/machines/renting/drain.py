@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.maintain import maintain
@@ -140,8 +141,8 @@ def open_runs_error(instance: RentedInstance, runs: Sequence[str]) -> StateError
     return StateError(
         "RUN_IS_RUNNING",
         f"{instance.host} has open runs: {', '.join(runs)}.",
-        f"Stop them (`trainmaster stop {runs[0]}`) and wait until they have ended, or have them "
-        f"stopped first: `trainmaster release {instance.host} --force`.",
+        f"Stop them ({command('stop', runs[0])}) and wait until they have ended, or have them "
+        f"stopped first: {command('release', instance.host, '--force')}.",
     )
 
 
@@ -190,7 +191,7 @@ def _not_mirrored_error(instance: RentedInstance, error: TrainmasterError) -> St
     return StateError(
         "NOT_MIRRORED",
         f"Data on {instance.host} can't be copied here: {error.message}",
-        f"Run `trainmaster hosts check {instance.host}` for the cause, or release it all the "
-        f"same: `trainmaster release {instance.host} --force`.",
+        f"Run {command('hosts check', instance.host)} for the cause, or release it all the same: "
+        f"{command('release', instance.host, '--force')}.",
         retryable=True,
     )

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.registry import remove_host
@@ -283,7 +285,7 @@ async def _with_alternatives(cloud: Cloud, offer: Offer, error: CloudError) -> C
     others = [one for one in found if one.name != offer.name][:_MAX_ALTERNATIVES]
     if not others:
         return error
-    text = ", ".join(f"{one.name} ({one.gpu}, {one.usd_per_h:.2f} $/h)" for one in others)
+    text = ", ".join(f"{one.name} ({one.gpu}, {usd_text(one.usd_per_h)}/h)" for one in others)
     return CloudError(error.code, error.message, f"Similar offers: {text}.", error.retryable)
 
 
@@ -291,7 +293,7 @@ def _never_listed(instance: RentedInstance) -> RecordedError:
     return RecordedError(
         "CLOUD_UNREACHABLE",
         f"{instance.provider} did not answer the request for {instance.host}, and never listed it.",
-        "Request it again: nothing was rented. `trainmaster costs` shows it if it appears later.",
+        f"Request it again: nothing was rented. {command('costs')} shows it if it appears later.",
         retryable=True,
     )
 
@@ -299,9 +301,9 @@ def _never_listed(instance: RentedInstance) -> RecordedError:
 def _too_expensive(instance: RentedInstance, listed: Instance) -> CloudError:
     return CloudError(
         "PRICE_ABOVE_QUOTE",
-        f"{instance.provider} charges {listed.usd_per_h:.2f} $/h for {instance.host}, which was "
-        f"quoted at {instance.usd_per_h:.2f}; it was released.",
-        "See `trainmaster offers` for the current price.",
+        f"{instance.provider} charges {usd_text(listed.usd_per_h)}/h for {instance.host}, "
+        f"which was quoted at {usd_text(instance.usd_per_h)}; it was released.",
+        f"See {command('offers')} for the current price.",
     )
 
 
@@ -310,7 +312,7 @@ def _did_not_boot(instance: RentedInstance) -> CloudError:
     return CloudError(
         "INSTANCE_DID_NOT_BOOT",
         f"No SSH command succeeded on {instance.host} within "
-        f"{instance.timeouts.boot_s / 60:.0f} min, and it was released.{last}",
+        f"{spoken_duration(instance.timeouts.boot_s)}, and it was released.{last}",
         "Take another offer, or allow more time for a large image.",
         retryable=True,
     )

@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import field
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.has_rentals import has_rentals
@@ -72,6 +73,6 @@ async def _reconcile(
     for tag, did in (found.did or {}).items():
         report.did.setdefault(tag, []).extend(did)
     for orphan in found.orphans or ():
-        text = f"has no record here, and costs money: `trainmaster release {orphan.instance}`"
+        text = f"has no record here, and costs money: {command('release', orphan.instance)}"
         report.did.setdefault(orphan.instance, []).append(text)
     report.failed.update(found.not_asked or {})

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trainer_runtime.core.environment.gpus import slug
-from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
+from trainer_runtime.core.protocol.figures import gib_text, in_utc, spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.clouds.offering import quoted_gpu
@@ -129,7 +129,7 @@ class _Rental:
         offer = await find_offer(self.workspace, request.offer, wanted, self.clouds)
         max_gib = offer.disk_gib or float("inf")
         if not 1.0 <= disk_gib <= max_gib:
-            message = f"{request.offer} can't have {disk_gib:g} GiB."
+            message = f"{request.offer} can't have {gib_text(disk_gib)}."
             raise _bad_argument("disk_gib", message, f"1–{max_gib:g}")
         if request.spec is not None:
             prices = await prices_for(self.workspace, request.spec)
@@ -201,8 +201,9 @@ class _Rental:
         return (
             f"Rent {request.name or 'an instance'}: {offer.count} x "
             f"{quoted_gpu(offer)} at {offer.provider} "
-            f"({', '.join(features)}) for {offer.usd_per_h:.2f} $/h, at most "
-            f"{spoken_duration(request.hours * _HOUR_S)}: {instance.budget_usd:.2f} $ in total. "
+            f"({', '.join(features)}) for {usd_text(offer.usd_per_h)}/h, at most "
+            f"{spoken_duration(request.hours * _HOUR_S)}: {usd_text(instance.budget_usd)} in "
+            "total. "
             f"If rented now, its lease ends at {in_utc(instance.lease_end_t)}; "
             f"{instance.lease_timer}. {idle}Records of its runs are copied here, and checkpoints "
             "unless the spec says `checkpoint: {mirror: none}`; everything else is lost with the "
@@ -226,7 +227,7 @@ def _refuse_invalid(request: ProvisionRequest) -> None:
             "hours", f"A lease can't have {hours:g} hours.", f"{MIN_HOURS:g} or more"
         )
     if disk_gib is not None and not 1.0 <= disk_gib < float("inf"):
-        raise _bad_argument("disk_gib", f"A disk can't have {disk_gib:g} GiB.", "1 or more")
+        raise _bad_argument("disk_gib", f"A disk can't have {gib_text(disk_gib)}.", "1 or more")
     if request.image is not None and not _IMAGE.fullmatch(request.image):
         message = f"{request.image!r} is not a valid image name."
         raise _bad_argument("image", message, "a name such as ORG/NAME:TAG")

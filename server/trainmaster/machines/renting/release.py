@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.renting.drain import (
     Losses,
     assess_losses,
@@ -104,8 +106,8 @@ async def _agree(
 def _quote_text(instance: RentedInstance, losses: Losses, force: bool) -> str:
     spent = spent_usd(instance, time.time())
     text = [
-        f"Release {instance.host} ({instance.provider}), which has cost {spent:.2f} $ of "
-        f"{instance.budget_usd:.2f} $.",
+        f"Release {instance.host} ({instance.provider}), which has cost {usd_text(spent)} of "
+        f"{usd_text(instance.budget_usd)}.",
         "The machine and its disk are deleted.",
     ]
     if losses.open_runs:
@@ -135,7 +137,7 @@ def _still_listed(instance: RentedInstance) -> CloudError:
     return CloudError(
         "INSTANCE_STILL_LISTED",
         f"{instance.provider} still lists {instance.host} after its end was requested{why}.",
-        "The request is repeated in the background; check in a minute with `trainmaster release "
-        f"{instance.host}`. If it remains, end it in the provider's console.",
+        "The request is repeated in the background; check in a minute with "
+        f"{command('release', instance.host)}. If it remains, end it in the provider's console.",
         retryable=True,
     )

@@ -93,20 +93,22 @@ def _managers(
     async def lifespan(_: MCPServer[OpenWorkspace]) -> AsyncIterator[OpenWorkspace]:
         yield opened
 
-    found, shares = {}, Shares()
+    managers, shares = {}, Shares()
     for role in ROLES:
-        own = [one for one in definitions if includes(role, role_for(one))]
-        if not own:
+        offered = [definition for definition in definitions if includes(role, role_for(definition))]
+        if not offered:
             continue
-        server = server_of(own, environment, lifespan, is_remote=True, shares=shares)
+        server = server_of(offered, environment, lifespan, is_remote=True, shares=shares)
         server.beyond = {
-            one.name: role_for(one) for one in definitions if not includes(role, role_for(one))
+            definition.name: role_for(definition)
+            for definition in definitions
+            if not includes(role, role_for(definition))
         }
         # Hosts and origins were checked before; that must not depend on the role.
         unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         server.streamable_http_app(transport_security=unchecked, max_sessions=_MOST_SESSIONS)
-        found[role] = server.session_manager
-    return found
+        managers[role] = server.session_manager
+    return managers
 
 
 async def _authentication(

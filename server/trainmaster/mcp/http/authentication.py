@@ -108,8 +108,10 @@ class Authentication:
         )
 
     async def _verified(self, token: str, address: str) -> Identity | None:
-        verifier = next((one for one in self._verifiers if one.recognizes(token)), None)
-        return None if verifier is None else await verifier.identity(token, address)
+        for verifier in self._verifiers:
+            if verifier.recognizes(token):
+                return await verifier.identity(token, address)
+        return None
 
     def forbidden(self, message: str, fix: str) -> Refusal:
         """403: the token is a good one, and its role too low."""

@@ -36,7 +36,7 @@ def scope_names(settings: OAuthSettings) -> list[str]:
 
 def identity_of(claims: Mapping[str, Any], settings: OAuthSettings) -> Identity | None:
     """Who it is, and the highest role of a scope; None for a token that names nobody."""
-    claim = next((one for one in _CLAIMS if claims.get(one) is not None), None)
+    claim = next((name for name in _CLAIMS if claims.get(name) is not None), None)
     value = None if claim is None else claims[claim]
     if claim is None or not isinstance(value, str) or not 0 < len(value) <= _LONGEST_VALUE:
         return None

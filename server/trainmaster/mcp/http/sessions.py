@@ -99,7 +99,7 @@ class Sessions:
     async def _make_room(self, identity: Identity) -> None:
         """End the oldest idle session of a user who has too many, or of the one who has most."""
         self._forget_expired()
-        counts = Counter(one.principal for one in self._open.values())
+        counts = Counter(session.principal for session in self._open.values())
         own = counts[identity.principal] + self._opening[identity.principal]
         if own > MOST_OF_A_USER and not await self._end_oldest(identity.principal):
             raise too_much(identity, f"{MOST_OF_A_USER} sessions in use")
@@ -110,13 +110,13 @@ class Sessions:
 
     async def _end_oldest(self, principal: Principal) -> bool:
         idle = {
-            session_id: one
-            for session_id, one in self._open.items()
-            if one.principal == principal and not one.requests
+            session_id: session
+            for session_id, session in self._open.items()
+            if session.principal == principal and not session.requests
         }
         if not idle:
             return False
-        session_id = min(idle, key=lambda one: idle[one].used_s)
+        session_id = min(idle, key=lambda session_id: idle[session_id].used_s)
         session = self._open.pop(session_id)
         header = (MCP_SESSION_ID_HEADER.encode(), session_id.encode())
         ending = {**_ENDING, "headers": [header], "user": session.user}
@@ -125,8 +125,8 @@ class Sessions:
 
     def _forget_expired(self) -> None:
         ended_s = time.monotonic() - DEFAULT_SESSION_IDLE_TIMEOUT
-        for session_id, one in list(self._open.items()):
-            if not one.requests and one.used_s < ended_s:
+        for session_id, session in list(self._open.items()):
+            if not session.requests and session.used_s < ended_s:
                 del self._open[session_id]
 
 

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
+from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.plots.buckets import Buckets, broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves
@@ -22,6 +23,10 @@ from trainmaster.metrics.plots.panels import Panel
 from trainmaster.metrics.telemetry import is_telemetry
 
 _COLOURS, _MARKS = LIGHT.series, LIGHT.marks
+# What distinguishes curves besides their colours: as on the board, no two of 20 runs are alike.
+_DASHES: tuple[Any, ...] = ("-", (0, (6, 3)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)))
+_SHAPES = ("o", "s", "^", "D", "v")
+_SHAPES_A_CURVE = 6
 _MOST_COLUMNS = 400
 _MOST_LABELS = 8
 # Of the names of marks above the first panel, in points: rows, characters, what is between two.
@@ -35,6 +40,7 @@ _LINES: dict[str, Any] = {
 # From this ratio of the largest to the least value on, a straight axis shows only the largest.
 _LOGARITHMIC_FROM = 60.0
 _COUNTED_FROM = 10_000.0
+_LEAST_PLAIN = 1e-3
 _DPI = 100
 _ONE_AT_A_TIME = threading.Lock()  # the style is the whole process's
 _STYLE: dict[Any, Any] = {
@@ -56,6 +62,29 @@ _STYLE: dict[Any, Any] = {
     "legend.edgecolor": "none",
     "legend.framealpha": 0.85,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """Of one curve: `shape` stands on it at places of its own (`share` of the way from one to the
+    next), so that curves which coincide are all seen; `marked`: on a line too."""
+
+    colour: str
+    dash: Any
+    shape: str
+    marked: bool
+    share: float
+
+    @classmethod
+    def of(cls, number: int, *, several: bool) -> _Style:
+        """That of the run, or of one run's key, with this number."""
+        return cls(
+            _COLOURS[number % len(_COLOURS)],
+            _DASHES[number % len(_DASHES)],
+            _SHAPES[number % len(_SHAPES)] if several else _SHAPES[0],
+            several,
+            number % len(_SHAPES) / len(_SHAPES),
+        )
 
 
 def png_of(runs: Sequence[RunCurves], panels: Sequence[Panel], title: str) -> bytes:
@@ -97,11 +126,11 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: b
     for run_index, run in enumerate(runs):
         for key_index, key in enumerate(panel.keys):
             if key in run.series:
-                colour = _COLOURS[(run_index if len(runs) > 1 else key_index) % len(_COLOURS)]
+                style = _Style.of(run_index if len(runs) > 1 else key_index, several=len(runs) > 1)
                 label = key if len(runs) == 1 else f"{run.run_id} {key}"
                 buckets = bucketed(panel.along(run.series[key]), _MOST_COLUMNS)
                 shown = broken(buckets) if panel.moments else buckets
-                _draw_curve(axes, shown, colour, label, dots=is_evaluation(key))
+                _draw_curve(axes, shown, style, label, dots=is_evaluation(key))
                 drawn.append(buckets)
     _scale(axes, panel, drawn)
     is_empty = not any(buckets.x or buckets.nonfinite for buckets in drawn)
@@ -113,21 +142,27 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: b
         middle = axes.transAxes
         axes.text(0.5, 0.5, "no points yet", ha="center", color=LIGHT.faint, transform=middle)
         return
-    if first and len(runs) * len(panel.keys) > 1:
+    if (first or len(runs) == 1) and len(runs) * len(panel.keys) > 1:
         axes.legend(loc="best", fontsize=8)
 
 
-def _draw_curve(axes: Axes, buckets: Buckets, colour: str, label: str, *, dots: bool) -> None:
+def _draw_curve(axes: Axes, buckets: Buckets, style: _Style, label: str, *, dots: bool) -> None:
     """A line; of evaluations dots, with a thin line between them."""
-    few = len(buckets.x) <= 60
+    few, colour, count = len(buckets.x) <= 60, style.colour, len(buckets.x)
+    every = max(1, count // _SHAPES_A_CURVE)
     axes.plot(
         buckets.x,
         buckets.mean,
         color=colour,
         linewidth=0.9 if dots else 1.5,
-        linestyle=(0, (2, 2)) if dots else "-",
-        marker="o" if dots or len(buckets.x) == 1 else None,
-        markersize=4.5 if few else 2.0,
+        linestyle=(0, (2, 2)) if dots else style.dash,
+        marker=style.shape if dots or style.marked or count == 1 else None,
+        markevery=1
+        if dots
+        else (min(int(style.share * every), count - 1), every)
+        if count
+        else None,
+        markersize=4.5 if few or not dots else 2.0,
         markeredgecolor=LIGHT.ground,
         markeredgewidth=0.7,
         label=label,
@@ -158,7 +193,8 @@ def _scale(axes: Axes, panel: Panel, drawn: Sequence[Buckets]) -> None:
         axes.set_ylim(0.0, 1.08 * max(*highs, 1e-9))  # a full scale: noise must not be magnified
     elif panel.keys[0] != "lr" and min(lows) > 0 and max(highs) > _LOGARITHMIC_FROM * min(lows):
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        form = "g" if min(lows) >= _LEAST_PLAIN else ".0e"
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:{form}}"))
     elif max(highs) >= _COUNTED_FROM:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
 

@@ -11,20 +11,57 @@ from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.words.answers.plot import Axis
 
-# The first key of each that has points is drawn, `val_loss` in the panel of `loss`.
-_STANDARD = (
-    ("loss",),
-    ("rewards/margins", "margin", "reward"),
-    ("lr",),
-    ("grad_norm",),
-    ("tokens_per_s", "samples_per_s", "step_time_s"),
-    ("gpu_util", "cpu_util"),
-    ("gpu_mem_gib", "host_mem_gib"),
+# A panel: keys that are drawn together; of several such tuples the first with points is drawn.
+# Evaluations (`val_…`) of its keys are drawn in the same panel.
+_Choice = tuple[tuple[str, ...], ...]
+
+# What matters most in a method, by a metric that only it reports: programs, attached trainings
+# and log files don't say their method. The rewards come before GRPO's loss, which says little.
+_METHODS: tuple[tuple[tuple[str, ...], tuple[_Choice, ...]], ...] = (
+    (
+        ("reward", "reward_std"),
+        (
+            (("reward",),),
+            (("kl",), ("objective/kl",)),
+            (("completions/mean_length",), ("completion_length",)),
+            (("loss",),),
+            (("entropy",),),
+        ),
+    ),
+    (
+        ("rewards/margins", "rewards/chosen", "margin"),
+        (
+            (("loss",),),
+            (("rewards/margins",), ("margin",)),
+            (("rewards/accuracies",), ("accuracy",)),
+            (("rewards/chosen", "rewards/rejected"),),
+            (("logps/chosen", "logps/rejected"),),
+            (("kl",),),
+        ),
+    ),
+    (
+        ("mean_token_accuracy",),
+        ((("loss",),), (("mean_token_accuracy",),), (("entropy",),)),
+    ),
 )
-STANDARD_KEYS = ("val_loss", *(key for keys in _STANDARD for key in keys))
-MOST_PANELS = 12
+_PRETRAINING: tuple[_Choice, ...] = ((("loss",),), (("mfu",),))
+_OF_ALL: tuple[_Choice, ...] = (
+    (("lr",),),
+    (("grad_norm",),),
+    (("tokens_per_s",), ("samples_per_s",), ("step_time_s",)),
+    (("gpu_util",), ("cpu_util",)),
+    (("gpu_mem_gib",), ("host_mem_gib",)),
+)
+_DRAWN = [
+    key
+    for choice in (*(one for _, of in _METHODS for one in of), *_PRETRAINING, *_OF_ALL)
+    for keys in choice
+    for key in keys
+]
+STANDARD_KEYS = tuple(dict.fromkeys((*_DRAWN, *(f"val_{key}" for key in _DRAWN))))
+MOST_PANELS, _MOST_STANDARD = 12, 16
 _AXES = {"step": "step", "tokens": "tokens", "time": "minutes"}
-_UNITS = {
+_TITLES = {
     "tokens_per_s": "tokens / s",
     "samples_per_s": "samples / s",
     "step_time_s": "step time, s",
@@ -38,7 +75,13 @@ _UNITS = {
     "net_mib_s": "network, MiB / s",
     "lr": "learning rate",
     "grad_norm": "gradient norm",
+    "kl": "KL divergence",
+    "mean_token_accuracy": "token accuracy",
+    "completions/mean_length": "completion length, tokens",
+    "rewards/margins": "reward margin",
+    "rewards/accuracies": "reward accuracy",
 }
+_TOGETHER = {"rewards/chosen": "rewards", "logps/chosen": "log probabilities"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +108,48 @@ class Panel:
 def panels_of(runs: Sequence[RunCurves], keys: Sequence[str], axis: Axis) -> list[Panel]:
     """The panels in reading order: one per given key, else the standard ones with data."""
     present = {key for run in runs for key in run.series}
-    return _timed(panels_among(present, axis, keys or None), runs)
+    return _timed(panels_among(present, axis, keys or None, compared=len(runs) > 1), runs)
 
 
 def panels_among(
-    present: Collection[str], axis: Axis, keys: Sequence[str] | None = None
+    present: Collection[str],
+    axis: Axis,
+    keys: Sequence[str] | None = None,
+    *,
+    compared: bool = False,
 ) -> list[Panel]:
-    """One panel per given key; None: the standard ones of which a key is present."""
+    """One panel per given key; None: those of the methods whose metrics are present, and what is
+    worth a panel in all trainings. `compared`: each key has a panel of its own, since the styles of
+    its curves distinguish runs."""
     if keys is not None:
         return [_panel((key,), axis) for key in keys]
-    chosen = [next((key for key in among if key in present), None) for among in _STANDARD]
-    panels = [_panel((key,), axis) for key in chosen if key is not None]
-    if "val_loss" not in present:
-        return panels
-    rest = panels[1:] if "loss" in present else panels
-    losses = ("loss", "val_loss") if "loss" in present else ("val_loss",)
-    return [_panel(losses, axis), *rest]
+    chosen = [_present(choice, present) for choice in _choices(present)]
+    parted = [part for keys in chosen for part in (_parts(keys) if compared else [keys])]
+    return [_panel(keys, axis) for keys in dict.fromkeys(parted) if keys][:_MOST_STANDARD]
+
+
+def _choices(present: Collection[str]) -> Sequence[_Choice]:
+    """Those of every method whose metrics are present, and those of all trainings."""
+    known = {key.removeprefix("val_") for key in present}
+    of_methods = [
+        choice for signs, choices in _METHODS if known.intersection(signs) for choice in choices
+    ]
+    return [*(of_methods or _PRETRAINING), *_OF_ALL]
+
+
+def _present(choice: _Choice, present: Collection[str]) -> tuple[str, ...]:
+    """The keys to draw, each followed by its evaluation; none where no alternative has points."""
+    for keys in choice:
+        with_evaluations = [name for key in keys for name in (key, f"val_{key}") if name in present]
+        if with_evaluations:
+            return tuple(with_evaluations)
+    return ()
+
+
+def _parts(keys: Sequence[str]) -> list[tuple[str, ...]]:
+    """The keys one by one, each with its evaluation."""
+    bare = dict.fromkeys(key.removeprefix("val_") for key in keys)
+    return [tuple(key for key in keys if key.removeprefix("val_") == name) for name in bare]
 
 
 def _timed(panels: Sequence[Panel], runs: Sequence[RunCurves]) -> list[Panel]:
@@ -103,5 +172,7 @@ def _timed(panels: Sequence[Panel], runs: Sequence[RunCurves]) -> list[Panel]:
 
 def _panel(keys: tuple[str, ...], axis: Axis) -> Panel:
     moments = axis == "time" or is_telemetry(keys[0])
-    title = _UNITS.get(keys[0], keys[0])
+    name = keys[0].removeprefix("val_")
+    title = _TOGETHER.get(name) if len(_parts(keys)) > 1 else _TITLES.get(name)
+    title = title or keys[0]
     return Panel(keys, title, "minutes" if moments else _AXES[axis], moments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.hyperparameters import learning_rate
 from trainmaster.plan.decisions.method import Method
@@ -70,26 +71,26 @@ def choose_learning_rate(
             "random weights: good to try the method out, for little else. Give model.path or "
             "model.hub."
         )
-    given, of_optimizer = spec.optimizer.lr, _AT_ADAMS_RATE.get(spec.optimizer.name)
-    if not isinstance(given, float | int):
+    own_rate, of_optimizer = spec.optimizer.lr, _AT_ADAMS_RATE.get(spec.optimizer.name)
+    if not isinstance(own_rate, float | int):
         if of_optimizer is None:
             raise _no_rate(spec.optimizer.name, rate)
         ledger.decide("optimizer.lr", rate, reason, "; ".join(filter(None, (source, of_optimizer))))
         return rate
-    if of_optimizer is not None and given > _FAR_TOO_HIGH * rate:
+    if of_optimizer is not None and own_rate > _FAR_TOO_HIGH * rate:
         ledger.warn(
-            f"optimizer.lr is {given:g}; for {_what(spec, method, network)} auto takes {rate:g}. "
-            f"Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
+            f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes "
+            f"{rate:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
         )
-    return float(given)
+    return float(own_rate)
 
 
 def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
     """What auto would take, where the given rate is far above it; a remedy then takes that."""
     if spec.optimizer.name not in _AT_ADAMS_RATE:
         return None
-    given, (rate, _, _) = spec.optimizer.lr, _rate(spec, method, network)
-    return rate if isinstance(given, float | int) and given > _FAR_TOO_HIGH * rate else None
+    own_rate, (rate, _, _) = spec.optimizer.lr, _rate(spec, method, network)
+    return rate if isinstance(own_rate, float | int) and own_rate > _FAR_TOO_HIGH * rate else None
 
 
 def _no_rate(optimizer: str, of_adamw: float) -> PlanError:
@@ -117,7 +118,7 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
     if not spec.continues:
         new = "" if method.name == "pretrain" else f", as its weights are new: {_NOT_TUNED}"
         return rate, f"By the model's {size}{new}.", source
-    low = float(f"{rate * _REWARMED_SHARE:.1e}")
+    low = rounded(rate * _REWARMED_SHARE, 2)
     reason = f"A tenth of what it takes from scratch, by its {size}: higher, it forgets more."
     return low, reason, _CONTINUED_SOURCE
 

@@ -115,14 +115,14 @@ def _own(view: RunView, attempt: AttemptRecord, changes: Iterable[str]) -> Itera
     the record holds it."""
     if attempt.by is None and attempt.why in _OPERATORS:
         # Of the data, only a move to another host changes something: where it is.
-        named = [name for name in _named(view.run.spec) if not name.startswith("data.")]
-        yield from (path for path in changes if any(_is_of(path, name) for name in named))
+        named = [name for name in named_in_spec(view.run.spec) if not name.startswith("data.")]
+        yield from (path for path in changes if any(is_of(path, name) for name in named))
     elif attempt.why.startswith(PATCH):
         beside = set(_beside_patch(view, attempt))
         yield from (path for path in changes if path in beside)
 
 
-def _named(spec: str) -> Iterator[str]:
+def named_in_spec(spec: str) -> Iterator[str]:
     """The dotted fields that a spec's text gives."""
     try:
         yield from _leaves(json.loads(spec), "")
@@ -138,7 +138,7 @@ def _leaves(value: Any, path: str) -> Iterator[str]:
         yield from _leaves(inner, f"{path}.{key}" if path else str(key))
 
 
-def _is_of(path: str, name: str) -> bool:
+def is_of(path: str, name: str) -> bool:
     """Whether a field of the configuration is the spec's, which may lack the unit."""
     return path == name or name.startswith(f"{path}.") or path == f"{name}_s"
 

@@ -45,10 +45,10 @@ def sizes_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def architecture_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a `config.json` says the model is, as fields of `ModelFacts`."""
-    named = config.get("architectures")
+    names = config.get("architectures")
     return {
-        "architectures": tuple(one for one in named if isinstance(one, str))
-        if isinstance(named, list)
+        "architectures": tuple(name for name in names if isinstance(name, str))
+        if isinstance(names, list)
         else (),
         "is_decoder": config.get("is_decoder") is True,
         "is_encoder_decoder": config.get("is_encoder_decoder") is True,

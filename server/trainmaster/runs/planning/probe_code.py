@@ -52,28 +52,28 @@ async def probe_code(
 def _read(
     home: Home, spec: TrainingSpec, script: ScriptSpec, folder: Path
 ) -> tuple[CodeFacts, Mapping[str, str]]:
-    found = read_code(folder, read_settings(home).max_code_mib * 2**20, home)
+    code = read_code(folder, read_settings(home).max_code_mib * 2**20, home)
     if spec.host in HERE or script.command[0].startswith("./"):
         _refuse_no_command(script, folder)
     if spec.host in HERE:
         _refuse_no_file(spec, script, folder)
     facts = CodeFacts(
         path=script.path,
-        files=tuple((file.name, file.size_bytes) for file in found.files),
-        digest=found.digest,
-        commit=found.commit,
-        dirty=found.dirty,
-        left=tuple(found.left),
-        total_bytes=found.size_bytes,
+        files=tuple((file.name, file.size_bytes) for file in code.files),
+        digest=code.digest,
+        commit=code.commit,
+        dirty=code.dirty,
+        left=tuple(code.left),
+        total_bytes=code.size_bytes,
     )
     if spec.host not in HERE:
         placed = {
-            "sent_as": f"code-{plain_name(folder.name, 'program')}-{found.digest[:12]}",
-            "listing": digest_of(found.there.to_send()),
+            "sent_as": f"code-{plain_name(folder.name, 'program')}-{code.digest[:12]}",
+            "listing": digest_of(code.there.to_send()),
         }
         facts = facts.model_copy(update=placed)
-    texts = {"code.json": found.listing}
-    diff = masked_diff(home, spec.secrets, os.environ, found.diff)
+    texts = {"code.json": code.listing}
+    diff = masked_diff(home, spec.secrets, os.environ, code.diff)
     return facts, {**texts, "code.diff": diff} if diff else texts
 
 

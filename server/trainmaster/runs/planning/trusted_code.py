@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, LOCAL
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
@@ -63,17 +64,17 @@ def untrusted_code(workspace: Workspace, spec: TrainingSpec) -> list[Code]:
     caller is a person."""
     if not workspace.policy.bound or spec.host not in HERE:
         return []
-    known = workspace.control.facts
-    return [code for code in code_of(spec, workspace.home) if known.get(code.key) is None]
+    trusted = workspace.control.facts
+    return [code for code in code_of(spec, workspace.home) if trusted.get(code.key) is None]
 
 
 def untrusted_python(workspace: Workspace, host: str, python: str) -> Code | None:
     """An interpreter of this machine that no person has trusted; None where the caller is one."""
     if not workspace.policy.bound or host not in HERE or _is_systems(python):
         return None
-    found = _found(PYTHON_FIELD, _located(python), workspace.home)
-    known = workspace.control.facts
-    return next((code for code in found if known.get(code.key) is None), None)
+    brought = _found(PYTHON_FIELD, _located(python), workspace.home)
+    trusted = workspace.control.facts
+    return next((code for code in brought if trusted.get(code.key) is None), None)
 
 
 def code_at(field: str, path: Path, home: Home, content: bytes | None = None) -> Code | None:
@@ -106,7 +107,7 @@ def code_error(workspace: Workspace, code: Code) -> PolicyError:
     """The refusal to run untrusted code."""
     return workspace.policy.program_error(
         f"`{code.field}` would run {code.shown} on this machine, which no person has trusted.",
-        f"Ask the user: launch asks them, or they run `trainmaster trust {code.shown}`."
+        f"Ask the user: launch asks them, or they run {command('trust', code.shown)}."
         if code.folder
         else "Ask the user: launch asks them.",
         f"run {code.shown} on this machine (`{code.field}`)",

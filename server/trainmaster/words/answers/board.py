@@ -1,14 +1,15 @@
 """What the board's page is drawn from: runs, one run, curves, machines."""
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from trainmaster.words.answers.base import Answer, State
+from trainmaster.words.answers.base import Answer, Number, State
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 from trainmaster.words.answers.fields import field
 from trainmaster.words.answers.hosts import HostRow
 from trainmaster.words.answers.metrics import MetricSeries
 from trainmaster.words.answers.plot import Axis
 from trainmaster.words.answers.rentals import CostsAnswer
+from trainmaster.words.answers.runs import CheckpointRow
 from trainmaster.words.answers.status import StatusAnswer
 from trainmaster.words.answers.watch import WatchRow
 
@@ -32,13 +33,85 @@ class BoardPatch(Answer):
     next_step: str
 
 
+class BoardSetting(Answer):
+    """A value of a configuration by its dotted name; `chosen`: the spec names it."""
+
+    keep_null: ClassVar[frozenset[str]] = frozenset({"value"})
+
+    path: str
+    value: Any
+    chosen: bool | None = None
+
+
+class BoardCheckpoint(CheckpointRow):
+    """`loss`: that of the training at its step. `superseded`: a later attempt left it behind."""
+
+    loss: Number | None = None
+    superseded: bool | None = None
+
+
+class BoardSample(Answer):
+    """What the model wrote at a step; `untrusted_detail`: why it could not."""
+
+    documents: ClassVar[frozenset[str]] = frozenset({"untrusted_prompt", "untrusted_text"})
+
+    step: int
+    attempt: int
+    untrusted_prompt: str
+    untrusted_text: str
+    untrusted_detail: str | None = None
+
+
 class BoardRunAnswer(Answer):
-    """One run; `patches`: those that can be applied now. `untrusted_lines`: the end of its log."""
+    """One run; `patches`: those that can be applied now. `checkpoints` and `samples`: the newest
+    first; `metric`: the one by which the best checkpoint is chosen. `untrusted_lines`: the end of
+    its log."""
 
     status: StatusAnswer
     diagnosis: DiagnosisAnswer
     patches: list[BoardPatch]
+    settings: list[BoardSetting]
+    metric: str
+    checkpoints: list[BoardCheckpoint]
+    resume_from: int | None = None
+    samples: list[BoardSample]
     untrusted_lines: list[str]
+
+
+class BoardResult(Answer):
+    """One metric of a run: its last value, and its best where more or less of it is better."""
+
+    last: Number | None = None
+    best: Number | None = None
+    best_step: int | None = None
+
+
+class BoardCompared(Answer):
+    run_id: str
+    name: str
+    state: State
+    step: int
+    target_step: int | None = None
+    results: dict[str, BoardResult]
+
+
+class BoardDifference(Answer):
+    """A setting that not all runs have alike; `values`: by the order of the runs, null without."""
+
+    path: str
+    values: list[Any]
+
+
+class BoardComparisonAnswer(Answer):
+    """Runs side by side. `best`: by metric the run with the best value, of runs that can be
+    compared; `same`: how many settings are alike."""
+
+    runs: list[BoardCompared]
+    keys: list[str]
+    best: dict[str, str]
+    differences: list[BoardDifference]
+    same: int
+    notes: list[str] | None = None
 
 
 class BoardPanel(Answer):

@@ -12,6 +12,7 @@ class DoctorAnswer(WholeAnswer):
     version: str
     home: str
     checks: list[CheckRow]
+    not_checked: str | None = field(default=None, description="what isn't in use here")
     next_step: str
 
 
@@ -60,6 +61,7 @@ class HostAddedAnswer(WholeAnswer):
     address: str
     fingerprint: str | None = None
     checks: list[CheckRow]
+    not_checked: str | None = field(default=None, description="what isn't in use here")
     next_step: str
 
 

@@ -15,9 +15,9 @@ class PlotAnswer(WholeAnswer):
     runs: dict[str, int] = field(description="drawn points per run")
     keys: list[str]
     marks: dict[str, list[str]] | None = field(
-        default=None, description="what is marked in it, by run: restarts, phases, findings"
+        default=None,
+        description="what is marked in it, by run: restarts, phases, findings; the part of a log",
     )
-    notes: list[str] | None = None
     path: str | None = None
     size_bytes: int | None = None
     lines: list[str] | None = None

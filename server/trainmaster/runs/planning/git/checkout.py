@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.runs.planning.git.isolated import Git
 from trainmaster.runs.planning.git.repository import Repository
+from trainmaster.runs.planning.git.rule_files import refuse_endless_rules
 
 _SUBMODULE = "160000"
 _DELETED = "D"
@@ -77,5 +79,11 @@ class Checkout:
 
     def _rows(self, *words: str) -> list[str]:
         worktree, folder = Path(self.repository.worktree), Path(self.folder)
-        text = os.fsdecode(self.git.run(self.git_dir, *words, worktree=worktree, folder=folder))
-        return [row for row in text.split("\0") if row]
+        text = self.git.run(
+            self.git_dir,
+            *words,
+            worktree=worktree,
+            folder=folder,
+            while_slow=partial(refuse_endless_rules, worktree, folder),
+        )
+        return [row for row in os.fsdecode(text).split("\0") if row]

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.work import spend
 
@@ -24,6 +25,7 @@ _MOST_OUTPUT_BYTES = 64 << 20
 _MOST_ERRORS_BYTES = 4096
 _PIECE_BYTES = 1 << 16
 _CHECKED_EVERY_S = 0.2
+_SLOW_S = 1.0
 
 
 class GitError(Exception):
@@ -46,19 +48,22 @@ class Git:
         folder: Path | None = None,
         stdin: Path | None = None,
         most_bytes: int | None = None,
+        while_slow: Callable[[], None] | None = None,
     ) -> bytes:
         """What git prints in `folder`; without `worktree` it sees none. `most_bytes`: what is
-        longer is cut.
+        longer is cut. `while_slow`: called once where git takes longer than usual.
 
         Raises:
             StateError: `READ_TOO_LONG`, the call has ended; git is killed.
-            GitError: it failed; without `most_bytes`, also where it printed 64 MiB.
+            GitError: it failed; without `most_bytes`, also where it printed 64 MiB. And whatever
+                `while_slow` raises, git is killed then.
         """
         seen = worktree or self.scratch
         environment = {**_ENVIRONMENT, "GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(seen)}
         environment |= {"HOME": str(self.scratch), "PATH": os.path.dirname(self.program)}
         limit = _MOST_OUTPUT_BYTES if most_bytes is None else most_bytes
-        output = self._bounded(words, environment, folder or self.scratch, stdin, limit)
+        place = folder or self.scratch
+        output = self._bounded(words, environment, place, stdin, limit, while_slow)
         if len(output) > limit and most_bytes is None:
             raise GitError("it prints too much")
         return output[:limit]
@@ -81,12 +86,13 @@ class Git:
         folder: Path,
         stdin: Path | None,
         limit: int,
+        while_slow: Callable[[], None] | None = None,
     ) -> bytes:
         try:
-            with open(stdin or os.devnull, "rb") as given:
+            with open(stdin or os.devnull, "rb") as source:
                 process = subprocess.Popen(
                     [self.program, *words],
-                    stdin=given,
+                    stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     env=dict(environment),
@@ -98,19 +104,19 @@ class Git:
         with process:
             try:
                 _limit(process.pid)
-                output, errors = _read(process, limit, self.deadline_s)
+                output, errors = _read(process, limit, self.deadline_s, while_slow)
                 if len(output) > limit:
                     return output
                 code = _code(process, self.deadline_s)
             except TimeoutError:
-                raise GitError(f"it did not end within {_WITHIN_S:.0f} s") from None
+                raise GitError(f"it did not end within {spoken_duration(_WITHIN_S)}") from None
             finally:
                 if process.returncode is None:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
         if code != 0:
-            said = errors.decode(errors="replace").strip().splitlines()[:1]
-            raise GitError(" ".join(said) or f"it ended with {code}")
+            message = errors.decode(errors="replace").strip().splitlines()[:1]
+            raise GitError(" ".join(message) or f"it ended with {code}")
         return output
 
 
@@ -148,10 +154,10 @@ def isolated_git(repository: str) -> Iterator[Git]:
 def _program(repository: str) -> str | None:
     for place in os.environ.get("PATH", os.defpath).split(os.pathsep):
         if os.path.isabs(place):
-            found = shutil.which("git", path=place)
-            real = os.path.realpath(found) if found else ""
-            if found and not f"{real}/".startswith(f"{repository.rstrip('/')}/"):
-                return found
+            program = shutil.which("git", path=place)
+            real = os.path.realpath(program) if program else ""
+            if program and not f"{real}/".startswith(f"{repository.rstrip('/')}/"):
+                return program
     return None
 
 
@@ -162,27 +168,36 @@ def _limit(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_MOST_WRITTEN_BYTES, _MOST_WRITTEN_BYTES))
 
 
-def _read(process: subprocess.Popen[bytes], limit: int, deadline_s: float) -> tuple[bytes, bytes]:
+def _read(
+    process: subprocess.Popen[bytes],
+    limit: int,
+    deadline_s: float,
+    while_slow: Callable[[], None] | None,
+) -> tuple[bytes, bytes]:
     """What a process prints, until its end or beyond `limit`, and the first of its errors.
 
     Raises:
         TimeoutError: the time is over.
     """
+    slow_s = time.monotonic() + _SLOW_S
     assert process.stdout is not None
     assert process.stderr is not None
-    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    printed = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
-        for pipe in said:
+        for pipe in printed:
             selector.register(pipe, selectors.EVENT_READ, pipe)
-        while selector.get_map() and len(said[process.stdout]) <= limit:
+        while selector.get_map() and len(printed[process.stdout]) <= limit:
             _check(deadline_s)
+            if while_slow is not None and time.monotonic() > slow_s:
+                while_slow()
+                while_slow = None
             for key, _ in selector.select(_CHECKED_EVERY_S):
                 data = os.read(key.fd, _PIECE_BYTES)
                 if not data:
                     selector.unregister(key.fileobj)
-                said[key.data].extend(data)
-                del said[process.stderr][_MOST_ERRORS_BYTES:]
-    return bytes(said[process.stdout]), bytes(said[process.stderr])
+                printed[key.data].extend(data)
+                del printed[process.stderr][_MOST_ERRORS_BYTES:]
+    return bytes(printed[process.stdout]), bytes(printed[process.stderr])
 
 
 def _code(process: subprocess.Popen[bytes], deadline_s: float) -> int:

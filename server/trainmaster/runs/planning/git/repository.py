@@ -54,8 +54,8 @@ class Repository:
 
     def _packed(self, name: str) -> str:
         packed = _text(f"{self.common}/packed-refs", _PACKED_BYTES) or ""
-        found = re.search(rf"^([0-9a-f]+) {re.escape(name)}$", packed, re.MULTILINE)
-        return found[1] if found else ""
+        match = re.search(rf"^([0-9a-f]+) {re.escape(name)}$", packed, re.MULTILINE)
+        return match[1] if match else ""
 
 
 def repository_place(folder: str) -> str | None:
@@ -90,30 +90,30 @@ def repository_at(
     own = os.path.realpath(os.path.join(place, text.removeprefix("gitdir: ")))
     shared = _text(f"{own}/commondir")
     common = own if shared is None else os.path.realpath(os.path.join(own, shared))
-    found = _checked(Repository(place, own, common))
-    named = _worktrees(found, read_config) if outer is None else ()
+    repository = _checked(Repository(place, own, common))
+    worktrees = _worktrees(repository, read_config) if outer is None else ()
     is_outers = outer is not None and common == own and _is_within(own, outer)
-    if not is_outers and not any(os.path.realpath(one) == place for one in named):
+    if not is_outers and not any(os.path.realpath(worktree) == place for worktree in worktrees):
         raise GitError(f"{git} leads to {own}, which is not of this folder")
-    return found
+    return repository
 
 
-def _checked(found: Repository) -> Repository:
-    if not _is_regular(f"{found.own}/HEAD") or not _is_folder(f"{found.common}/objects"):
-        raise GitError(f"{found.own} is not a repository, or has links in place of its files")
-    return found
+def _checked(repository: Repository) -> Repository:
+    if not _is_regular(f"{repository.own}/HEAD") or not _is_folder(f"{repository.common}/objects"):
+        raise GitError(f"{repository.own} is not a repository, or has links in place of its files")
+    return repository
 
 
-def _worktrees(found: Repository, read_config: ReadConfig) -> Iterator[str]:
+def _worktrees(repository: Repository, read_config: ReadConfig) -> Iterator[str]:
     """The folders of files that a repository names as its own."""
-    if found.own != found.common:
-        back = _text(f"{found.own}/gitdir")
-        if back is not None and os.path.dirname(found.own) == f"{found.common}/worktrees":
-            yield os.path.dirname(os.path.join(found.own, back))
+    if repository.own != repository.common:
+        back = _text(f"{repository.own}/gitdir")
+        if back is not None and os.path.dirname(repository.own) == f"{repository.common}/worktrees":
+            yield os.path.dirname(os.path.join(repository.own, back))
         return
-    worktree = read_config(f"{found.common}/config").get("core.worktree")
+    worktree = read_config(f"{repository.common}/config").get("core.worktree")
     if worktree is not None:
-        yield os.path.join(found.own, worktree)
+        yield os.path.join(repository.own, worktree)
 
 
 def _is_within(own: str, outer: Repository) -> bool:

@@ -1,0 +1,41 @@
+"""Finds a file of git's rules that git would wait for: a pipe or a device."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from trainmaster.runs.planning.git.isolated import GitError
+from trainmaster.words.work import spend
+
+_NAMES = (".gitignore", ".gitattributes")
+_READ_OR_PASSED_OVER = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+
+
+def refuse_endless_rules(worktree: Path, folder: Path) -> None:
+    """Inspect above and below `folder` the rules that can't be read to an end.
+
+    Raises:
+        GitError: there are some.
+        StateError: `READ_TOO_LONG`, the call has ended.
+    """
+    for place in _folders(worktree, folder):
+        spend()
+        for name in _NAMES:
+            with suppress(OSError):  # none there
+                mode = os.lstat(f"{place}/{name}").st_mode
+                if not any(is_of_kind(mode) for is_of_kind in _READ_OR_PASSED_OVER):
+                    raise GitError(f"{place}/{name} is not a regular file")
+
+
+def _folders(worktree: Path, folder: Path) -> Iterator[str]:
+    for above in folder.parents:
+        if above.is_relative_to(worktree):
+            yield str(above)
+    for place, names, _ in os.walk(folder):
+        with suppress(ValueError):
+            names.remove(".git")
+        yield place
