@@ -1,6 +1,6 @@
 """A Python traceback as it is printed: its exceptions with type, message and frames.
 
-`phase_of` tells from the frames what the program was doing: the same message means different
+`phase_of` reads off the frames what the program was doing: the same message means different
 things while base weights load, a worker starts or a checkpoint is written.
 """
 

@@ -29,7 +29,7 @@ def test_an_alternative_without_a_whole_word_is_refused() -> None:
         keywords_of(r"memory|\w+")
 
 
-def test_each_signature_s_own_words_are_among_those_that_are_looked_up() -> None:
+def test_each_signature_s_own_words_are_among_those_that_are_searched_for() -> None:
     index = ShapeIndex(CATALOGUE, ())
     for signature in CATALOGUE:
         for group in signature.keywords.split("|"):

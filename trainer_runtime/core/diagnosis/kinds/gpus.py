@@ -45,7 +45,7 @@ KINDS = (
         "The program finds no GPU.",
         (
             "Check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that PyTorch is a build with CUDA; in a "
-            "container, that GPUs are passed on (--gpus all).",
+            "container, that its engine passes the GPUs on.",
         ),
         (
             Wording(

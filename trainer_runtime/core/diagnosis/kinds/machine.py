@@ -130,7 +130,7 @@ KINDS = (
                 r"|\bYou have set .{0,40}eval\w*.{0,60} but .{0,40}no eval_dataset"
                 r"|\bTrainer: evaluation requires an eval_dataset"
                 r"|\bevaluation requires an eval_dataset",
-                "ValueError: --load_best_model_at_end requires the saving steps to be a round "
+                "ValueError: load_best_model_at_end requires the saving steps to be a round "
                 "multiple of the evaluation steps",
                 "transformers, training_args.py",
             ),

@@ -96,7 +96,7 @@ KINDS = (
     Kind(
         "server_port_in_use",
         "A server (of a model, a dashboard) can't start: its port is taken by another process.",
-        ("End the process that listens there, or give the server another port (--port).",),
+        ("End the process that listens there, or give the server another port.",),
         (
             Wording(
                 r"\berror while attempting to bind on address \('[^']*', (?P<port>\d+)\)"

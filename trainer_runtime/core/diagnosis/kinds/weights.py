@@ -202,7 +202,7 @@ KINDS = (
         "torch.load reads plain weights only since PyTorch 2.6; this file has other objects.",
         (
             "Where the file is your own: load it with weights_only=False, or allow its classes "
-            "(torch.serialization.add_safe_globals). Never do so for a file whose writer is unknown.",
+            "(torch.serialization.add_safe_globals). Never do so for a file of unknown origin.",
         ),
         (
             Wording(

@@ -18,7 +18,7 @@ parser: Any = import_module("re._parser" if _SINCE_3_11 else "sre_parse")
 codes: Any = import_module("re._constants" if _SINCE_3_11 else "sre_constants")
 
 _MOST_GROUPS = 64
-_EDGE, _UNKNOWN = " ", "\0"  # between words; anything, so that what touches it is no whole word
+_EDGE, _UNKNOWN = " ", "\0"  # between words; anything, so that what touches it is not a whole word
 _Node = tuple[object, object]
 
 
@@ -39,12 +39,12 @@ def keywords_of(pattern: str) -> str:
 
 
 def _rarest_first(word: str) -> tuple[int, str]:
-    """Long words are rare, and the first of a group is looked up."""
+    """Long words are rare, and the first of a group is searched for."""
     return -len(word), word
 
 
 def _texts(nodes: Iterable[_Node]) -> list[str]:
-    """What texts of a sequence look like: letters, `_EDGE` and `_UNKNOWN`."""
+    """What texts of a sequence have: letters, `_EDGE` and `_UNKNOWN`."""
     texts = [_EDGE]
     for node in nodes:
         options = list(dict.fromkeys(_options(node)))
