@@ -16,7 +16,7 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.kaggle.session_order import KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.plan.kaggle_script import kernel_script
+from trainmaster.plan.kaggle_script import LEFT_OUT, kernel_script
 from trainmaster.plan.render import render_attached
 from trainmaster.words.assets import find_assets
 
@@ -58,11 +58,7 @@ def test_the_payload_holds_the_order_the_run_and_the_runtime_once() -> None:
     assert KernelOrder.of(decode_fields(files["kernel.json"], "x")) == ORDER
     assert json.loads(files["run/desired.json"]) == DESIRED.to_dict()
     assert files["run/train.sh"] == FILES["train.sh"]
-    unused = {
-        name
-        for name in FILES
-        if name.startswith(("trainer_runtime/box/slurm/", "trainer_runtime/box/answer/receive.py"))
-    }
+    unused = {name for name in FILES if name.startswith(LEFT_OUT)}
     assert unused and not unused & set(names)
     assert len(names) == len(set(names)) == len(FILES) - len(unused) + 2
     assert not any(name.startswith("run/trainer_runtime/") for name in names)

@@ -15,8 +15,23 @@ from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
 _RUNTIME = "trainer_runtime/"
-# Nothing of a session runs what receives over SSH or belongs to clusters, and a script has a bound.
-_LEFT_OUT = (f"{_RUNTIME}box/answer/receive.py", f"{_RUNTIME}box/slurm/")
+# Answers about a host, and clusters: no session asks for them, and a script has a bound.
+LEFT_OUT = tuple(
+    f"{_RUNTIME}box/{name}"
+    for name in (
+        "slurm/",
+        "answer/ask_image.py",
+        "answer/check",
+        "answer/examine_input.py",
+        "answer/gc.py",
+        "answer/left_runs.py",
+        "answer/list_corpus.py",
+        "answer/reach.py",
+        "answer/receive.py",
+        "answer/sample.py",
+        "answer/try_folder.py",
+    )
+)
 _TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
 
@@ -43,7 +58,7 @@ def _members(
     yield ORDER, _json(order.to_dict())
     yield f"{RUN_FOLDER}/desired.json", _json(desired.to_dict())
     for path, data in files.items():
-        if path.startswith(_LEFT_OUT):
+        if path.startswith(LEFT_OUT):
             continue
         yield (path if path.startswith(_RUNTIME) else f"{RUN_FOLDER}/{path}"), data
 

@@ -8,7 +8,7 @@ _STEPS = "".join(
 
 # name -> text; nothing may be found in it.
 # Those that end with an error which has no code.
-WITH_ERROR = frozenset({"inotify", "weights only"})
+WITH_ERROR = frozenset({"inotify"})
 BENIGN: dict[str, str] = {
     "source code in the log": _STEPS
     + 'try:\n    loss.backward()\nexcept RuntimeError as error:\n    if "CUDA out of memory" in '
@@ -127,8 +127,6 @@ BENIGN: dict[str, str] = {
     "API quota": "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute'\n",
     "inotify": "OSError: [Errno 28] inotify watch limit reached\nNo space left on device: "
     "inotify\n",
-    "weights only": "_pickle.UnpicklingError: Weights only load failed. This file can still be "
-    "loaded, to do so you have two options\n",
     "memory in the metrics": "step 5 loss 2.1 memory 39.1GiB out of 80GiB cuda\n" * 8,
     "a compiler that is older": "UserWarning: \n\n                               !! WARNING !!\n\n"
     "Your compiler (c++) is not compatible with the compiler Pytorch was\nbuilt with for this "

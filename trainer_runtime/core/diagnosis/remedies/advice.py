@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from trainer_runtime.core.diagnosis.kinds import KINDS
 from trainer_runtime.core.protocol.command import command, option
 
 _NOTHING: Mapping[str, float | int] = MappingProxyType({})
@@ -201,4 +202,5 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Fix the cause before resuming; otherwise the same error recurs.",
     ),
     "loss_spike": ("Watch whether the loss recovers; otherwise rewind and skip the data.",),
+    **{kind.code: kind.advice for kind in KINDS},
 }

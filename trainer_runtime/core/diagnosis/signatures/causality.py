@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.diagnosis.kinds import KINDS, Kind
+
 SIGNALS = frozenset({"preempted_sigterm", "session_hangup", "interrupted", "time_limit"})
 COLLECTIVES = frozenset({"nccl_timeout", "nccl_peer_lost", "nccl_system_error"})
 # They end a process, whatever other processes report afterwards.
@@ -46,8 +48,16 @@ CRASHES = frozenset(
         "rendezvous_port_in_use",
         "fp16_scale_floor",
         "hang_data",
+        *(kind.code for kind in KINDS if kind.ends),
     }
 )
+# code -> codes that the same texts name too, less exactly
+INSTEAD_OF: dict[str, frozenset[str]] = {kind.code: frozenset(kind.instead_of) for kind in KINDS}
+
+
+def _leading_to(kind: Kind) -> frozenset[str]:
+    return frozenset(kind.follows) if kind.ends else CRASHES | frozenset(kind.follows)
+
 
 # symptom -> causes, in any order of occurrence
 ALWAYS: dict[str, frozenset[str]] = {
@@ -75,6 +85,7 @@ ALWAYS: dict[str, frozenset[str]] = {
     "cuda_arch_mismatch": frozenset({"cuda_driver_too_old"}),
     "compiler_missing": frozenset({"disk_full", "disk_quota", "triton_missing"}),
     "fp16_overflow": frozenset({"fp16_scale_floor"}),
+    **{kind.code: _leading_to(kind) for kind in KINDS if kind.follows or not kind.ends},
 }
 
 # symptom -> causes that occurred before it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trainer_runtime.core.diagnosis.kinds import KINDS
 from trainer_runtime.core.protocol.figures import gib_text
 
 EXPLANATIONS: dict[str, str] = {
@@ -79,6 +80,7 @@ EXPLANATIONS: dict[str, str] = {
     "evidence is its message.",
     "benign_tokenizers_fork": "tokenizers reports that it stops using threads after a fork; "
     "nothing is wrong.",
+    **{kind.code: kind.says for kind in KINDS},
 }
 
 # (code, required slots, sentence); each whose slots are known is added.

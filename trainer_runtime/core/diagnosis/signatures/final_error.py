@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
+from trainer_runtime.core.diagnosis.line_prefix import without_prefix
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI
 from trainer_runtime.core.diagnosis.signatures.shapes import is_progress_bar, is_progress_line
 from trainer_runtime.core.diagnosis.signatures.signature import SETTLES_AFTER
@@ -16,7 +17,6 @@ from trainer_runtime.core.records import dataclass
 
 _MAX_LINES = 200
 _LONGEST = 2_000
-_PREFIX = re.compile(r"^\[?(?:rank|default)?\d{1,6}\]?: ?")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\s*$")
 _FRAME = re.compile(r"^\s+File \"[^\"]+\", line \d+")
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: .*|:?\s*)$")
@@ -81,7 +81,7 @@ class _TailReader:
         self._bars = 0
 
     def line(self, raw: bytes, start: int) -> None:
-        text = _PREFIX.sub("", raw[:_LONGEST].decode("utf-8", errors="replace"))
+        text = without_prefix(raw[:_LONGEST].decode("utf-8", errors="replace"))
         if _HARMLESS.search(text):
             self._harmless = True
         elif _TRACEBACK.match(text):

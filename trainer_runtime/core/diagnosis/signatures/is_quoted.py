@@ -60,6 +60,7 @@ _TALKING = re.compile(
     r"is (?:a|an|the|caused|usually|what))\b"
     r"|[^.]{0,40}\?\s*$"
 )
+_RAISED = re.compile(r"^\s*(?:E\s+)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Hit): ")
 _MAX_WORDS = 9
 _LONGEST_HEAD = 500  # text further away is not considered
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
@@ -78,6 +79,8 @@ def is_quoted(line: str, start: int, end: int, head: Head) -> bool:
         return False
     if head is Head.FIELDS:
         return bool(_SOURCE.search(before) or _QUOTED.search(before))
+    if head is Head.RAISED and _RAISED.match(before):
+        return bool(_DATA.search(before))
     if _CODE.search(before) or _DATA.search(before) or _ASKING.search(before):
         return True
     if len(_WORD.findall(_SEPARATOR.sub("", before))) > _MAX_WORDS:

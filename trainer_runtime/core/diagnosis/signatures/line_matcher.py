@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from trainer_runtime.core.diagnosis.signatures.is_quoted import is_quoted
+from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, Line
 from trainer_runtime.core.diagnosis.signatures.signature import Signature
 from trainer_runtime.core.diagnosis.signatures.slots import Slots, slots_of
+from trainer_runtime.core.diagnosis.traceback_text import last_traceback
 from trainer_runtime.core.records import dataclass
 
 KEPT_LINE_BYTES = 2_000
@@ -28,21 +31,47 @@ class LineMatcher:
     def __init__(self) -> None:
         self._by_line: dict[bytes, tuple[Match, ...]] = {}
 
-    def matches(self, raw: bytes, text: str, candidates: Iterable[Signature]) -> tuple[Match, ...]:
-        """The matches of a line; `text` is `raw` decoded, `candidates` follow from its shape."""
-        found = self._by_line.get(raw)
-        if found is None:
+    def matches(self, line: Line, candidates: Iterable[Signature]) -> tuple[Match, ...]:
+        """The matches of a line; `candidates` follow from its shape."""
+        matches = self._by_line.get(line.raw)
+        if matches is None:
             if len(self._by_line) >= _MAX_CACHED_LINES:
                 self._by_line.clear()
-            found = self._by_line[raw] = tuple(_matches(text, candidates))
-        return found
+            matches = self._by_line[line.raw] = tuple(_matches(line, candidates))
+        return tuple(match for match in matches if _is_meant(match.signature, line))
 
 
-def _matches(text: str, candidates: Iterable[Signature]) -> Iterator[Match]:
+def _matches(line: Line, candidates: Iterable[Signature]) -> Iterator[Match]:
+    text, message = line.text, line.message
     for signature in candidates:
-        match = signature.pattern.search(text)
-        if match is None or (signature.unless and signature.unless.search(text)):
+        if signature.unless and signature.unless.search(text):
             continue
-        if not is_quoted(text, match.start(), match.end(), signature.head):
-            near = text[max(0, match.start() - 300) : match.end() + 1_200].encode()
-            yield Match(signature, slots_of(match.groupdict()), near[:KEPT_LINE_BYTES])
+        match = _match(signature, message)
+        # A rank or a level before the message may belong to the wording.
+        if match is None and message != text:
+            match = _match(signature, text)
+        if match is not None:
+            start, end = max(0, match.start() - 300), match.end() + 1_200
+            near = match.string[start:end].encode()[:KEPT_LINE_BYTES]
+            yield Match(signature, slots_of(match.groupdict()), near)
+
+
+def _match(signature: Signature, text: str) -> re.Match[str] | None:
+    match = signature.pattern.search(text)
+    if match is None or is_quoted(text, match.start(), match.end(), signature.head):
+        return None
+    return match
+
+
+def _is_meant(signature: Signature, line: Line) -> bool:
+    """Whether what stands before the line is what the signature asks for."""
+    if not (signature.after or signature.phases or signature.not_phases):
+        return True
+    before = ANSI.sub(b"", line.context).decode("utf-8", errors="replace")
+    if signature.after and not signature.after.search(before):
+        return False
+    traceback = last_traceback(before)
+    phase = traceback.phase if traceback else None
+    if signature.phases and phase not in signature.phases:
+        return False
+    return phase is None or phase not in signature.not_phases

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainer_runtime.core.diagnosis.line_prefix import without_prefix
 from trainer_runtime.core.records import dataclass
 
 TAIL_BYTES = 1 << 15  # of the log's end
@@ -49,6 +50,11 @@ class Line:
     def text(self) -> str:
         """The line without terminal escapes."""
         return ANSI.sub(b"", self.raw).decode("utf-8", errors="replace")
+
+    @property
+    def message(self) -> str:
+        """The text without what launchers and loggers write before it."""
+        return without_prefix(self.text)
 
     @property
     def context(self) -> bytes:

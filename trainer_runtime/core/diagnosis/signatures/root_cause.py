@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from trainer_runtime.core.diagnosis.signatures.causality import (
@@ -10,6 +10,7 @@ from trainer_runtime.core.diagnosis.signatures.causality import (
     COLLECTIVES,
     CRASHES,
     IF_EARLIER,
+    INSTEAD_OF,
     KILLED,
     SIGNALS,
 )
@@ -40,8 +41,13 @@ def root_causes(result: ScanResult, outcome: Outcome | None = None) -> list[Caus
     if not any(_ends_the_training(one) for one in causes):
         known = {line for cause in causes for line in cause.lines}
         ended = from_final_error(result, outcome)
-        causes = [*causes, *(one for one in ended if known.isdisjoint(one.lines))]
+        causes = [*causes, *(cause for cause in ended if not _is_named(cause, known))]
     return _without_symptoms(causes, result.episode.root_rank)
+
+
+def _is_named(ended: Cause, lines: Iterable[bytes]) -> bool:
+    """Whether one of the lines is one of the last error's, without what stands before it."""
+    return any(line.endswith(named) for line in ended.lines for named in lines)
 
 
 def _by_precedence(result: ScanResult, outcome: Outcome) -> list[Cause]:
@@ -56,7 +62,8 @@ def _by_precedence(result: ScanResult, outcome: Outcome) -> list[Cause]:
     causes: dict[str, Cause] = {}
     for cause in (cause for source in sources for cause in source):
         causes.setdefault(cause.code, cause)
-    return list(causes.values())
+    less_exact = {code for cause in causes for code in INSTEAD_OF.get(cause, ())}
+    return [cause for code, cause in causes.items() if code not in less_exact]
 
 
 def _without_side_effects(

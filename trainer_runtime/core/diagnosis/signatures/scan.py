@@ -136,7 +136,7 @@ class SignatureScan:
         log, text = self._log, line.text
         if log.summary_left:
             log.summary_line(line, text)
-        found = self._matcher.matches(line.raw, text, kind.candidates)
+        found = self._matcher.matches(line, kind.candidates)
         for match in found:
             log.record(match, line)
         if kind.candidates:

@@ -9,6 +9,7 @@ from dataclasses import field
 from enum import Enum, IntEnum
 from typing import Any
 
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.finding import Severity
 from trainer_runtime.core.records import dataclass
 
@@ -31,6 +32,7 @@ class Head(str, Enum):
 
     PREFIX = "prefix"  # time, level, rank, logger, the exception's name, a short phrase with colon
     WORDS = "words"  # anything but code, quoted data or somebody's question
+    RAISED = "raised"  # as `WORDS`; and whatever an exception's own message says before
     FIELDS = "fields"  # other fields of a line of metrics
 
 
@@ -43,7 +45,8 @@ class Signature:
     keywords alone would select too many lines. `pattern` decides on the line itself; its named
     groups are slots, by the names that slots.py checks. `unless` rejects the line again.
     `retryable`: programs catch this failure and continue. `cumulative`: one occurrence means
-    little; they are counted over the whole log and judged at its end. After `settles_after` lines
+    little; they are counted over the whole log and judged at its end. `after`, `phases` and
+    `not_phases` are as in kinds/kind.py. After `settles_after` lines
     of progress it is over: after a fatal failure the process prints none, but of several processes
     others may print a few.
     """
@@ -61,6 +64,9 @@ class Signature:
     retryable: bool = False
     cumulative: bool = False
     settles_after: int = SETTLES_AFTER
+    after: re.Pattern[str] | None = None
+    phases: tuple[Phase, ...] = ()
+    not_phases: tuple[Phase, ...] = ()
 
 
 @dataclass(slots=True)

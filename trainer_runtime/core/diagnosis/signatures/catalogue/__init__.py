@@ -12,6 +12,7 @@ from trainer_runtime.core.diagnosis.signatures.catalogue import (
     numerics,
     storage,
 )
+from trainer_runtime.core.diagnosis.signatures.catalogue.rows import of_kinds
 from trainer_runtime.core.diagnosis.signatures.signature import Signature, Strength, signature
 
 CATALOGUE: tuple[Signature, ...] = (
@@ -23,6 +24,7 @@ CATALOGUE: tuple[Signature, ...] = (
     *storage.SIGNATURES,
     *numerics.SIGNATURES,
     *ended.SIGNATURES,
+    *of_kinds(),
 )
 
 

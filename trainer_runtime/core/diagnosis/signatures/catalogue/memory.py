@@ -110,14 +110,16 @@ HOST_OOM = (
         "host_oom/scheduler",
         "oom+kill+event|oom+kill+events|oom+kill+detected|oomkilled|memory+exceeded+limit"
         "|memory+out+srun"
-        "|memlimit|memory+out+state|oom+kill+result|oom+killer+killed|mem+exceeded+limit"
+        "|memory+notebook+allocate|session+crashed+ram|memlimit|memory+out+state|oom+kill+result|oom+killer+killed|mem+exceeded+limit"
         "|memory+killed+low|memory+exceeded+cgroup|oom+killed|systemd+oomd+killed",
         r"Detected \d+ oom[-_]kill event|OOMKilled|out of memory handler"
         r"|[Ee]xceeded (?:job|step)? ?memory limit|exceeded (?:virtual )?memory limit"
         r"|srun: error: \S+: tasks? [\d,-]+: Out Of Memory|\bOUT_OF_MEMORY\b(?!: )"
         r"|TERM_MEMLIMIT|Failed with result 'oom-kill'|killed by the OOM killer"
         r"|job killed: v?mem \d+\w* exceeded limit|due to the node running low on memory"
-        r"|Killed \S+ due to memory (?:used|pressure)",
+        r"|Killed \S+ due to memory (?:used|pressure)"
+        r"|Your notebook tried to allocate more memory than is available"
+        r"|Your session crashed after using all available RAM",
         head=Head.WORDS,
         unless=r"CUDA_ERROR|RESOURCE_EXHAUSTED",
         confidence=0.98,

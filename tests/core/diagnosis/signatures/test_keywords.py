@@ -1,0 +1,39 @@
+"""Words derived from an expression: every text that matches it has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer_runtime.core.diagnosis.signatures import CATALOGUE
+from trainer_runtime.core.diagnosis.signatures.keywords import keywords_of
+from trainer_runtime.core.diagnosis.signatures.shapes import ShapeIndex
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keywords"),
+    [
+        ("out of memory", "memory+out+of"),
+        (r"error \d+: (?:full|empty)", "empty+error|error+full"),
+        (r"[Cc]ouldn't connect", "connect+couldn+t"),
+        (r"sm_\d+ is not", "not+is+sm"),
+        (r"too long\w* a word", "word+too+a"),
+        (r"maybe (?:this )?here", "maybe+here"),
+    ],
+)
+def test_whole_words_of_each_alternative_are_taken(pattern: str, keywords: str) -> None:
+    assert keywords_of(pattern) == keywords
+
+
+def test_an_alternative_without_a_whole_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="no whole word"):
+        keywords_of(r"memory|\w+")
+
+
+def test_each_signature_s_own_words_are_among_those_that_are_searched_for() -> None:
+    index = ShapeIndex(CATALOGUE, ())
+    for signature in CATALOGUE:
+        for group in signature.keywords.split("|"):
+            shape = b" ".join(word.encode() for word in group.split("+"))
+            if shape.strip():
+                index.learn({shape})
+                assert signature.shape or signature in index.kinds[shape].candidates

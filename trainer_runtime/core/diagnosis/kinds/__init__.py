@@ -1,0 +1,31 @@
+"""The kinds of failures that a log can name, as data: one row a kind, by subject.
+
+A new kind needs only its row; its example is tried by the tests, and docs/diagnosis.md lists it.
+"""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.kinds import (
+    data,
+    gpus,
+    machine,
+    packages,
+    precision,
+    ranks,
+    services,
+    weights,
+)
+from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
+
+KINDS: tuple[Kind, ...] = (
+    *precision.KINDS,
+    *packages.KINDS,
+    *weights.KINDS,
+    *data.KINDS,
+    *services.KINDS,
+    *gpus.KINDS,
+    *ranks.KINDS,
+    *machine.KINDS,
+)
+
+__all__ = ["KINDS", "Kind", "Wording"]

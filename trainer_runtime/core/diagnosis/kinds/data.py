@@ -1,0 +1,188 @@
+"""Data, tokenizers and labels that a training can't use."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
+from trainer_runtime.core.diagnosis.traceback_text import Phase
+
+KINDS = (
+    Kind(
+        "labels_masked",
+        "All labels are masked (-100), so there is nothing to learn from.",
+        (
+            "The markers that separate instruction and answer are not those of the chat "
+            "template: compare them with one formatted example.",
+            "Answers cut off by the longest sequence leave nothing either.",
+        ),
+        (
+            Wording(
+                r"\b[Aa]ll labels in your dataset are -100"
+                r"|\bThis instance will be ignored in loss calculation",
+                "ZeroDivisionError: Unsloth: All labels in your dataset are -100. Training losses "
+                "will be all 0.",
+                "unsloth_zoo, training_utils.py; TRL, data collators",
+            ),
+            Wording(
+                r"\bCould not find (?:response|instruction) key .{1,200} in the following instance",
+                "UserWarning: Could not find response key `### Answer:` in the following "
+                "instance: hello",
+                "TRL, trainer/utils.py",
+                confidence=0.7,
+            ),
+        ),
+    ),
+    Kind(
+        "columns_of_mixed_types",
+        "A column of the data has values of several types, or its files have different columns.",
+        (
+            "Make the column one type in all rows (a list stays a list, a number a number), or "
+            "load the files one by one to find the first that differs.",
+        ),
+        (
+            Wording(
+                r"\bJSON parse error: Column\(.{1,120}\) changed from \w+ to \w+"
+                r"|\bcannot mix (?:list and non-list|struct and non-struct|\w+ and \w+), non-null"
+                r"|\bCouldn't cast array of type"
+                r"|\bCouldn't cast .{0,400}because column names don't match"
+                r"|\bArrowInvalid: Could not convert .{0,200} with type \w+: tried to convert to"
+                r"|\bArrowTypeError: Expected \w+",
+                "pyarrow.lib.ArrowInvalid: JSON parse error: Column(/a) changed from string to "
+                "number in row 7",
+                "Apache Arrow, cpp/src/arrow/json/parser.cc",
+            ),
+        ),
+        instead_of=("data_malformed", "dataset_columns"),
+    ),
+    Kind(
+        "data_empty",
+        "The data set is empty: nothing was loaded, or a filter removed every row.",
+        ("Count the rows after each step of preparation; check path, split and filters.",),
+        (
+            Wording(
+                r"\bnum_samples should be a positive integer value, but got num_samples=0"
+                r"|\bDataLoader with a length of zero|\bThe dataset is empty\b"
+                r"|\bdivision by zero.{0,60}len_dataloader"
+                r"|\bEmptyDatasetError\b|\bInstruction \"train\" corresponds to no data",
+                "ValueError: num_samples should be a positive integer value, but got num_samples=0",
+                "PyTorch, torch/utils/data/sampler.py",
+            ),
+        ),
+    ),
+    Kind(
+        "data_file_missing",
+        "A file of the data is not where the program searches for it.",
+        (
+            "Check the path as seen from the run's folder on the host; data travels with the spec "
+            "only where it is named there.",
+        ),
+        (
+            Wording(
+                r"\bFileNotFoundError: (?:Unable to find '|Couldn't find (?:a dataset script|any "
+                r"data file) at|.{0,80}No such file or directory: "
+                r"'[^']{0,300}\.(?:jsonl?|csv|parquet|txt|bin|arrow|npy|tsv|zst)(?:\.gz)?')"
+                r"|\bUnknown split \"\w+\"\. Should be one of",
+                "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.jsonl'",
+                "Python; datasets, load.py",
+                unless=r"/(?:trainer_state|config|tokenizer\w*|\w*_config)\.json|\w+_rank\w*\.bin"
+                r"|pytorch_model|optimizer\.bin|training_args",
+                not_phases=(Phase.CHECKPOINT, Phase.WEIGHTS, Phase.SAVING),
+            ),
+        ),
+        instead_of=("data_empty",),
+        confidence=0.85,
+    ),
+    Kind(
+        "labels_unpadded",
+        "Rows of unequal length were put into one batch without padding, often the labels.",
+        (
+            "Use a collator that pads labels too (DataCollatorForSeq2Seq), or truncate and pad "
+            "when tokenizing.",
+        ),
+        (
+            Wording(
+                r"\bUnable to create tensor, you should probably activate truncation and/or padding"
+                r"|\bexpected sequence of length \d+ at dim \d+ \(got \d+\)"
+                r"|\btoo many dimensions 'str'",
+                "ValueError: Unable to create tensor, you should probably activate truncation "
+                "and/or padding with 'padding=True' 'truncation=True'",
+                "transformers, tokenization_utils_base.py",
+            ),
+            Wording(
+                r"\bstack expects each tensor to be equal size",
+                "RuntimeError: stack expects each tensor to be equal size, but got [512] at entry "
+                "0 and [498] at entry 1",
+                "PyTorch, torch/utils/data/_utils/collate.py",
+            ),
+        ),
+        instead_of=("pad_token_missing", "shape_mismatch"),
+    ),
+    Kind(
+        "encoding_not_utf8",
+        "A text file is not UTF-8.",
+        ("Convert it: `iconv -f latin1 -t utf-8 FILE`; or name its encoding when opening it.",),
+        (
+            Wording(
+                r"\bUnicodeDecodeError: 'utf-8' codec can't decode byte",
+                "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 10: invalid "
+                "continuation byte",
+                "Python",
+                not_phases=(Phase.CHECKPOINT, Phase.WEIGHTS),
+                confidence=0.85,
+            ),
+        ),
+    ),
+    Kind(
+        "sequence_too_long",
+        "A sequence is longer than the model's positions.",
+        ("Truncate to the model's context, or train with fewer tokens a sequence.",),
+        (
+            Wording(
+                r"\bCannot forward sequence of length \d+, block size is only \d+"
+                r"|\bCannot attend to \d+, block size is only"
+                r"|\bThe decoder prompt \(length \d+\) is longer than the maximum model length",
+                "AssertionError: Cannot forward sequence of length 2048, block size is only 1024",
+                "nanoGPT, model.py; LitGPT, litgpt/model.py",
+            ),
+        ),
+    ),
+    Kind(
+        "worker_start",
+        "What is handed to worker processes can't be pickled, so they could not start.",
+        (
+            "Move functions and classes to the top level of a module, or use num_workers=0 (or "
+            'num_proc=1); guard the program by `if __name__ == "__main__"`.',
+        ),
+        (
+            Wording(
+                r"\b(?:Can't|cannot) pickle (?:local object|'?_?\w[\w.]*'? object|<)"
+                r"|\bAttributeError: Can't get attribute '\w+' on <module '__main__'"
+                r"|\bcannot pickle '[\w._]+' object"
+                r"|\bAn attempt has been made to start a new process before the current process",
+                "AttributeError: Can't pickle local object 'main.<locals>.collate'",
+                "Python, multiprocessing/reduction.py",
+            ),
+            Wording(
+                r"\bEOFError: Ran out of input",
+                'File "/usr/lib/python3.11/multiprocessing/spawn.py", line 131, in _main\n'
+                "EOFError: Ran out of input",
+                "Python, multiprocessing/spawn.py",
+                after=r"multiprocessing/spawn\.py|Can't pickle|spawn_main",
+            ),
+        ),
+        instead_of=("checkpoint_corrupt", "dataloader_crash"),
+    ),
+    Kind(
+        "cuda_in_fork",
+        "CUDA was used in a forked worker process.",
+        ("Move tensors to the GPU in the main process, or start workers by spawn.",),
+        (
+            Wording(
+                r"\bCannot re-initialize CUDA in forked subprocess",
+                "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+                "multiprocessing, you must use the 'spawn' start method",
+                "PyTorch, torch/cuda/__init__.py",
+            ),
+        ),
+        instead_of=("dataloader_crash",),
+    ),
+)

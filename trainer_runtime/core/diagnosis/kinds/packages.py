@@ -1,0 +1,277 @@
+"""Packages whose versions don't fit each other, the machine or the files that are read."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
+from trainer_runtime.core.protocol.command import option
+
+_PIN = (
+    "Install versions that go together (`environment: auto` does), or launch again with "
+    f"{option('--set', 'environment.requirements=FILE')}."
+)
+KINDS = (
+    Kind(
+        "numpy_versions",
+        "NumPy 1 and NumPy 2 meet: a package or a file was made with the other one.",
+        (
+            "Install the NumPy that the other packages were built for (`numpy<2`, or newer builds "
+            "of them).",
+            "A file that was pickled with NumPy 2 is read by NumPy 2 only.",
+        ),
+        (
+            Wording(
+                r"\bNo module named 'numpy\._core(?:\.\w+)*'"
+                r"|\bA module that was compiled using NumPy 1\.x cannot be run in NumPy 2"
+                r"|\bnumpy\.core\.multiarray failed to import"
+                r"|\bnumpy\.dtype size changed, may indicate binary incompatibility"
+                r"|\bmodule 'numpy' has no attribute '(?:bool|int|float|object|bool8|float_|Inf)'",
+                "ModuleNotFoundError: No module named 'numpy._core'",
+                "NumPy, numpy/core/_multiarray_umath.py; pickle",
+            ),
+        ),
+        instead_of=("package_missing", "package_mismatch"),
+    ),
+    Kind(
+        "torch_version",
+        "A package needs a part of PyTorch that the installed version does not have.",
+        ("Install a PyTorch that fits the package, or an older package.", _PIN),
+        (
+            Wording(
+                r"\bNo module named 'torch\.[\w.]+'"
+                r"|\bcannot import name '\w+' from 'torch[\w.]*'"
+                r"|\bmodule 'torch(?:\.\w+)*' has no attribute '\w+'"
+                r"|\brequires? (?:users to upgrade |you to have |the |a )?(?:PyTorch|torch)"
+                r" ?(?:version )?(?:>=|to at least v?)\d",
+                "ModuleNotFoundError: No module named 'torch._dropped'",
+                "Python's import system",
+                unless=r"(?i)warn|has no attribute '_cuda",
+            ),
+            Wording(
+                r"\bDue to a serious vulnerability issue in .torch\.load",
+                "ValueError: Due to a serious vulnerability issue in `torch.load`, even with "
+                "`weights_only=True`, we now require users to upgrade torch to at least v2.6",
+                "transformers, utils/import_utils.py",
+            ),
+        ),
+        instead_of=("package_missing", "package_mismatch", "checkpoint_corrupt"),
+    ),
+    Kind(
+        "python_version",
+        "A module of Python's standard library is not in this version of Python.",
+        (
+            "Use a Python that the program was written for (`distutils` and `imp` left in 3.12), "
+            "or a newer version of the package that imports it; setuptools brings distutils back.",
+        ),
+        (
+            Wording(
+                r"\bNo module named '(?:distutils|imp|asyncore|cgi|pipes|telnetlib|lib2to3)"
+                r"(?:\.[\w.]+)?'",
+                "ModuleNotFoundError: No module named 'distutils'",
+                "Python's import system",
+            ),
+        ),
+        instead_of=("package_missing",),
+    ),
+    Kind(
+        "accelerate_version",
+        "transformers and accelerate (or DeepSpeed) are of versions that don't go together.",
+        (
+            "Upgrade accelerate to the version that this transformers asks for, or take an older "
+            "transformers.",
+            _PIN,
+        ),
+        (
+            Wording(
+                r"'(?:DeepSpeedZeroOptimizer\w*|AcceleratedOptimizer|Accelerated\w+)' object has "
+                r"no attribute '(?:train|eval)'"
+                r"|\bAccelerator\.\w+\(\) got an unexpected keyword argument"
+                r"|\bUsing the .{0,20}Trainer.{0,20} with .{0,20}PyTorch.{0,20} requires "
+                r".accelerate",
+                "AttributeError: 'DeepSpeedZeroOptimizer' object has no attribute 'train'",
+                "accelerate, optimizer.py; transformers, trainer.py",
+            ),
+        ),
+        instead_of=("package_mismatch", "package_missing"),
+    ),
+    Kind(
+        "transformers_version",
+        "A program and the installed transformers, trl or peft don't fit: a name or an argument "
+        "has moved.",
+        ("Install the version that the program was written for (see its requirements).", _PIN),
+        (
+            Wording(
+                r"\bForCausalLM\.__init__\(\) got an unexpected keyword argument"
+                r"|\bcompute_loss\(\) got an unexpected keyword argument 'num_items_in_batch'"
+                r"|'DynamicCache' object has no attribute '\w+'",
+                "TypeError: compute_loss() got an unexpected keyword argument 'num_items_in_batch'",
+                "transformers, trainer.py",
+                unless=r"(?i)\bwarn",
+            ),
+        ),
+        instead_of=(),
+        confidence=0.85,
+    ),
+    Kind(
+        "model_too_new",
+        "The installed transformers (or vLLM) does not know this model's architecture: it is "
+        "newer, or comes with code of its own.",
+        (
+            "Upgrade transformers to a version that has the architecture.",
+            "Where the model brings its own code, read it first; then trust_remote_code.",
+        ),
+        (
+            Wording(
+                r"\bbut Transformers does not recognize this architecture"
+                r"|\bModel architectures \[.{1,120}\] are not supported for now"
+                r"|\bUnrecognized configuration class .{1,200} for this kind of AutoModel"
+                r"|\bKeyError: '(?:qwen\w*|llama\w*|mistral\w*|gemma\w*|phi\w*|deepseek\w*|olmo\w*"
+                r"|mixtral|granite\w*|smollm\w*|glm\w*)'\s*$"
+                r"|\bUnrecognized model in .{1,200}Should have a .model_type. key",
+                "ValueError: The checkpoint you are trying to load has model type `abc3` but "
+                "Transformers does not recognize this architecture.",
+                "transformers, models/auto/configuration_auto.py",
+            ),
+        ),
+    ),
+    Kind(
+        "remote_code_refused",
+        "The model or data set brings code of its own, which is not run without consent.",
+        (
+            "Read that code; then allow it (trust_remote_code), or use a model without it.",
+            "datasets from version 4 on runs no scripts: convert the data to Parquet or JSON.",
+        ),
+        (
+            Wording(
+                r"\btrust_remote_code=True. to (?:remove this error|allow|execute)"
+                r"|\brequires you to execute the (?:configuration|modeling|tokenizer) file"
+                r"|\bcontains custom code which must be executed to correctly load"
+                r"|\bDataset scripts are no longer supported, but found",
+                "ValueError: The repository for abc/model contains custom code which must be "
+                "executed to correctly load the model.",
+                "transformers, dynamic_module_utils.py",
+                unless=r"(?i)warn",
+            ),
+        ),
+    ),
+    Kind(
+        "tokenizer_too_new",
+        "The tokenizer's file was written by a newer tokenizers than the installed one.",
+        ("Upgrade tokenizers and transformers to the versions that saved it.", _PIN),
+        (
+            Wording(
+                r"\bdata did not match any variant of untagged enum \w+"
+                r"|\bTokenizer class \w+ does not exist or is not currently imported",
+                "Exception: data did not match any variant of untagged enum ModelWrapper at line "
+                "250614 column 3",
+                "tokenizers, tokenizers/src/models/mod.rs",
+            ),
+        ),
+        instead_of=("checkpoint_corrupt",),
+    ),
+    Kind(
+        "tokenizer_backend_missing",
+        "The tokenizer needs a package that is not installed (sentencepiece, tiktoken, protobuf).",
+        ("Install sentencepiece, tiktoken and protobuf on the host.", _PIN),
+        (
+            Wording(
+                r"\brequires the (?:SentencePiece|tiktoken|protobuf) library but it was not found"
+                r"|\bCouldn't instantiate the backend tokenizer from one of"
+                r"|\bCannot instantiate this tokenizer from a slow version",
+                "ImportError: LlamaTokenizer requires the SentencePiece library but it was not "
+                "found in your environment.",
+                "transformers, utils/import_utils.py",
+            ),
+        ),
+        instead_of=("package_missing",),
+    ),
+    Kind(
+        "protobuf_version",
+        "The installed protobuf is too new for generated code of another package.",
+        ("Install protobuf 3.20 or a newer version of that package.",),
+        (
+            Wording(
+                r"\bDescriptors cannot (?:not )?be created directly",
+                "TypeError: Descriptors cannot be created directly.",
+                "protobuf, python/google/protobuf/descriptor.py",
+            ),
+        ),
+    ),
+    Kind(
+        "cuda_library_shadowed",
+        "The loader took a CUDA library of another version than PyTorch's own: LD_LIBRARY_PATH or "
+        "a second installation shadows it.",
+        (
+            "Unset LD_LIBRARY_PATH, or leave CUDA's folders out of it.",
+            "Reinstall PyTorch and its nvidia-* packages in a fresh environment.",
+        ),
+        (
+            Wording(
+                r"(?:libcu\w+|libnv\w+|libnccl|libcudnn\w*|libtorch\w*)\.so[\w.]*: "
+                r"undefined symbol: |\bundefined symbol: (?:ncclCommWindow\w*|iJIT_NotifyEvent"
+                r"|\w*nvJitLink\w*|cublas\w+|cudnn\w+)"
+                r"|\bCould not load library libcudnn\w*"
+                r"|\bUnable to load any of \{libcudnn"
+                r"|\bnvrtc: error: failed to open",
+                "ImportError: /env/nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
+                "__nvJitLinkComplete_12_4, version libnvJitLink.so.12",
+                "glibc's loader",
+                unless=r"flash_attn|bitsandbytes",
+            ),
+            Wording(
+                r"\blib(?:cu\w+|nv\w+|nccl)\.so[\w.]*: cannot open shared object file",
+                "OSError: libcudart.so.12: cannot open shared object file: No such file or "
+                "directory",
+                "glibc's loader",
+                unless=r"flash_attn|bitsandbytes|(?i:warn)",
+            ),
+        ),
+        instead_of=("package_missing",),
+    ),
+    Kind(
+        "torch_abi_mismatch",
+        "An extension was built for another version of PyTorch.",
+        ("Reinstall it for the installed PyTorch (xformers, apex, torchvision, causal-conv1d).",),
+        (
+            Wording(
+                r"\.so: undefined symbol: _Z\w+",
+                "ImportError: /env/xformers/_C.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+                "glibc's loader",
+                unless=r"flash_attn|bitsandbytes",
+            ),
+            Wording(
+                r"\bxFormers can't load C\+\+/CUDA extensions",
+                "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions.",
+                "xformers, _cpp_lib.py",
+                confidence=0.7,
+            ),
+        ),
+        confidence=0.85,
+    ),
+    Kind(
+        "glibc_too_old",
+        "A program needs a newer C or C++ library than this machine has.",
+        ("Use a container or a machine with a newer system, or a package built for an older one.",),
+        (
+            Wording(
+                r"\bversion .GLIBC(?:XX)?_[\d.]+. not found \(required by",
+                "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found "
+                "(required by /env/lib/python3.11/site-packages/vllm/_C.so)",
+                "glibc's loader",
+                unless=r"flash_attn",
+            ),
+        ),
+    ),
+    Kind(
+        "illegal_instruction",
+        "A program uses instructions that this processor does not have.",
+        ("Install builds for this processor, or use another machine.",),
+        (
+            Wording(
+                r"^Illegal instruction\b",
+                "Illegal instruction (core dumped)",
+                "the kernel's SIGILL",
+                confidence=0.85,
+            ),
+        ),
+    ),
+)

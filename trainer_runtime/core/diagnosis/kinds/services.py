@@ -1,0 +1,147 @@
+"""Services beside a training: the hub, trackers, servers of models, Ray."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
+
+_HUB = r"(?:huggingface\.co|hf\.co)"
+KINDS = (
+    Kind(
+        "hub_rate_limit",
+        "The hub refuses further requests for a while (429): too many were made.",
+        (
+            "Wait some minutes and start again; with a token (HF_TOKEN) more requests are allowed.",
+            "Download once and set HF_HUB_OFFLINE=1 for all ranks.",
+        ),
+        (
+            Wording(
+                rf"\b429 (?:Client Error|Too Many Requests).{{0,200}}{_HUB}"
+                r"|\bWe had to rate limit your IP",
+                "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for "
+                "url: https://huggingface.co/api/models/abc/model",
+                "huggingface_hub, utils/_http.py",
+                unless=r"(?i)retrying",
+            ),
+        ),
+        instead_of=("hf_network", "hf_gated_repo"),
+    ),
+    Kind(
+        "hub_write_refused",
+        "The token may not write to the hub: the training is done, its upload is not.",
+        ("Use a token with the right to write, then push the saved folder; train nothing again.",),
+        (
+            Wording(
+                r"\b403 (?:Client Error: )?Forbidden.{0,200}"
+                r"/api/(?:repos/create|models/\S+/(?:commit|preupload|branch))"
+                r"|\b(?:401|403) Client Error.{0,200}"
+                r"/api/(?:repos/create|\w+/\S+/(?:commit|preupload))"
+                r"|\bYou don't have the rights to create a (?:model|dataset)"
+                r"|\bdon't have the rights to create a"
+                r"|\bpass .create_pr=1. as a query parameter",
+                "huggingface_hub.errors.HfHubHTTPError: 403 Client Error: Forbidden for url: "
+                "https://huggingface.co/api/repos/create",
+                "huggingface_hub, utils/_http.py",
+            ),
+        ),
+        instead_of=("hf_gated_repo",),
+    ),
+    Kind(
+        "tracker_unreachable",
+        "The experiment tracker (W&B, MLflow, Comet, Neptune) can't be reached.",
+        (
+            "Log offline and upload later (`mode: offline` under the tracker's name), or let the "
+            "host reach it.",
+        ),
+        (
+            Wording(
+                r"\bCommError: .{0,80}(?:timed out|returned error|Error communicating)"
+                r"|\bRun initialization has timed out after"
+                r"|\bwandb: (?:ERROR|WARNING) .{0,60}(?:Error while calling W&B API|Network error)"
+                r"|\bMlflowException: API request to .{1,200} failed"
+                r"|\bproblem communicating with W&B",
+                "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
+                "wandb, sdk/wandb_init.py",
+                unless=r"(?i)retry",
+            ),
+        ),
+        instead_of=("hf_network",),
+    ),
+    Kind(
+        "model_server_failed",
+        "The server that generates answers (vLLM, SGLang) died or closed the connection; its own "
+        "log says why.",
+        (
+            "Read the server's log: memory for the weights and the cache is the usual reason.",
+            "Start it before the training and wait until it answers.",
+        ),
+        (
+            Wording(
+                r"\bRemoteDisconnected\('Remote end closed connection without response'\)",
+                "requests.exceptions.ConnectionError: ('Connection aborted.', "
+                "RemoteDisconnected('Remote end closed connection without response'))",
+                "requests; TRL, extras/vllm_client.py",
+                unless=r"huggingface|hf\.co|wandb|(?i:retry)",
+                confidence=0.8,
+            ),
+            Wording(
+                r"\bEngineDeadError\b|\bEngine core (?:proc \w+ died|initialization failed)"
+                r"|\bAsyncEngineDeadError|\bThe vLLM server can't be reached at"
+                r"|\bEngineCore (?:encountered|failed)",
+                "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+                "vLLM, vllm/v1/engine/exceptions.py",
+            ),
+        ),
+        instead_of=("hf_network",),
+    ),
+    Kind(
+        "server_port_in_use",
+        "A server (of a model, a dashboard) can't start: its port is taken by another process.",
+        ("End the process that listens there, or give the server another port.",),
+        (
+            Wording(
+                r"\berror while attempting to bind on address \('[^']*', (?P<port>\d+)\)"
+                r"|\bAddress already in use.{0,40}port (?:7860|8000|8080|6006|8265|30000)\b"
+                r"",
+                "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): "
+                "address already in use",
+                "uvicorn; asyncio",
+            ),
+        ),
+        instead_of=("rendezvous_port_in_use",),
+    ),
+    Kind(
+        "ray_worker_died",
+        "A worker of Ray died; its own log says why.",
+        (
+            "Read the worker's log under Ray's session folder (/tmp/ray/session_latest/logs); lack "
+            "of memory is the usual reason.",
+        ),
+        (
+            Wording(
+                r"\b(?:ray\.exceptions\.)?(?:ActorDiedError|RayActorError|WorkerCrashedError)\b"
+                r"|\bThe actor died unexpectedly before finishing this task"
+                r"|\bWorker unexpectedly exits with a connection error code 2"
+                r"|\bA worker died or was killed while executing",
+                "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
+                "task.",
+                "Ray, python/ray/exceptions.py",
+                confidence=0.8,
+            ),
+        ),
+        ends=False,
+    ),
+    Kind(
+        "ray_resources",
+        "Ray waits for resources (GPUs, CPUs) that its cluster does not have.",
+        ("Compare what is asked for with `ray status`; ask for fewer, or add machines.",),
+        (
+            Wording(
+                r"\bThe following resource request cannot be scheduled right now"
+                r"|\bTotal available GPUs \d+ is less than total desired GPUs"
+                r"|\bNo available node types can fulfill resource request",
+                "ValueError: Total available GPUs 4 is less than total desired GPUs 8",
+                "Ray, autoscaler; verl, single_controller/ray/base.py",
+            ),
+        ),
+    ),
+)
