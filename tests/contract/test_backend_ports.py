@@ -38,6 +38,7 @@ from trainmaster.backends import (
     RunReceiver,
     SourceExaminer,
     SupervisorFinder,
+    TextSampler,
 )
 from trainmaster.backends.hosts.tree_files import list_tree
 from trainmaster.backends.hosts.trees import TreeProgress
@@ -63,6 +64,7 @@ CAPABILITIES = {
             RunReceiver,
             SourceExaminer,
             SupervisorFinder,
+            TextSampler,
         }
         for host in HOSTS
     },

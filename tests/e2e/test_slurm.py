@@ -357,7 +357,7 @@ def test_a_module_that_nodes_lack_is_named_with_what_continues_the_run(
 
 def _follow(command: CommandLine, advice: str) -> None:
     """Run the commands of an advice, as they are printed."""
-    for words in re.findall(r"`[^`]* -m trainmaster --home \S+ ([^`]*)`", advice):
+    for words in re.findall(r"`[^`]* -m trainmaster (?:--home \S+ )?([^`]*)`", advice):
         command(*words.split())
 
 

@@ -17,19 +17,20 @@ from trainmaster.words.assets import Assets
 _RUNTIME = "trainer_runtime/"
 # Answers about a host, and clusters: no session asks for them, and a script has a bound.
 LEFT_OUT = tuple(
-    f"{_RUNTIME}box/{name}"
+    f"{_RUNTIME}{name}"
     for name in (
-        "slurm/",
-        "answer/ask_image.py",
-        "answer/check",
-        "answer/examine_input.py",
-        "answer/gc.py",
-        "answer/left_runs.py",
-        "answer/list_corpus.py",
-        "answer/reach.py",
-        "answer/receive.py",
-        "answer/sample.py",
-        "answer/try_folder.py",
+        "box/answer/ask_image.py",
+        "box/answer/check",
+        "box/answer/examine_input.py",
+        "box/answer/gc.py",
+        "box/answer/left_runs.py",
+        "box/answer/list_corpus.py",
+        "box/answer/reach.py",
+        "box/answer/receive.py",
+        "box/answer/sample.py",
+        "box/answer/try_folder.py",
+        "box/slurm/",
+        "core/answers/slurm.py",
     )
 )
 _TEMPLATE = "launch/kaggle.py.j2"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -205,9 +204,9 @@ class _Demo:
             self._say(f"  {name:<24} {text}")
         self._say(f"\nNext: {for_face(command('status', run))}")
         self._say(f"      {for_face(command('metrics', run, '--key', 'loss'))}")
-        named, sources = shlex.quote(str(spec)), "'data.sources=[{path: /FOLDER/OF/TEXTS}]'"
+        sources = "data.sources=[{path: /FOLDER/OF/TEXTS}]"
         self._say("\nThe same on texts of your own (`plan` in place of `launch` starts nothing):")
-        own = for_face(command("launch", named, "--set", "name=mine", "--set", sources))
+        own = for_face(command("launch", spec, "--set", "name=mine", "--set", sources))
         self._say(f"      {own}")
 
     async def _status(self, run: str) -> StatusAnswer:
