@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -76,11 +75,9 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
 
 def another_root(options: HostRecord) -> str:
     """The commands that give a cluster another root."""
-    name, rest = options.name, "".join(f" {shlex.quote(word)}" for word in options.options)
-    return (
-        f"{command('hosts remove', name)}, then "
-        f"{command('hosts add', name, options.target, '--root', f'DIR{rest}')}"
-    )
+    name = options.name
+    added = command("hosts add", name, options.target, "--root", "DIR", *options.options)
+    return f"{command('hosts remove', name)}, then {added}"
 
 
 def node_facts(
