@@ -1,4 +1,5 @@
-"""Writes the reference pages that are made from the code."""
+"""Writes what is made from the code: reference pages, the skills' evaluations as JSON,
+and the extension of Gemini's CLI."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from manifests import write_gemini_extension
 from support.benchmarks.accuracy import section as accuracy
 from support.benchmarks.table import page as benchmarks
+from support.evals.portable import write_evals
 from support.mcp.token_page import page as tokens
 
 from trainmaster.cli.reference import reference as commands
@@ -31,10 +34,12 @@ PAGES = {
 
 
 def main() -> None:
-    """Write each page into docs/."""
+    """Write each page into docs/, the evaluations beside their cases, the extension."""
     folder = Path(__file__).resolve().parent.parent / "docs"
     for name, make in PAGES.items():
         (folder / name).write_text(make())
+    write_evals()
+    write_gemini_extension()
 
 
 if __name__ == "__main__":

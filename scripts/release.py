@@ -1,9 +1,11 @@
 """Builds a release of the checked-out commit into `dist/`: `make release`.
 
-Writes the wheel and the sdist, each built twice from the commit's files in different folders and
-compared byte for byte; `sbom.cdx.json`, CycloneDX of what they need at the versions that were
+Writes the wheel, the sdist and the bundle for MCP clients (`.mcpb`), each built twice from the
+commit's files in different folders and compared byte for byte; `server.json`, the entry of the MCP
+registry; `sbom.cdx.json`, CycloneDX of what they need at the versions that were
 tested; `provenance.intoto.json`, an in-toto statement with SLSA's provenance predicate; and
 `SHA256SUMS` of all of these. Nothing of it depends on the time, the folder or the machine.
+Refused where the commit does not say where it is published, which only its publisher knows.
 
 `TRAINMASTER_SIGNING_KEY`: an SSH key; `SHA256SUMS.sig` is then its signature, in the namespace
 `trainmaster-release` (`ssh-keygen -Y verify`).
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import tomllib
+from manifests import as_json, lacking, server_json, write_bundle
 
 from trainer_runtime.core.environment.lock import locked, locked_packages, parse_lock
 
@@ -31,9 +34,6 @@ ROOT = Path(__file__).parents[1]
 SBOM, PROVENANCE, SUMS = "sbom.cdx.json", "provenance.intoto.json", "SHA256SUMS"
 _EXTRAS = ("kaggle", "paramiko", "plot")
 _NAMESPACE = "trainmaster-release"
-# The account that publishes, by which the registry names the server: only its owner knows it.
-_PLACEHOLDER = "io.github.OWNER/"
-_PUBLISHING = "docs/agents.md says what to put for OWNER before it is published."
 _SIGNING_KEY = "TRAINMASTER_SIGNING_KEY"
 # Names of formats and of this build, which lead nowhere.
 _STATEMENT = "https://in-toto.io/Statement/v1"
@@ -48,6 +48,9 @@ def main() -> int:
     if _git("status", "--porcelain").strip():
         print("A release is built from a commit: commit or stash what differs.", file=sys.stderr)
         return 1
+    if unsaid := lacking(ROOT):
+        print("\n".join(unsaid), file=sys.stderr)
+        return 1
     commit, epoch = _git("rev-parse", "HEAD").strip(), _git("log", "-1", "--format=%ct").strip()
     shutil.rmtree(output, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,12 +60,11 @@ def main() -> int:
             return 1
         shutil.copytree(built[0], output)
         _write_sbom(output / SBOM, Path(folder), epoch)
+    _write_server_json(output)
     _write_provenance(output, commit)
     _write_sums(output)
     for path in sorted(output.iterdir()):
         print(f"{_sha256(path)}  {path.name}")
-    if _PLACEHOLDER in (ROOT / "server.json").read_text():
-        print(f"server.json names no account yet: {_PUBLISHING}", file=sys.stderr)
     return 0
 
 
@@ -72,7 +74,7 @@ def _git(*arguments: str) -> str:
 
 
 def _built(folder: Path, commit: str, epoch: str) -> Path:
-    """The folder of the wheel and the sdist, built from the commit's own files."""
+    """The folder of wheel, sdist and bundle, built from the commit's own files."""
     source = folder / "source"
     source.mkdir(parents=True)
     archive = folder / "source.tar"
@@ -81,6 +83,8 @@ def _built(folder: Path, commit: str, epoch: str) -> Path:
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist")]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "PYTHONHASHSEED": "0"}
     subprocess.run([*command, str(source)], check=True, env=environment, stdout=subprocess.DEVNULL)
+    version = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
+    write_bundle(source, folder / "dist" / f"trainmaster-{version}.mcpb")
     return folder / "dist"
 
 
@@ -129,6 +133,12 @@ def _without_index(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool(component: Mapping[str, Any]) -> dict[str, Any]:
     return {key: component[key] for key in ("type", "group", "name", "version") if key in component}
+
+
+def _write_server_json(output: Path) -> None:
+    (bundle,) = output.glob("*.mcpb")
+    document = server_json(ROOT, bundle.name, _sha256(bundle))
+    (output / "server.json").write_text(as_json(document))
 
 
 def _write_provenance(output: Path, commit: str) -> None:

@@ -1,6 +1,6 @@
 """Draws the output of `trainmaster demo` as a terminal in SVG.
 
-trainmaster demo --steps 400 | python scripts/render_demo.py docs/demo.svg --steps 400
+trainmaster demo | python scripts/render_demo.py docs/demo.svg
 """
 
 from __future__ import annotations

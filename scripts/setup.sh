@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes .venv with Trainmaster, PyTorch and the tools; installs system packages that are missing
-# where that is allowed, and says which where it is not. Quick where nothing is to be done.
+# Makes .venv with Trainmaster, PyTorch and the tools. Says what it installs before it does: packages
+# of Python into .venv alone, and system packages that are missing, for root, or by sudo where a person
+# agrees at the terminal or SUDO=yes says so. Quick where nothing is to be done.
 #
 #   scripts/setup.sh EXTRAS [COMMAND=PACKAGE...]
 #
@@ -30,22 +31,32 @@ find_python() {
 
 install_packages() {
     local sudo=
-    if [ "$(id -u)" != 0 ]; then
-        sudo='sudo -n'
-        if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
-            say "These system packages are missing: $*"
-            say "Install them, then run this again:  sudo apt-get install $*"
-            exit 1
-        fi
-    fi
     if ! command -v apt-get >/dev/null; then
         say "These programs are missing: $*. Install them, then run this again."
         exit 1
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        say "These system packages are missing: $*"
+        if ! sudo_agreed; then
+            say "Install them, then run this again:  sudo apt-get install $*"
+            say "Or let this do it:  SUDO=yes make ..."
+            exit 1
+        fi
+        sudo=sudo
     fi
     say "Installing system packages: $*"
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
     without_services "$sudo" \
         $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >&2
+}
+
+# By the variable, or by a person's answer.
+sudo_agreed() {
+    local answer=${SUDO:-}
+    if [ -z "$answer" ] && [ -t 0 ] && command -v sudo >/dev/null; then
+        read -r -p 'Install them by sudo apt-get? [y/N] ' answer
+    fi
+    [[ "${answer,,}" == y* ]] && command -v sudo >/dev/null
 }
 
 # Runs a command that installs packages; none of their services is started, now or at the next boot:
@@ -100,7 +111,8 @@ if [ ! -x .venv/bin/pip ] || ! python_ok .venv/bin/python; then
     say 'Making .venv ...'
     "$python" -m venv --clear .venv
 fi
-say "Installing Trainmaster with [$extras] into .venv (PyTorch included; this takes a minute or two) ..."
+say "Installing Trainmaster with [$extras], PyTorch included, and what they need into $PWD/.venv:" \
+    'packages of Python from your package index. Nothing outside of it is changed. Minutes ...'
 pip() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"
 }

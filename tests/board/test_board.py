@@ -150,7 +150,7 @@ def test_a_run_comes_with_findings_and_patches_that_can_be_applied_now(reader: R
     assert HOSTILE in finding["evidence"]
     (patch,) = failed["patches"]
     assert patch["next_step"].endswith(
-        "trainmaster resume sft-qwen-abcdef --apply 0a0a0a0a:halve_micro_batch"
+        "trainmaster resume sft-qwen-abcdef --apply 0a0a0a0a:halve_micro_batch`"
     )
     assert reader.json("/api/run?run=gpt2-124m")["patches"] == []
 

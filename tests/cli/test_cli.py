@@ -233,8 +233,8 @@ def test_wait_reports_a_timeout_by_4_and_another_end_by_3(command: Command, spec
     _, launched = command("launch", spec, *sets)
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "0")
     assert (code, answer["event"]) == (4, "timeout")
-    since = f"--until completed --cursor {answer['cursor']}"
-    waits = f"wait {launched['run_id']} {since} --timeout 14400"
+    since = f"--until completed --timeout 14400 --cursor {answer['cursor']}"
+    waits = f"wait {launched['run_id']} {since}"
     assert answer["next_step"].endswith(f" {waits}")
     assert command("stop", launched["run_id"])[0] == 0
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "240")
@@ -309,6 +309,23 @@ def test_doctor_names_a_remedy_for_whatever_is_missing(command: Command, home: P
     assert code == (0 if answer["ok"] else 1)
     assert answer["home"] == str(home)
     assert all("remedy" in check for check in answer["checks"] if check["state"] != "ok")
+
+
+def test_doctor_asks_about_what_is_used_and_names_the_rest_in_a_line(
+    command: Command, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, answer = command("doctor")
+    assert not [row["name"] for row in answer["checks"] if "kaggle" in row["name"]]
+    assert "Kaggle" in answer["not_checked"] and "doctor --all" in answer["not_checked"]
+    _, whole = command("doctor", "--all")
+    assert "kaggle package" in [row["name"] for row in whole["checks"]]
+    assert "not_checked" not in whole
+    (home / "settings.yaml").write_text("kaggle: {internet: false}\n")
+    _, used = command("doctor")
+    assert "kaggle package" in [row["name"] for row in used["checks"]]
+    run(["doctor"])
+    printed = capsys.readouterr().out.splitlines()
+    assert "checks passed" in printed[1]  # before the list
 
 
 def test_people_get_the_same_in_words_without_a_terminals_escapes(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from trainmaster.cli.format import usd
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.cli.views.blocks import Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 from trainmaster.words.answers.base import Answer
@@ -12,7 +12,7 @@ from trainmaster.words.answers.rentals import (
     ReleaseAnswer,
 )
 
-_TAG, _UNTIL = "tm-aaaaaa-bcdefg", "2026-11-22T10:00:00+00:00"
+_TAG, _UNTIL = "tm-aaaaaa-bcdefg", "2026-11-22T10:00:00Z"
 
 
 def text_of(answer: Answer) -> list[str]:
@@ -38,7 +38,7 @@ def test_a_rented_instance_reads_top_to_bottom() -> None:
     )
     assert text_of(answer) == [
         f"gpu1: created, {_TAG} at runpod",
-        f"2.69 USD an hour, 5.38 at most, lease until {_UNTIL}",
+        f"$2.69/h, $5.38 at most, lease until {_UNTIL}",
         "At its end: the instance ends itself",
         "it is booting",
         "Next: Wait.",
@@ -50,7 +50,7 @@ def test_a_release_shows_its_cost_and_the_copied_runs() -> None:
         instance=_TAG, host="gpu1", state="ended", mirrored=["r"], spent_usd=0.0312
     )
     assert text_of(answer) == [
-        f"gpu1: ended, {_TAG}; 0.0312 USD spent",
+        f"gpu1: ended, {_TAG}; $0.0312 spent",
         "Copied here before: r",
     ]
 
@@ -78,12 +78,12 @@ def test_costs_list_instances_runs_and_orphans() -> None:
         next_step="Release it.",
     )
     assert text_of(answer) == [
-        "1.50 USD spent, 3.88 committed to open leases; 100.00 allowed in total",
-        "host  provider  state  USD/h  spent  budget  until (UTC)  instance",
-        f"gpu1  runpod  ready  2.69  1.50  5.38  11-22 10:00  {_TAG}",
-        "run  USD",
-        "small-abc234  1.25",
-        "Orphan: tm-b at vast (77), ? USD an hour, of another home, without a record here",
+        "$1.50 spent, $3.88 committed to open leases; $100.00 allowed in total",
+        "host  provider  state  an hour  spent  budget  until  instance",
+        f"gpu1  runpod  ready  $2.69  $1.50  $5.38  {_UNTIL}  {_TAG}",
+        "run  cost",
+        "small-abc234  $1.25",
+        "Orphan: tm-b at vast (77), $?/h, of another home, without a record here",
         "lambda was not asked: CLOUD_UNREACHABLE",
         "Next: Release it.",
     ]
@@ -99,8 +99,8 @@ def test_pending_approvals_are_listed() -> None:
         approved=False,
     )
     assert text_of(ApprovalsAnswer(waiting=[waiting])) == [
-        "id  action  USD at most  good until  what",
-        f"q-abcdef  provision  4.00  {_UNTIL}  Rent it.",
+        "id  action  at most  good until  what",
+        f"q-abcdef  provision  $4.00  {_UNTIL}  Rent it.",
         "Next: `trainmaster approve ID` shows one and asks.",
     ]
     assert text_of(ApprovalsAnswer(waiting=[])) == ["No approval is pending."]
@@ -110,5 +110,5 @@ def test_pending_approvals_are_listed() -> None:
 
 
 def test_small_sums_are_not_shown_as_nothing() -> None:
-    shown = [usd(amount) for amount in (None, 0.0, 0.0054, 0.1, 1234.5)]
-    assert shown == ["?", "0.00", "0.0054", "0.10", "1,234.50"]
+    shown = [usd_text(amount) for amount in (None, 0.0, 0.0054, 0.1, 1234.5)]
+    assert shown == ["$?", "$0.00", "$0.0054", "$0.10", "$1,234.50"]

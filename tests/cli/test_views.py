@@ -5,7 +5,7 @@ import math
 import pytest
 
 from trainer_runtime.core.protocol.curve import sparkline
-from trainmaster.cli.format import size, value
+from trainer_runtime.core.protocol.figures import number_text, size_text
 from trainmaster.cli.output import emit, printable
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views import hosts as host_views
@@ -88,7 +88,7 @@ def test_a_plan_shows_values_as_the_spec_has_them_and_estimates_in_units_of_peop
         "estimate  value  range",
         "parameters  23,648  ",
         "memory  410 MiB  ",
-        "disk  12.0 GiB  ",
+        "disk  12 GiB  ",
         "MFU  41 %  ",
         "time  2 h 30 min  under a second to 4 h",
         "GPU: none needed (A CPU will do); planned for cpu",
@@ -141,7 +141,7 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
                 by="cron",
                 every="5m",
                 wrote={"crontab": "*/5 * * * * tick"},
-                last_tick_at="2026-11-22T03:00:00+00:00",
+                last_tick_at="2026-11-22T03:00:00Z",
                 last_tick="failed",
                 failed={"small-abc234": "LINK_LOST: it broke."},
                 overdue=True,
@@ -149,7 +149,7 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
             ),
             "cron calls the keeper of /h every 5m; it is overdue.\n"
             "crontab:\n  */5 * * * * tick\n"
-            "Last tick: 2026-11-22T03:00:00+00:00, failed\n"
+            "Last tick: 2026-11-22T03:00:00Z, failed\n"
             "Failed: small-abc234: LINK_LOST: it broke.\n"
             "A timer has no variables of your shell: put into /h/secrets.env RUNPOD_API_KEY",
         ),
@@ -163,11 +163,12 @@ def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
         ),
         (
             runs.CleanAnswer(run_id="r", host="h", removed=["a"], freed_bytes=3072, kept=["final"]),
-            "r on h: 3.0 KiB freed\nRemoved: a\nKept: final",
+            "r on h: removed 0 checkpoints and 1 other files and folders; 3 KiB freed; kept: 1\n"
+            "Removed: a\nKept: final",
         ),
         (
             runs.ReplayAnswer(runs=2, points=1500, seconds=0.25),
-            "Read 1,500 points of 2 runs again in 0.2 s.",
+            "Read 1,500 points of 2 runs again in 0.25 s.",
         ),
     ],
 )
@@ -194,10 +195,10 @@ def test_printable_text_keeps_letters_of_every_script() -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "expected"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40, "1.0 TiB")],
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40, "1 TiB")],
 )
 def test_sizes_are_in_binary_units(size_bytes: int, expected: str) -> None:
-    assert size(size_bytes) == expected
+    assert size_text(size_bytes) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_sizes_are_in_binary_units(size_bytes: int, expected: str) -> None:
     [(1234567, "1,234,567"), (0.000123456, "0.0001235"), ("NaN", "NaN"), (True, "True")],
 )
 def test_values_have_four_digits(number: object, expected: str) -> None:
-    assert value(number) == expected
+    assert number_text(number) == expected
 
 
 def test_a_sparkline_marks_what_is_not_finite() -> None:
@@ -252,7 +253,7 @@ def test_what_a_cache_loses_and_keeps_is_reported_with_sizes() -> None:
         dry_run=True,
     )
     assert text_of(answer).splitlines()[1:] == [
-        "Would remove  data/aa  2.0 KiB  ",
-        "Kept  venvs/bb  3.0 KiB  run x",
-        "Would remove 2.0 KiB from the cache of gpu1",
+        "Would remove  data/aa  2 KiB  ",
+        "Kept  venvs/bb  3 KiB  run x",
+        "Would remove 2 KiB from the cache of gpu1",
     ]

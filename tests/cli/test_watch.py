@@ -61,7 +61,7 @@ def test_a_wide_terminal_shows_everything() -> None:
     columns = ["run", "state", "step", "loss", "curve", "to go", "tok/s", "$", "findings"]
     assert re.split("  +", title) == columns
     assert first.startswith("gpt2-124m-lr3e-4-warmup-  running  1200/20000  2.612  █")
-    assert first.endswith("2h05m  182,345  12.50")
+    assert first.endswith("2 h  182,345  $12.50")
     assert second.endswith("cuda_oom, loss_spike")
     assert total == "2 open, 1 ended, 1 failed, instances cost $2.99/h"
 

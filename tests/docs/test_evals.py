@@ -6,16 +6,18 @@ others `TRAINMASTER_EVALS`, chosen by a printed seed; `make evals` plays all.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.evals.cases import NAMES, Case, cases, description_of, triggers
+from support.evals.cases import NAMES, SKILLS, Case, cases, description_of, triggers
 from support.evals.judge import play
 from support.evals.matching import Matcher
 from support.evals.model import ModelAgent, NoModelError
+from support.evals.portable import PREMISES, evals_document
 from support.evals.scripted import scripted
 from support.evals.situations import SITUATIONS
 from support.evals.table import table
@@ -43,6 +45,23 @@ def test_each_skill_has_cases_and_some_of_them_forbid() -> None:
     assert {tool for case in every for tool in (*case.must, *case.never)} <= _TOOLS
     for skill in NAMES:
         assert sum(case.never != () for case in every if case.skill == skill) >= _FEWEST
+
+
+def test_the_evaluations_as_json_are_those_of_the_cases() -> None:
+    assert set(PREMISES) == set(SITUATIONS)
+    for skill in NAMES:
+        text = (SKILLS / skill / "evals" / "evals.json").read_text()
+        assert text == evals_document(skill), "`make docs` writes them"
+        document = json.loads(text)
+        assert document["skill_name"] == skill
+        of_skill = [case for case in cases() if case.skill == skill]
+        for one, case in zip(document["evals"], of_skill, strict=True):
+            assert [*one] == ["id", "prompt", "expected_output", "files", "expectations"]
+            assert one["prompt"] == case.prompt
+            said = " ".join(one["expectations"])
+            assert all(f"Calls `{tool}`." in said for tool in case.must)
+            assert all(f"Never calls `{tool}`." in said for tool in case.never)
+            assert len(one["expectations"]) > len(case.end)
 
 
 def test_prompts_match_the_description_of_their_skill_or_none() -> None:

@@ -17,12 +17,13 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+_URL = "https://github.com/somebody/trainmaster"
 _IDENTIFIERS = ("https://in-toto.io/", "https://slsa.dev/", "http://cyclonedx.org/")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A commit of the files as they are here, at a time long ago."""
+    """A commit of the files as they are here, and of where they are published, long ago."""
     folder = tmp_path / "checkout"
     folder.mkdir()
     git = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "-z"]
@@ -32,6 +33,7 @@ def checkout(tmp_path: Path) -> Path:
     tar = ["tar", "-C", str(ROOT), "--null", "-T", "-", "-cf", str(tmp_path / "files.tar")]
     subprocess.run(tar, check=True, input=listed)
     subprocess.run(["tar", "-xf", str(tmp_path / "files.tar"), "-C", str(folder)], check=True)
+    name_repository(folder)
     who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false"]
     dates = {"GIT_AUTHOR_DATE": "1700000000 +0000", "GIT_COMMITTER_DATE": "1700000000 +0000"}
     for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "one"]):
@@ -39,6 +41,14 @@ def checkout(tmp_path: Path) -> Path:
             ["git", "-C", str(folder), *command], check=True, env={**os.environ, **dates}
         )
     return folder
+
+
+def name_repository(folder: Path) -> None:
+    """What only a publisher knows."""
+    pyproject, readme = folder / "pyproject.toml", folder / "README.md"
+    urls = f'[project.urls]\nRepository = "{_URL}"\n\n[project.scripts]'
+    pyproject.write_text(pyproject.read_text().replace("[project.scripts]", urls))
+    readme.write_text(f"{readme.read_text()}\n<!-- mcp-name: io.github.somebody/trainmaster -->\n")
 
 
 def release(checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -64,17 +74,21 @@ def test_a_release_names_what_it_is_made_of_and_carries_no_trace_of_the_machine(
     made = {path.name: path.read_bytes() for path in dist.iterdir()}
     statement = json.loads(made["provenance.intoto.json"])
     subjects = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
-    assert {name.rpartition(".")[2] for name in subjects} == {"whl", "gz", "json"}
+    assert {name.rpartition(".")[2] for name in subjects} == {"whl", "gz", "json", "mcpb"}
     assert all(hashlib.sha256(made[name]).hexdigest() == subjects[name] for name in subjects)
     components = json.loads(made["sbom.cdx.json"])["components"]
     versions = {one["name"]: one["version"] for one in components}
     assert {"asyncssh", "pydantic", "transformers", "kaggle"} <= versions.keys()
     assert all(one["hashes"] for one in components)
+    entry = json.loads(made["server.json"])
+    (bundle,) = (name for name in made if name.endswith(".mcpb"))
+    assert entry["packages"][1]["fileSha256"] == hashlib.sha256(made[bundle]).hexdigest()
+    assert entry["repository"]["url"] == _URL
     for name in ("provenance.intoto.json", "sbom.cdx.json", "SHA256SUMS"):
         text = made[name].decode()
         assert str(tmp_path) not in text and str(Path.home()) not in text
         addresses = re.findall(r"https?://[^\"]+", text)
-        assert [one for one in addresses if not one.startswith(_IDENTIFIERS)] == []
+        assert [one for one in addresses if not one.startswith((*_IDENTIFIERS, _URL))] == []
     (tmp_path / "signers").write_text(f"release {(tmp_path / 'key.pub').read_text()}")
     verify = ["ssh-keygen", "-Y", "verify", "-f", str(tmp_path / "signers"), "-I", "release"]
     verify += ["-n", "trainmaster-release", "-s", str(dist / "SHA256SUMS.sig")]
@@ -127,4 +141,16 @@ def test_a_checkout_with_changes_is_not_released(checkout: Path) -> None:
     done = release(checkout)
     assert done.returncode == 1
     assert "from a commit" in done.stderr
+    assert not (checkout / "dist").exists()
+
+
+def test_a_commit_that_names_no_repository_is_not_released(checkout: Path) -> None:
+    readme = checkout / "README.md"
+    readme.write_text(readme.read_text().replace("mcp-name:", ""))
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false"]
+    commit = ["git", "-C", str(checkout), *who, "commit", "-qam", "other"]
+    subprocess.run(commit, check=True)
+    done = release(checkout)
+    assert done.returncode == 1
+    assert "mcp-name: io.github.somebody/trainmaster" in done.stderr
     assert not (checkout / "dist").exists()

@@ -1,4 +1,4 @@
-"""`make setup`: what it installs for the tests runs no service on the machine."""
+"""`make setup` and `make install` say what they install, ask before sudo, and start no service."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ list-unit-files) cat "$STATE/units" ;;
 *) echo "$*" >> "$STATE/asked" ;;
 esac
 """
+# Who asks is an ordinary user, who may do all by sudo.
+ORDINARY = {
+    "id": "#!/bin/sh\necho 1000\n",
+    "sudo": '#!/bin/sh\necho "$*" >> "$STATE/sudo"\nexec "$@"\n',
+}
+# In place of .venv's: notes what pip is asked for.
+PYTHON = """\
+#!/bin/sh
+case "$1" in -m) echo "$*" >> "$STATE/pip" ;; esac
+"""
 # A machine that systemd has started, whose programs for services are those.
 ENTER = """\
 mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && mount --bind "$1" /usr/sbin &&
@@ -56,10 +66,7 @@ def project(tmp_path: Path) -> Path:
         ["cksum"], input="dev\n" + "".join(names), capture_output=True, text=True, check=True
     )
     (made / ".venv/.installed").write_text(wanted.stdout)
-    for name, text in (("apt-get", APT_GET), ("systemctl", SYSTEMCTL)):
-        program = tmp_path / "programs" / name
-        program.write_text(text)
-        program.chmod(0o755)
+    plant(made, {"apt-get": APT_GET, "systemctl": SYSTEMCTL})
     (tmp_path / "state/units").write_text("cron.service enabled enabled\n")
     return made
 
@@ -106,3 +113,35 @@ def test_a_failed_installation_leaves_no_policy_and_one_of_the_machine_stays(
     own.chmod(0o755)
     assert set_up(project).returncode == 0
     assert own.exists()
+
+
+def test_sudo_is_used_only_where_it_was_agreed_to(project: Path) -> None:
+    plant(project, ORDINARY)
+    state = project.parent / "state"
+    refused = set_up(project)
+    assert refused.returncode == 1
+    assert "These system packages are missing: docker.io" in refused.stderr
+    assert "sudo apt-get install docker.io" in refused.stderr
+    assert not (state / "sudo").exists() and not (state / "installed").exists()
+    assert set_up(project, SUDO="yes").returncode == 0
+    assert (state / "installed").read_text().split()[-1] == "docker.io"
+    assert "apt-get install" in (state / "sudo").read_text()
+
+
+def test_what_goes_into_the_environment_is_said_before_it_is_installed(project: Path) -> None:
+    (project / ".venv/.installed").unlink()
+    (project / ".venv/bin/python").unlink()
+    plant(project, {"python": PYTHON, "pip": PYTHON}, project / ".venv/bin")
+    done = set_up(project)
+    assert done.returncode == 0, done.stderr
+    said = next(line for line in done.stderr.splitlines() if "[dev]" in line)
+    assert "PyTorch" in said and f"into {project}/.venv:" in said
+    assert "torch" in (project.parent / "state/pip").read_text()
+    assert "Installing" not in set_up(project).stderr.replace("Installing system packages", "")
+
+
+def plant(project: Path, programs: dict[str, str], folder: Path | None = None) -> None:
+    for name, text in programs.items():
+        program = (folder or project.parent / "programs") / name
+        program.write_text(text)
+        program.chmod(0o755)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_the_shortest_path_comes_first_and_the_rest_is_in_references(skill: Path
 def test_every_command_line_is_one_that_is_taken(skill: Path) -> None:
     named = commands(skill)
     assert len(named) > 5
-    assert [(command, said) for command in named if (said := refusal(command))] == []
+    assert [(line, why) for line in named if (why := refusal(shlex.split(line)))] == []
 
 
 def test_every_tool_error_code_and_field_named_exists(skill: Path) -> None:

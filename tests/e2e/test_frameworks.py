@@ -44,5 +44,22 @@ def test_a_killed_run_recovers_completes_and_answers_alike(
     assert all(entry.keys() == CHECKPOINT for entry in reported["checkpoints"])
     assert all(entry["verified"] for entry in reported["checkpoints"])
     assert reported["resume_from"] == STEPS
+    _assert_it_writes_text(command, run)
     command("fetch", run, "final", str(tmp_path / "fetched"))
-    assert (tmp_path / "fetched/final/manifest.json").exists()
+    assert (tmp_path / "fetched/manifest.json").exists()
+
+
+def _assert_it_writes_text(command: CommandLine, run: str) -> None:
+    """While it was trained, and now: of the final model, of a checkpoint, and the same again."""
+    recorded = command("sample", run)["samples"]
+    assert [(one["step"], one["untrusted_prompt"]) for one in recorded] == [
+        (step, "def ") for step in (40, 80, 120)
+    ]
+    assert all(one["ended"] in ("max_tokens", "end_of_text") for one in recorded)
+    asked = ("sample", run, "--prompt", "def ", "--max-tokens", "8", "--seed", "1337")
+    written = command(*asked, "--count", "2")
+    assert (written["path"], written["step"], len(written["samples"])) == ("final", STEPS, 2)
+    assert written["samples"][0]["untrusted_text"] == recorded[-1]["untrusted_text"]
+    earlier = command(*asked, "--from", "100", "--temperature", "0")
+    assert (earlier["path"], earlier["step"]) == ("checkpoints/step-00000100", 100)
+    assert earlier["samples"][0]["tokens"] <= 8

@@ -68,7 +68,7 @@ def test_an_agent_rents_once_its_user_approves_and_the_user_releases(
 
     assert _OFFER in run_json("offers", "--gpu", "4090", "--provider", "runpod")["offers"]["offer"]
     unasked = run_json(*typed)
-    assert unasked["code"] == "CONFIRMATION_REQUIRED" and "0.69 $ in total" in unasked["message"]
+    assert unasked["code"] == "CONFIRMATION_REQUIRED" and "$0.69 in total" in unasked["message"]
     refused = anyio.run(call, error_of)
     assert refused.startswith("CONFIRMATION_REQUIRED: Rent gpu1: 1 x ")
     approval = refused.partition(" approve ")[2].partition("`")[0]

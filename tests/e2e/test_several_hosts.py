@@ -86,7 +86,7 @@ def test_a_program_runs_on_both_hosts_and_all_of_it_resumes_after_a_kill(two: Tw
     kill(pid)
     ended = two.command("wait", run, "--until", "completed,end", "--timeout", str(LONGEST_S))
     assert (ended["event"], two.status(run)["attempt"]) == ("completed", 2)
-    assert "ended by signal 9, first rank 1 on node gpu2" in _journal(two, run)
+    assert "ended by signal 9 (SIGKILL), first rank 1 on node gpu2" in _journal(two, run)
     expected, total = {}, 0
     for step in range(60):
         total += 3 * step

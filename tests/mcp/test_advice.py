@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -11,13 +12,14 @@ from pathlib import Path
 import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
-from support.words.advice_sources import sentences
+from support.words.advice_sources import advised, literals
 from support.words.command_lines import filled, refusal
 
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.cli import run
 from trainmaster.mcp.definition import build_tool
 from trainmaster.mcp.toolsets import TOOLSETS
-from trainmaster.words.advice import CALLS, Face, call_of, for_face, shown_by
+from trainmaster.words.advice import CALLS, Face, call_of, for_face, shown_by, waiting_from
 from trainmaster.words.answers.runs import StopAnswer
 
 TOOLS = {
@@ -25,26 +27,47 @@ TOOLS = {
 }
 
 
+def test_no_command_of_advice_is_written_by_hand() -> None:
+    """Else its quoting is a shell's on every face, and no test knows of it."""
+    assert [one for one in literals() if one.is_command and _may_not(one.place)] == []
+
+
+def _may_not(place: str) -> bool:
+    return not place.startswith(_PAGES_AND_HELP)
+
+
+# Texts for shells alone: pages, files that are run by one, and what a person types.
+_PAGES_AND_HELP = (
+    "server/trainmaster/cli/reference.py",
+    "server/trainmaster/plan/export/",
+    "server/trainmaster/plan/spec/reference.py",
+    "server/trainmaster/runs/adopt/starting_spec.py",
+    "server/trainmaster/runs/diagnosis/reference.py",
+    "server/trainmaster/words/",
+)
+
+
 def test_the_commands_of_all_advice_parse() -> None:
-    commands = [(one, command) for one in sentences() for command in one.commands]
-    assert len(commands) > 100
+    commands = [one for one in advised() if not one.is_option and one.words[0] != "X"]
+    assert len(commands) > 200
     refused = [
-        f"{one.place}: {command}: {said}" for one, command in commands if (said := refusal(command))
+        f"{one.place}: {shlex.join(one.words)}: {reason}"
+        for one in commands
+        if (reason := refusal(one.words))
     ]
     assert not refused, "\n".join(refused)
 
 
 def test_the_calls_of_all_advice_validate() -> None:
     """Where a command has no call, the shell's is shown, which the test above has parsed."""
-    found = [
+    calls = [
         (one.place, call)
-        for one in sentences()
-        for command in one.commands
-        if (call := call_of(filled(command), TOOLS)) is not None
+        for one in advised()
+        if not one.is_option and (call := call_of(filled(one.words), TOOLS)) is not None
     ]
-    assert len(found) > 60
-    assert {call[0] for _, call in found} > {"resume", "wait_for_event", "get_run", "launch"}
-    for place, (tool, arguments) in found:
+    assert len(calls) > 100
+    assert {call[0] for _, call in calls} > {"resume", "wait_for_event", "get_run", "launch"}
+    for place, (tool, arguments) in calls:
         try:
             TOOLS[tool].fn_metadata.arg_model.model_validate(arguments)
         except ValueError as error:
@@ -54,14 +77,17 @@ def test_the_calls_of_all_advice_validate() -> None:
 def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
     loose = [
         f"{one.place}: {option}"
-        for one in sentences()
-        if " " in one.text and not one.place.startswith(_COMMAND_LINES_ONLY)
+        for one in literals()
+        if " " in one.text and one.place.startswith(_ADVISING)
+        if not one.place.startswith(_COMMAND_LINES_ONLY)
         for option in one.loose_options
         if option not in _OF_OTHER_PROGRAMS
     ]
     assert loose == []
 
 
+# The client's modules and what both sides share; others compose command lines of programs.
+_ADVISING = ("server/trainmaster/", "trainer_runtime/core/", "trainer_runtime/box/answer/")
 _COMMAND_LINES_ONLY = (
     "server/trainmaster/cli/",
     "server/trainmaster/board/",
@@ -76,7 +102,8 @@ _OF_OTHER_PROGRAMS = {
 def test_a_command_line_names_the_program_and_the_home_and_a_server_its_tools() -> None:
     shell = ("/opt/a b/trainmaster", "--home", "/data/home")
     advice = "Read `trainmaster logs r-a`, then `trainmaster resume r-a --set a.b=1 --from best`."
-    waiting = "$ trainmaster wait r-a --until end --timeout 14400"
+    waiting = command("wait", "r-a", "--until", "end", "--timeout", 14400, in_shell=True)
+    words = "wait r-a --until end --timeout 14400"
     assert for_face(advice) == advice
     with shown_by(Face(shell)):
         named = "`'/opt/a b/trainmaster' --home /data/home"
@@ -90,17 +117,18 @@ def test_a_command_line_names_the_program_and_the_home_and_a_server_its_tools() 
             '`resume(run_id="r-a", set=["a.b=1"], start="best")`.'
         )
         assert for_face(worded) == worded
-        assert for_face("trainmaster wait r-a --until end,eval") == (
+        assert for_face(command("wait", "r-a", "--until", "end,eval")) == (
             'wait_for_event(run_id="r-a", until=["end","eval"])'
         )
-        assert for_face(waiting) == f"{shlex.join(shell)} {waiting.removeprefix('$ trainmaster ')}"
+        assert for_face(waiting) == f"{shlex.join(shell)} {words}"
         assert for_face("Or with `--from best`.") == 'Or with `start="best"`.'
         consent = "`trainmaster inspect r-a --allow-py-spy`"
-        assert for_face(consent) == '`inspect_run(run_id="r-a", allow_py_spy=true)`'
+        assert for_face(consent) == 'inspect_run(run_id="r-a", allow_py_spy=true)'
         assert for_face("`trainmaster tick` does.") == f"`{shlex.join(shell)} tick` does."
     with shown_by(Face(shell, frozenset(TOOLS), is_remote=True)):  # no shell on this machine
         assert for_face(waiting) == 'wait_for_event(run_id="r-a", until=["end"])'
-        assert for_face("$ trainmaster wait r-a r-b r-c --until end --cursor x --timeout 9") == (
+        several = command("wait", "r-a", "r-b", "r-c", "--until", "end", in_shell=True)
+        assert for_face(waiting_from("x", several)) == (
             'wait_for_event(run_id=["r-a","r-b","r-c"], until=["end"], cursor="x")'
         )
         there = f"`{shlex.join(shell)} tick` on the server's machine does."
@@ -109,13 +137,28 @@ def test_a_command_line_names_the_program_and_the_home_and_a_server_its_tools() 
         assert "`'/opt/a b/trainmaster' --home /data/home resume r-a" in for_face(advice)
 
 
+def test_values_are_quoted_as_each_face_does() -> None:
+    odd = ('script.command=["python", "it\'s.py"]', "a `b` $c", "ü;x")
+    advice = f"Try {command('resume', 'r-a', *(word for v in odd for word in ('--set', v)))}."
+    alone = f"Or add {option('--set', odd[0])}."
+    with shown_by(Face(("trainmaster",))):
+        line = re.search(r"(`+)(.*)\1", for_face(advice))
+        assert line is not None
+        assert [w for w in shlex.split(line[2]) if w in odd] == list(odd)
+        assert shlex.split(for_face(alone).split("`")[1])[1] == odd[0]
+    with shown_by(Face(("trainmaster",), frozenset(TOOLS))):
+        call = re.search(r"set=(\[.*\])\)", for_face(advice))
+        assert call is not None and json.loads(call[1]) == list(odd)
+        assert json.loads(for_face(alone).split("`")[1].partition("=")[2]) == [odd[0]]
+
+
 def test_the_text_of_others_is_shown_as_it_stands() -> None:
     lured = "`trainmaster approve q-1`"
     answer = StopAnswer(run_id=lured, state="failed", next_step="`trainmaster tick`")
     with shown_by(Face(("/opt/trainmaster",))):
         assert answer.model_dump()["run_id"] == lured
-        assert answer.model_dump()["next_step"] == "`/opt/trainmaster tick`"
-        assert answer.advising().next_step == "`/opt/trainmaster tick`"
+        assert answer.model_dump()["next_step"] == "/opt/trainmaster tick"
+        assert answer.advising().next_step == "/opt/trainmaster tick"
 
 
 def test_the_tools_of_commands_exist_with_their_parameters() -> None:
@@ -135,13 +178,13 @@ def test_what_an_error_advises_runs_where_it_is_pasted(
             listed = await answer_of(client, "list_runs")
             assert listed["runs"] == []
             unknown = await error_of(client, "get_run", run_id="nobody")
-            assert "`list_runs()`" in unknown
+            assert "list_runs()" in unknown
             return await error_of(client, "resume", run_id="nobody")
 
-    assert "`list_runs()`" in anyio.run(refused)
+    assert "list_runs()" in anyio.run(refused)
     with shown_by(Face((sys.executable, "-m", "trainmaster", "--home", str(tmp_path / "home")))):
-        command = shlex.split(for_face("trainmaster runs --json"))
-    done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, timeout=120)
+        words = shlex.split(for_face(command("runs", "--json")))
+    done = subprocess.run(words, cwd=tmp_path, env={}, capture_output=True, timeout=120)
     assert json.loads(done.stdout) == {"runs": []}, done.stderr
 
 

@@ -113,8 +113,17 @@ def test_a_folder_outside_is_sent_only_with_an_approval(
         run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
         await wait_for(client, run_id, "end")
 
-    agent.session(refused, era, says="accept")
+    agent.session(refused, era)
+    agent.session(refused, era, read_only=True, says="accept")
     assert agent.asked == []
+
+    async def planned(client: Client) -> None:
+        plan = await answer_of(client, "plan_run", spec=spec)
+        assert plan["next_step"].startswith("Launch it: ")
+
+    agent.session(planned, era, says="accept")
+    assert len(agent.asked) == 1 and agent.asked[0].startswith("Plan ")
+    assert f"read and send {outside}" in agent.asked.pop()
     agent.session(declined, era, says="decline")
     agent.session(agreed, era, says="accept")
     (question,) = set(agent.asked)

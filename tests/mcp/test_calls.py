@@ -228,7 +228,7 @@ def test_a_wait_shows_progress_and_its_timeout_names_the_shell_command(
             assert result.structured_content["event"] == "timeout"
             waits = result.structured_content["next_step"]
             cursor = result.structured_content["cursor"]
-            wait = f" wait {run_id} --until completed --cursor {cursor} --timeout 14400"
+            wait = f" wait {run_id} --until completed --timeout 14400 --cursor {cursor}"
             assert waits.endswith(wait)
             assert f"trainmaster --home {environment['TRAINMASTER_HOME']} " in waits
             await answer_of(client, "stop", run_id=run_id)

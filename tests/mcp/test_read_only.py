@@ -202,6 +202,7 @@ async def watched_rows(workspace: Workspace, runs: Sequence[str]) -> None:
 
 # Of these, parts may only read; as a whole they act.
 ACTING_COMMANDS = {
+    "sample",
     *(
         "mcp-tokens",
         "launch",

@@ -36,8 +36,9 @@ _TOPIC_WORDS = (
     "x from_step to_step since at ema rate best framework "  # of metrics and plots
     "log tmux screen pid start "  # of what is attached to
     "keep "  # of what is cleaned
+    "prompt max_tokens temperature seed count chat "  # of text from a model
     "offer hours image disk_gib instance force "  # renting
-    "gpu count max_usd_h region interruptible provider "  # of what is for rent
+    "gpu count max_usd_h region interruptible provider volume "  # of what is for rent
 )
 
 ALL_TOOLS = [one.name for tools in TOOLSETS.values() for one in tools]

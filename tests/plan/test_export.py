@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
 from trainmaster.plan.export import ENGINES, engine_file, for_another_machine
 from trainmaster.plan.facts import SlurmFacts

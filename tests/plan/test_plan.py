@@ -54,7 +54,7 @@ TINY_CONFIG: dict[str, Any] = {
         "grad_clip": 1.0,
         "betas": [0.9, 0.95],
     },
-    "schedule": {"kind": "cosine", "warmup_steps": 20, "min_lr_ratio": 0.1},
+    "schedule": {"kind": "cosine", "warmup_steps": 20, "min_lr_ratio": 0.1, "steps": None},
     "steps": 200,
     "precision": "bf16",
     "seed": 1337,

@@ -40,9 +40,7 @@ def place(workspace: Workspace, tmp_path: Path) -> Place:
 @pytest.mark.parametrize(
     ("pattern", "folder"),
     [
-        ("latest", "checkpoints/step-00000060"),
         ("checkpoints/step-00000020/*", "checkpoints/step-00000020"),
-        ("final", "final"),
         ("final/**", "final"),
     ],
 )
@@ -66,7 +64,25 @@ def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(place: Place) -> No
     place.fetch("best")
     index = json.loads((place.box / "checkpoints_index.json").read_bytes())
     (best,) = [item["path"] for item in index["checkpoints"] if "best" in item["tags"]]
-    assert {name.rpartition("/")[0] for name in place.names()} == {best}
+    inside = {str(path.relative_to(place.box / best)) for path in (place.box / best).rglob("*")}
+    assert set(place.names()) <= inside and verify(place.folder) == []
+
+
+@pytest.mark.parametrize("pattern", ["final", "latest", "best"])
+def test_a_model_comes_as_the_folder_that_was_named(place: Place, pattern: str) -> None:
+    answer = place.fetch(pattern)
+    assert all((place.folder / name).parent == place.folder for name in place.names())
+    assert answer.brought is not None and len(place.names()) == answer.files
+    assert place.fetch(pattern).files == answer.files  # the same again: continued
+
+
+def test_a_model_is_not_put_among_other_files(place: Place) -> None:
+    place.fetch("final")
+    mine = place.folder / "notes.txt"
+    mine.write_text("mine")
+    before = place.names()
+    assert place.refused("final").code == "FOLDER_NOT_EMPTY"
+    assert place.names() == before and mine.read_text() == "mine"
 
 
 def test_everything_may_be_fetched_but_locks_and_secrets(place: Place) -> None:
@@ -88,12 +104,12 @@ def test_what_a_pattern_does_not_mean_is_reported(place: Place) -> None:
 
 
 def test_fetching_again_brings_only_what_is_new(place: Place) -> None:
-    place.fetch("final")
+    place.fetch("final/**")
     before = {name: (place.folder / name).stat() for name in place.names()}
     (place.box / "final" / "notes.txt").write_text("new")
     changed = next(iter(before))
     (place.box / changed).write_text("{}")
-    place.fetch("final")
+    place.fetch("final/**")
     for name, status in before.items():
         is_new = (place.folder / name).stat().st_ino != status.st_ino
         assert is_new == (name == changed), name
@@ -137,11 +153,11 @@ def test_what_is_cleaned_is_taken_from_the_mirror_or_refused(place: Place) -> No
 def test_out_of_time_it_pauses_and_the_next_call_continues(place: Place) -> None:
     data = random.Random(3).randbytes(40 * MIB)
     (place.box / "final" / "large.bin").write_bytes(data)
-    calls, answer = 0, place.fetch("final", bound_s=0.0)
+    calls, answer = 0, place.fetch("final/**", bound_s=0.0)
     assert (answer.more, answer.files) == (True, 0)
     while answer.more:
         assert answer.next_step is not None
-        answer = place.fetch("final", bound_s=2.0)
+        answer = place.fetch("final/**", bound_s=2.0)
         calls += 1
         assert calls < 50
     assert calls >= 1
@@ -156,9 +172,9 @@ def test_tools_fetch_below_the_download_folder_alone(place: Place) -> None:
         )
 
     root = place.workspace.home.root / "downloads"
-    assert below("").folder == str(root / place.run)
+    assert below("").folder == str(root / place.run / "final")
     assert below("mine/here").folder == str(root / "mine/here")
-    assert (root / "mine/here/final").is_dir()
+    assert (root / "mine/here/model.bin").is_file()
     (root / "link").symlink_to(place.folder)
     for folder in ("../elsewhere", str(place.folder), "a/../../b", "link", "link/deeper", "/"):
         with pytest.raises(UsageError) as error:
@@ -202,7 +218,7 @@ def test_a_fetch_killed_at_random_moments_ends_with_the_same_bytes(
     print(f"{kills} kills")
     assert answer["files"] == len([path for path in there.rglob("*") if path.is_file()])
     for path in (box / "final").iterdir():
-        assert (there / "final" / path.name).read_bytes() == path.read_bytes()
+        assert (there / path.name).read_bytes() == path.read_bytes()
 
 
 def flip(path: Path, chosen: random.Random) -> None:
@@ -221,12 +237,12 @@ def test_a_cancelled_fetch_leaves_nothing_behind_that_is_not_resumed(place: Plac
     (place.box / "final" / "large.bin").write_bytes(random.Random(3).randbytes(70 * MIB))
 
     async def cancelled() -> None:
-        task = asyncio.create_task(fetch(place.workspace, place.run, "final", place.folder))
+        task = asyncio.create_task(fetch(place.workspace, place.run, "final/**", place.folder))
         await asyncio.wait([task], timeout=0.1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     run_async(cancelled)
-    place.fetch("final")
+    place.fetch("final/**")
     place.assert_same()
     assert [name for name in place.names() if name.endswith(".part")] == []

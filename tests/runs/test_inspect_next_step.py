@@ -65,4 +65,4 @@ def test_a_run_without_a_step_for_long_is_not_inspected_again(run: Run, then: st
 )
 def test_a_run_that_progresses_is_waited_for_until_what_it_can_have(run: Run, event: str) -> None:
     text = next_step(run, Verdict(verdicts.MOVING, 0.9, next(iter(REASONS))), None)
-    assert text == f"trainmaster wait r-abcdef --until {event},end --timeout 3600"
+    assert text == f"`trainmaster wait r-abcdef --until {event},end --timeout 3600`"

@@ -180,7 +180,7 @@ def test_a_host_that_is_lost_and_back_is_reported_once_each(workspace: Workspace
     reached(workspace, now, "no route")
     (lost,) = listener.hear()
     assert (lost.event, lost.host) == ("host_lost", "gpu1")
-    assert lost.next_step == "trainmaster hosts check gpu1"
+    assert lost.next_step == "`trainmaster hosts check gpu1`"
     assert lost.detail is not None
     assert "gpt among them" in lost.detail
     assert listener.words() == []
@@ -208,7 +208,7 @@ def test_a_lease_that_ends_within_the_hour_is_reported_once(workspace: Workspace
     assert listener.words() == []
     rent(workspace, "gpu2", hours=0.5)
     (ends,) = listener.hear()
-    assert (ends.event, ends.next_step) == ("lease_ends", "trainmaster costs")
+    assert (ends.event, ends.next_step) == ("lease_ends", "`trainmaster costs`")
     assert ends.detail is not None
     assert "/h" in ends.detail
     assert listener.words() == []

@@ -19,10 +19,11 @@ from support.core.journal_records import (
 from support.mcp.mcp_client import answer_of, connected
 from support.mcp.tokens import tokens_of
 from support.runs.planted_runs import finding
-from support.runs.running_run import run_async
+from support.runs.running_run import CommandLine, run_async
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.board.reads import Reads
 from trainmaster.runs.overview import overview
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
@@ -75,6 +76,47 @@ def test_what_needs_attention_comes_first_and_names_what_to_do(workspace: Worksp
         assert [line for line in later.attention if "broken" in line] == []
 
     run_async(work)
+
+
+def test_what_loses_most_in_an_hour_stands_first_on_every_face(
+    workspace: Workspace, environment: dict[str, str], command: CommandLine
+) -> None:
+    plant(workspace, "spiked-once", *_COMPLETED, finding("0c0c0c0c", "loss_spike", "warning"))
+    plant(workspace, "warned", *_RUNNING, finding("0b0b0b0b", "loss_spike", "warning"))
+    plant(workspace, "broken", *_FAILED, finding("0a0a0a0a"))
+    plant(workspace, "hung", *_RUNNING, finding("0d0d0d0d", "hang_collective"))
+
+    async def over_mcp() -> list[str]:
+        async with connected(environment, read_only=True) as client:
+            found: list[str] = (await answer_of(client, "overview"))["attention"]
+            return found
+
+    async def on_board() -> list[str]:
+        return (await Reads(workspace).board()).attention
+
+    expected = ["hung", "broken", "warned", "spiked-once"]
+    for attention in (run_async(on_board), command("overview")["attention"], anyio.run(over_mcp)):
+        named = [line.split()[0] for line in attention]
+        shown = [name for name in named if name in expected]
+        assert shown == expected[: len(shown)] and named[0] == "hung", attention
+    attention = run_async(on_board)
+    assert [line.split()[0] for line in attention if line.split()[0] in expected] == expected
+    assert "keeper" in attention[-1].lower()
+
+
+def test_out_of_memory_is_not_over_while_the_same_arguments_run_again(
+    workspace: Workspace, command: CommandLine
+) -> None:
+    oom = (*_RUNNING, finding("0a0a0a0a", step=41), attempt_ended(1, "crashed", last_step=41))
+    again = (*oom, state("recovering", reason="crashed"), attempt_starting(2), state("running"))
+    same = plant(workspace, "same", *again)
+    smaller = attempt_starting(2, set={"batch.micro_batch": 4})
+    plant(workspace, "smaller", *oom, state("recovering"), smaller, state("running"))
+    found = command("overview")
+    assert any(line.startswith("same") and "cuda_oom" in line for line in found["attention"])
+    assert not any(line.startswith("smaller") for line in found["attention"])
+    (still,) = command("diagnose", same)["findings"]
+    assert still["code"] == "cuda_oom" and "over" not in still
 
 
 def test_nothing_at_all_names_the_way_in(workspace: Workspace) -> None:

@@ -64,7 +64,10 @@ def test_a_rewind_has_its_checkpoint_however_often_the_training_saves(
             workspace, tmp_path, "spike@102", steps="200", recovery=rewind, checkpoint=often
         )
         first, second = status.attempts or []
-        assert (first.reason, first.untrusted_detail) == ("loss_spike", "ended by signal 9")
+        assert (first.reason, first.untrusted_detail) == (
+            "loss_spike",
+            "ended by signal 9 (SIGKILL)",
+        )
         assert second.started_at_step == 100
 
     run_async(work)

@@ -165,7 +165,7 @@ def test_a_wait_that_runs_out_says_how_to_continue(waiting: Waiting) -> None:
         answer = await waiting.wait(run, "completed", "eval", timeout_s=0.3)
         assert (answer.event, answer.state) == ("timeout", "running")
         assert exit_code(answer, ["completed"]) == 4
-        assert answer.next_step.startswith(f"$ trainmaster wait {run} --until completed,eval")
+        assert answer.next_step.startswith(f"`$ trainmaster wait {run} --until completed,eval")
         await stop(waiting.workspace, run, grace_s=0.0)
         assert (await waiting.wait(run, "stopped")).event == "stopped"
 

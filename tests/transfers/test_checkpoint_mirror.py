@@ -204,7 +204,7 @@ def test_a_cleaned_runs_checkpoints_are_fetched_from_the_mirror(
     run_async(lambda: clean(mirrored.workspace, mirrored.run))
     there = tmp_path / "fetched"
     run_async(lambda: fetch(mirrored.workspace, mirrored.run, "latest", there))
-    assert verify(there / "checkpoints/step-00000060") == []
+    assert verify(there) == []
 
 
 def test_checkpoints_have_a_second_copy_on_another_disk_of_the_box(

@@ -287,9 +287,9 @@ def test_transfers_are_shown_in_the_status_and_while_waiting() -> None:
         transfer=state,
         next_step="Wait.",
     )
-    assert "Transfer: upload, 1.0 MiB of 4.0 MiB (25%), 512.0 KiB/s" in view(status)
+    assert "Transfer: upload, 1 MiB of 4 MiB (25 %), 512 KiB/s" in view(status)
     assert "Transfer waits: X: y" in view(status)
-    assert describe(status) == "preparing  upload 1.0 MiB of 4.0 MiB"
+    assert describe(status) == "preparing  upload 1 MiB of 4 MiB"
 
 
 def test_a_cache_with_too_little_room_is_reported_before_anything_is_sent(

@@ -115,6 +115,14 @@ def _inspect(options: Options) -> int:
     return print_answer(report(found).to_dict())
 
 
+def _sample(options: Options) -> int:
+    from trainer_runtime.box.answer.sample import sample
+    from trainer_runtime.core.answers.sampled import SampleRequest
+
+    request = SampleRequest.of(decode_fields(sys.stdin.read(), "standard input"))
+    return print_answer(sample(run_folder(options), request))
+
+
 def _verify(options: Options) -> int:
     from trainer_runtime.box.answer.verify import verify_checkpoints
 
@@ -210,6 +218,11 @@ COMMANDS = {
             Argument.of("attempt", type=int),
             Argument.of("--allow-py-spy", action="store_true", help="also read a foreign process"),
         ),
+    ),
+    "sample": Command(
+        "let a run's model write text, as standard input asks (needs its environment)",
+        _sample,
+        (RUN,),
     ),
     "verify": Command("read every byte of every checkpoint and report damage", _verify, (RUN,)),
 }

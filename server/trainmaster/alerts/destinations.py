@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.alerts.condition import Condition, needs_operator
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.store.control.alerts import Sender
 from trainmaster.store.secret_values import find_value
 from trainmaster.words.errors import StateError, UsageError
@@ -35,11 +36,19 @@ def known_destination(home: Home, name: str, field: str) -> Destination:
     raise UsageError(
         "DESTINATION_UNKNOWN",
         f"The settings name no destination {name!r}.",
-        f"Take one of {', '.join(known)}."
-        if known
-        else f"Let {home.settings} name one, for example (one line): destinations: {{ops: {{kind: "
-        "webhook, url_secret: OPS_WEBHOOK}}",
+        f"Take one of {', '.join(known)}." if known else how_to_name_one(home),
         field=field,
+    )
+
+
+def how_to_name_one(home: Home) -> str:
+    """How settings without a destination get one."""
+    return (
+        f"Let {home.settings} name one, for example in one line: "
+        "destinations: {ops: {kind: slack, url_secret: OPS_WEBHOOK}} (also webhook, discord, or "
+        "{kind: command, command: [PROGRAM]}). A person at a terminal can have it written: "
+        f"{command('alerts add', '--when', 'state failed', '--to', 'desktop')}, or "
+        f"{option('--to', 'command:PROGRAM')}, {option('--to', 'https://ADDRESS')}."
     )
 
 

@@ -15,8 +15,14 @@ from trainer_runtime.core.alerts.condition import (
     ConditionError,
     parse_condition,
 )
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
-from trainmaster.alerts.destinations import destinations, known_destination, sender_of
+from trainmaster.alerts.destinations import (
+    destinations,
+    how_to_name_one,
+    known_destination,
+    sender_of,
+)
 from trainmaster.backends import KAGGLE
 from trainmaster.store.control.alerts import EVERY_RUN, AlertRow
 from trainmaster.store.run import Run
@@ -89,7 +95,7 @@ def add_row(
             "ALERT_EXISTS",
             f"An alert is called {name!r} already.",
             "Give it another name, or remove that one first: "
-            f"`trainmaster alerts remove {name}{f' {run_id}' if run_id else ''}`.",
+            f"{command('alerts remove', name, *filter(None, [run_id]))}.",
             field="name",
         )
     return row
@@ -247,7 +253,7 @@ def _only_destination(home: Home) -> str:
         raise UsageError(
             "DESTINATION_UNKNOWN",
             f"No destination is given{named}.",
-            "Name a destination of the settings: `--to NAME`.",
+            f"Name one: {option('--to', known[0])}." if known else how_to_name_one(home),
             field="to",
         )
     return known[0]

@@ -16,6 +16,7 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.private import for_the_user, users_umask
 from trainer_runtime.core.protocol.alert_record import AlertDelivery, failed
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.alerts.destinations import address, destinations
 from trainmaster.store.control.alerts import MessageRow
@@ -132,7 +133,7 @@ def _run_command(command: list[str], body: dict[str, Any]) -> PostAnswer:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        return PostAnswer(False, f"the command did not end within {_COMMAND_S:.0f} s")
+        return PostAnswer(False, f"the command did not end within {spoken_duration(_COMMAND_S)}")
     except (OSError, ValueError):
         return PostAnswer(False, "the command can't be started")
     said = shown(done.stdout[:_MOST_SAID].replace(b"\n", b" ")).strip()

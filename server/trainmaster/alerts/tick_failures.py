@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from trainer_runtime.core.alerts.alert import alert_id
 from trainer_runtime.core.protocol.alert_record import Message
+from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.destinations import destinations
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.advice import for_face
+from trainmaster.words.advice import Face, for_face, shown_by
 from trainmaster.words.errors import StateError
+from trainmaster.words.own_program import command_line
 
 NAME = "keeper-failed"
 # A host that can't be reached is not a failure of the keeper: alerts on lost runs report it.
@@ -47,7 +50,8 @@ def fire_tick_failures(workspace: Workspace, failed: Mapping[str, str], now: flo
     except StateError:
         return  # unreadable settings; `doctor` reports them
     listed = ", ".join(f"{name} ({code})" for name, code in sorted(pressing.items())[:_MOST_NAMED])
-    shown = for_face("trainmaster keeper status")
+    with shown_by(Face(command_line(os.environ))):  # of a shell that isn't the keeper's
+        shown = for_face(command("keeper status"))
     text = f"The keeper's tick failed: {listed}. See, on this machine: {shown}"
     for to, given in known.items():
         if given.defaults:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.backend import Backend
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -22,6 +23,7 @@ from trainmaster.backends.capabilities import (
     RunReceiver,
     SourceExaminer,
     SupervisorFinder,
+    TextSampler,
 )
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
@@ -85,8 +87,8 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
     raise HostError(
         "HOST_UNKNOWN",
         f"No host is called {host!r}.",
-        f"Use {' or '.join(NAMES)}, one that `trainmaster hosts` lists, or add it: "
-        f"`trainmaster hosts add {host} USER@ADDRESS`.",
+        f"Use {' or '.join(NAMES)}, one that {command('hosts')} lists, or add it: "
+        f"{command('hosts add', host, 'USER@ADDRESS')}.",
     )
 
 
@@ -112,5 +114,6 @@ __all__ = [
     "RunReceiver",
     "SourceExaminer",
     "SupervisorFinder",
+    "TextSampler",
     "open_backend",
 ]

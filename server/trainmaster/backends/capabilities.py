@@ -11,10 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.backends.backend import Backend
 from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
+    from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
     from trainer_runtime.core.environment.image_problem import ImageAnswer
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
@@ -61,7 +63,7 @@ class JobRenewer(Capability):
     """Changes what the next jobs of a placed run ask for."""
 
     cannot = "change what jobs ask for"
-    instead = "Name a cluster: a host that was added with `--launcher slurm`."
+    instead = f"Name a cluster: a host that was added with {option('--launcher', 'slurm')}."
 
     @abstractmethod
     async def renew_job(self, run_id: str, job: Mapping[str, Any], script: bytes) -> None:
@@ -163,7 +165,7 @@ class AlertSender(Capability):
     """Sends a run's alerts from the place itself, without a connection to the client."""
 
     cannot = "send alerts"
-    instead = "Install the keeper, which sends them from here: `trainmaster keeper install`."
+    instead = f"Install the keeper, which sends them from here: {command('keeper install')}."
 
     @abstractmethod
     async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
@@ -174,7 +176,7 @@ class SupervisorFinder(Capability):
     """Finds the supervisors of many runs at a time."""
 
     cannot = "list which of its runs are supervised"
-    instead = "Ask for each run: `trainmaster status RUN`."
+    instead = f"Ask for each run: {command('status', 'RUN')}."
 
     @abstractmethod
     async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
@@ -185,7 +187,7 @@ class EndFinder(Capability):
     """Finds how the last sessions of ended runs have ended, which the place learns only later."""
 
     cannot = "say how jobs have ended"
-    instead = "The run's journal says how its attempts have ended: `trainmaster status RUN`."
+    instead = f"The run's journal says how its attempts have ended: {command('status', 'RUN')}."
 
     @abstractmethod
     async def learn_ends(self, run_ids: Sequence[str]) -> None:
@@ -197,8 +199,8 @@ class RunFiles(Capability):
 
     cannot = "give out files"
     instead = (
-        "What is mirrored of the run is here: `trainmaster status RUN`, `trainmaster logs RUN` and "
-        "`trainmaster metrics RUN`."
+        f"What is mirrored of the run is here: {command('status', 'RUN')}, "
+        f"{command('logs', 'RUN')} and {command('metrics', 'RUN')}."
     )
 
     @abstractmethod
@@ -268,7 +270,7 @@ class Inspector(Capability):
     """Samples the processes of a run."""
 
     cannot = "be asked for the stacks of its processes"
-    instead = "`trainmaster logs RUN` shows its output; stalls are detected there by itself."
+    instead = f"{command('logs', 'RUN')} shows its output; stalls are detected there by itself."
 
     @abstractmethod
     async def inspect(
@@ -277,6 +279,23 @@ class Inspector(Capability):
         """Sample an attempt's processes. Starts, stops and changes nothing.
 
         `allow_py_spy`: py-spy may read processes of an attached run.
+        """
+
+
+class TextSampler(Capability):
+    """Lets a run's model write text."""
+
+    cannot = "run a model outside its training"
+    instead = (
+        f"{command('fetch', 'RUN', 'final', 'FOLDER')} brings the model; its framework samples it."
+    )
+
+    @abstractmethod
+    async def sample(self, run_id: str, request: SampleRequest) -> SampleAnswer:
+        """Texts by a process of the run's environment, which ends with the call.
+
+        Raises:
+            HostError: `NOT_SAMPLED`, with the reason.
         """
 
 

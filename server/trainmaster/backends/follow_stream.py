@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES
 from trainmaster.backends.hosts import Stream
 from trainmaster.backends.ssh.error_mapping import link_lost
@@ -147,6 +148,6 @@ def unreadable(host_name: str) -> HostError:
     return HostError(
         "HOST_DATA_REFUSED",
         f"What {host_name} sends about its runs is invalid or beyond the limits.",
-        f"`trainmaster hosts check {host_name}`; its runs keep their last known state.",
+        f"{command('hosts check', host_name)}; its runs keep their last known state.",
         retryable=True,
     )

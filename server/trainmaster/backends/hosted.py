@@ -6,11 +6,12 @@ import json
 import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, decode_fields
 from trainer_runtime.core.processes.nodes import NODES, NodesConfig
 from trainer_runtime.core.processes.reaching import Peer
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -25,6 +26,7 @@ from trainmaster.backends.capabilities import (
     RunReceiver,
     SourceExaminer,
     SupervisorFinder,
+    TextSampler,
 )
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.hosts import Host, corpus, foreign, images, reach, run_files
@@ -37,6 +39,7 @@ from trainmaster.backends.polled import PolledFollower
 from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
+    from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
     from trainer_runtime.core.environment.image_problem import ImageAnswer
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 
 _FACTS_TIMEOUT_S = 30.0
 _INSPECT_TIMEOUT_S = 35.0
+_SAMPLE_ROOM_S = 8.0
 
 
 class HostedBackend(
@@ -64,12 +68,16 @@ class HostedBackend(
     RunReceiver,
     SourceExaminer,
     SupervisorFinder,
+    TextSampler,
 ):
     """`host` transports files and commands, `launcher` holds the supervisor.
 
     `multiplexed`: runs are followed by a process on the host rather than by asking for each file.
     `recorded`: the folder of a recorded run, even if the host's root has changed since.
     """
+
+    # Why no model is run here outside its training, where it is not.
+    runs_no_models: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -192,7 +200,7 @@ class HostedBackend(
     async def test_folder(self, path: str, *, write: bool) -> str | None:
         failure = Failure(
             f"{path} on {self.name} could not be tested",
-            f"`trainmaster hosts check {self.name}` finds the cause.",
+            f"{command('hosts check', self.name)} finds the cause.",
             code="ROOT_NOT_WRITABLE",
         )
         how = ["--write"] if write else []
@@ -226,12 +234,32 @@ class HostedBackend(
         folder = await self.folder(run_id)
         failure = Failure(
             f"The processes of {run_id} on {self.name} could not be inspected",
-            f"Check {folder} there; `trainmaster doctor` checks the host.",
+            f"Check {folder} there; {command('doctor')} checks the host.",
         )
         options = ["--allow-py-spy"] if allow_py_spy else []
         arguments = [*options, "--", folder, str(attempt)]
         call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
         return await runtime_call(self._host, call, InspectionReport.from_fields)
+
+    async def sample(self, run_id: str, request: SampleRequest) -> SampleAnswer:
+        from trainer_runtime.core.answers.sampled import SampleAnswer
+
+        if self.runs_no_models is not None:
+            raise HostError("UNSUPPORTED", self.runs_no_models, TextSampler.instead)
+        failure = Failure(
+            f"The model of {run_id} writes no text on {self.name}",
+            f"{command('fetch', run_id, 'final', 'FOLDER')} brings the model.",
+            code="NOT_SAMPLED",
+            retryable=False,
+        )
+        call = RuntimeCall(
+            "sample",
+            ["--", await self.folder(run_id)],
+            failure,
+            request.within_s + _SAMPLE_ROOM_S,
+            stdin=json.dumps(request.to_dict()).encode(),
+        )
+        return await runtime_call(self._host, call, SampleAnswer.of)
 
     async def clock(self) -> float:
         return await reach.clock(self._host)

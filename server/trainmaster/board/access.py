@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.serving.protocol import admit_connection
 from trainmaster.words.errors import PolicyError, TrainmasterError
@@ -68,13 +69,13 @@ class Access:
             return PolicyError(
                 "ORIGIN_REFUSED",
                 "The board is not known by the name in this address.",
-                "Open the address that `trainmaster board` has printed, or name it: --host-name.",
+                f"Open the address that {command('board')} has printed, or name it: --host-name.",
             )
         if path.startswith(DATA) and not self._is_holder(headers.get("authorization", "")):
             return PolicyError(
                 "TOKEN_REFUSED",
                 "The request carries no valid token of this board.",
-                "Open the address that `trainmaster board` has printed; each start has its own.",
+                f"Open the address that {command('board')} has printed; each start has its own.",
             )
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime import __version__
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.board.comparison import comparison_of
 from trainmaster.board.run_parts import board_checkpoints, board_samples, board_settings
@@ -175,7 +176,7 @@ def _patches(view: RunView, findings: Sequence[FindingAnswer]) -> list[BoardPatc
         BoardPatch(
             finding=one.id,
             patch=patch.id,
-            next_step=f"trainmaster resume {view.run.run_id} --apply {one.id}:{patch.id}",
+            next_step=command("resume", view.run.run_id, "--apply", f"{one.id}:{patch.id}"),
         )
         for one in findings
         if not one.over

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import typer
 
 from trainer_runtime.core.files.private import make_private
+from trainer_runtime.core.protocol.command import command
 from trainmaster.cli.at_home import at_home
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
@@ -23,6 +24,7 @@ from trainmaster.cli.pydantic_plugins import leave_out_pydantic_plugins
 from trainmaster.words.advice import Face, for_face, shown_by
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 from trainmaster.words.own_program import command_line
+from trainmaster.words.run_names import meaning_of, names_meant
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
@@ -31,7 +33,7 @@ _COMPLETING = "_TRAINMASTER_COMPLETE"
 # The command without a word, and the options that don't make it another.
 _ALONE = "overview"
 _OF_EVERY = frozenset({"--json"})
-_INTERRUPTED = "Interrupted; the training continues. See `trainmaster runs`."
+_INTERRUPTED = f"Interrupted; the training continues. See {command('runs')}."
 
 
 def main() -> None:
@@ -51,14 +53,12 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
     _write_utf8()
     as_json = "--json" in arguments
     try:
-        with at_home(arguments) as command, shown_by(_face()):
-            try:
-                _refuse_undecodable(command)
-                words = _whole(command) if commands is None else list(command)
-                code = _run(commands or commands_for(words), words)
-            except TrainmasterError as error:
-                emit_error(error, as_json)
-                code = 2 if error.code == "BAD_ARGUMENT" else 1
+        shell = dict(os.environ)
+        with at_home(arguments) as typed, shown_by(Face(command_line(os.environ, shell=shell))):
+            with names_meant() as meant:
+                code = _answered(typed, commands, as_json)
+            for name, run_name in meant.items():
+                print(meaning_of(name, run_name), file=sys.stderr)
             if code == INTERRUPTED:
                 print(for_face(_INTERRUPTED), file=sys.stderr)
         sys.stdout.flush()
@@ -69,15 +69,22 @@ def run(arguments: Sequence[str], commands: typer.Typer | None = None) -> int:
     return code
 
 
-def _whole(command: Sequence[str]) -> list[str]:
+def _answered(typed: Sequence[str], commands: typer.Typer | None, as_json: bool) -> int:
+    """The exit code of what was typed, once it is answered."""
+    try:
+        _refuse_undecodable(typed)
+        words = _whole(typed) if commands is None else list(typed)
+        return _run(commands or commands_for(words), words)
+    except TrainmasterError as error:
+        emit_error(error, as_json)
+        return 2 if error.code == "BAD_ARGUMENT" else 1
+
+
+def _whole(words: Sequence[str]) -> list[str]:
     """What was typed; `overview` where no command was, and no shell asks."""
-    if _COMPLETING in os.environ or any(word not in _OF_EVERY for word in command):
-        return list(command)
-    return [_ALONE, *command]
-
-
-def _face() -> Face:
-    return Face(command_line(os.environ, in_this_shell=True))
+    if _COMPLETING in os.environ or any(word not in _OF_EVERY for word in words):
+        return list(words)
+    return [_ALONE, *words]
 
 
 def _run(commands: typer.Typer, arguments: list[str]) -> int:
@@ -110,8 +117,8 @@ def _refuse_undecodable(arguments: Sequence[str]) -> None:
 
 def _bad_usage(error: typer.TyperException) -> UsageError:
     context: typer.Context | None = getattr(error, "ctx", None)
-    command = context.command_path if context else "trainmaster"
-    return UsageError("BAD_ARGUMENT", error.format_message(), f"See `{command} --help`.")
+    path = context.command_path.partition(" ")[2] if context else ""
+    return UsageError("BAD_ARGUMENT", error.format_message(), f"See {command(path, '--help')}.")
 
 
 def _defect(error: Exception) -> InternalError:

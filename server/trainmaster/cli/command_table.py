@@ -80,6 +80,7 @@ LISTED = (
     Listed("diagnose", "diagnose", section=WRONG),
     Listed("inspect", "inspect", section=WRONG),
     Listed("lifecycle", "checkpoints", section=FILES),
+    Listed("sample", "sample", acts=True, section=FILES),
     Listed("fetch", "fetch", acts=True, section=FILES),
     Listed("lifecycle", "clean", acts=True, section=FILES),
     Listed("hosts", "hosts", is_group=True, section=MACHINES),

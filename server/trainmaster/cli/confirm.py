@@ -28,12 +28,17 @@ def asking(yes: bool, as_json: bool) -> Confirm:
     async def ask(quote: Quote) -> str:
         if not somebody_answers(as_json):
             raise _nobody(quote)
-        with kept_quiet():
-            if not await _says_yes(quote.text):
-                raise declined()
+        if not await agrees(quote.text):
+            raise declined()
         return "prompt"
 
     return agreed if yes else ask
+
+
+async def agrees(text: str) -> bool:
+    """Whether the person at the terminal agrees to what `text` says."""
+    with kept_quiet():
+        return await _says_yes(text)
 
 
 def somebody_answers(as_json: bool) -> bool:

@@ -18,7 +18,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trainmaster export gpt.yaml ./slurm-job --to slurm --set compute.gpu=a100",
         "trainmaster export gpt.yaml ./compose --to docker-compose --image pytorch/pytorch:TAG",
     ),
-    "fetch": ("trainmaster fetch my-gpt 'final/*' ./model",),
+    "fetch": ("trainmaster fetch my-gpt final ./model",),
     "install": (
         "trainmaster install claude-code",
         "trainmaster install codex --project . --dry-run",

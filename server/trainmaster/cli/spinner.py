@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from trainer_runtime.core.protocol.figures import spoken_duration
+
 FIRST_WORD_S = 1.0
 # Held while the spinner writes, and while a question is asked.
 _TERMINAL = threading.Lock()
@@ -64,7 +66,9 @@ def _spin(stream: TextIO, over: threading.Event) -> None:
     while not over.wait(pause_s):
         if _is_being_asked(stream):
             continue
-        text = f"{_SIGNS[count % len(_SIGNS)]} working, {time.monotonic() - began_s:.0f} s"
+        text = (
+            f"{_SIGNS[count % len(_SIGNS)]} working, {spoken_duration(time.monotonic() - began_s)}"
+        )
         with _TERMINAL:
             stream.write(f"\r{text:<{width}}")
             stream.flush()

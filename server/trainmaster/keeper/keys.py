@@ -15,14 +15,13 @@ KAGGLE_KEYS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
 
 def lacking_keys(workspace: Workspace, environment: Mapping[str, str]) -> list[str]:
     """Variables that are in use here and do not stand in the home's secrets.env: those of the
-    environment, and those of providers with open instances. Names alone, never values."""
+    environment, and those of providers that something is rented from. Names alone, no values."""
     in_use = {name for name in (*KEY_NAMES.values(), *KAGGLE_KEYS) if environment.get(name)}
     in_use |= {name for name in _of_destinations(workspace) if environment.get(name)}
-    in_use |= {
-        KEY_NAMES[instance.provider]
-        for instance in workspace.control.instances.all(only_open=True)
-        if instance.provider in KEY_NAMES
-    }
+    control = workspace.control
+    rented = {one.provider for one in control.instances.all(only_open=True)}
+    rented |= {one.provider for one in control.volumes.all(only_open=True)}
+    in_use |= {KEY_NAMES[name] for name in rented if name in KEY_NAMES}
     try:
         return sorted(in_use - stored_names(workspace.home))
     except StateError:

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 
 from trainer_runtime.core.decoding import DecodingError, decode_fields
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.keeper.parts import Part
 from trainmaster.store.detached import SAFELY
 from trainmaster.words.answers.keeper import TickAnswer
@@ -42,7 +43,9 @@ async def run_part(
             output = await _output(process)
             code = await process.wait()
     except TimeoutError:
-        return _failed(part, f"TIMEOUT: it did not end within {within_s:.0f} s and was killed")
+        return _failed(
+            part, f"TIMEOUT: it did not end within {spoken_duration(within_s)} and was killed"
+        )
     finally:
         with suppress(ProcessLookupError):
             process.kill()

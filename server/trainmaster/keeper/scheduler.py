@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.keeper.call import Call
@@ -85,5 +86,5 @@ def scheduler_refused(words: Sequence[str], result: CommandResult) -> HostError:
     return HostError(
         "SCHEDULER_REFUSED",
         f"`{' '.join(words)}` failed: {shown(result.message.encode())}",
-        "Fix that, or install what `trainmaster keeper install --print` prints by hand.",
+        f"Fix that, or install what {command('keeper install', '--print')} prints by hand.",
     )

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
 from trainmaster.keeper.cron import Crontab
 from trainmaster.keeper.keys import lacking_keys
@@ -57,7 +58,7 @@ async def install(
             await asyncio.to_thread(other.remove)
     answer = await status(workspace, environment)
     return answer.model_copy(
-        update={"next_step": "Check after a while that it works: `trainmaster keeper status`."}
+        update={"next_step": f"Check after a while that it works: {command('keeper status')}."}
     )
 
 
@@ -169,13 +170,13 @@ def _of_interpreter() -> list[str]:
 
 def _next_step(there: bool, problem: str | None, ticked: LastTick | None) -> str | None:
     if not there:
-        return "`trainmaster keeper install` has due work done on a timer."
+        return f"{command('keeper install')} has due work done on a timer."
     if problem == NEVER:
         return "It has not been called yet."
     if problem is not None:
         return "Find out why it is not called: the journal of the user's systemd, or cron's log."
     if ticked is not None and ticked.failed:
-        return "Run `trainmaster tick` to see whether it still fails; then `trainmaster doctor`."
+        return f"Run {command('tick')} to see whether it still fails; then {command('doctor')}."
     return None
 
 
@@ -183,7 +184,7 @@ def _missing(problems: Sequence[str]) -> HostError:
     return HostError(
         "SCHEDULER_MISSING",
         f"Nothing here can call the keeper: {'; '.join(problems)}.",
-        "Install cron (on Debian or Ubuntu: apt-get install cron), have `trainmaster tick` called "
-        "every few minutes by another scheduler, or put what `trainmaster keeper install "
-        "--print` prints on a machine that is always on.",
+        f"Install cron (on Debian or Ubuntu: apt-get install cron), have {command('tick')} called "
+        "every few minutes by another scheduler, or put what "
+        f"{command('keeper install', '--print')} prints on a machine that is always on.",
     )

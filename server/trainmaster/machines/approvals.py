@@ -6,7 +6,8 @@ command with which the user approves.
 
 import time
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import Answer, WholeAnswer
@@ -80,8 +81,8 @@ def confirmation_required(
     return SpendError(
         "CONFIRMATION_REQUIRED",
         f"{quote.text} This is not approved yet, and nothing was done.",
-        f"Ask {of} to run `trainmaster approve {row.id}` in a terminal, then call again with "
-        "the same arguments.",
+        f"Ask {of} to run {command('approve', row.id)} in a terminal, then call again with the "
+        "same arguments.",
         retryable=True,
     )
 
@@ -95,7 +96,7 @@ def _unknown(approval_id: str, row: Approval | None) -> SpendError:
     return SpendError(
         "APPROVAL_UNKNOWN",
         message,
-        "`trainmaster approve` lists pending quotes; repeat the request for a new one.",
+        f"{command('approve')} lists pending quotes; repeat the request for a new one.",
     )
 
 

@@ -6,6 +6,7 @@ import json
 import posixpath
 
 from trainer_runtime.core.answers.cache import CacheAnswer
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.open_host import open_host
 from trainmaster.sync.workspace import Workspace
@@ -23,7 +24,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
     host = open_host(workspace, name)
     failure = Failure(
         f"The cache of {name} can't be searched",
-        f"`trainmaster hosts check {name}` finds the cause.",
+        f"{command('hosts check', name)} finds the cause.",
         code="ROOT_NOT_WRITABLE",
         retryable=False,
     )

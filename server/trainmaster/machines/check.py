@@ -11,6 +11,8 @@ from dataclasses import field
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL, SLURM
 from trainmaster.backends.hosts import Host
@@ -92,7 +94,7 @@ async def _left_runs(workspace: Workspace, name: str) -> list[CheckRow]:
         return []  # the other rows say why
     if not left:
         return []
-    remedy = f"`trainmaster hosts recover {name}` records this home's again, and lists the others."
+    remedy = f"{command('hosts recover', name)} records this home's again, and lists the others."
     return [warning("runs", f"{left} not on record", remedy)]
 
 
@@ -103,8 +105,8 @@ def _without_host(workspace: Workspace, name: str) -> str | None:
         return None
     others = f" (and {len(runs) - 1} more)" if len(runs) > 1 else ""
     return (
-        f"If it is gone for good, `trainmaster resume {runs[0]} --host HOST --abandon` continues "
-        f"its run{others} elsewhere, from what is mirrored here."
+        f"If it is gone for good, {command('resume', runs[0], '--host', 'HOST', '--abandon')} "
+        f"continues its run{others} elsewhere, from what is mirrored here."
     )
 
 
@@ -188,16 +190,16 @@ async def _by_shell(host: Host, found: Connection) -> _HostReport:
 
 def _clock(skew_s: float) -> CheckRow:
     if abs(skew_s) <= _MAX_SKEW_S:
-        return passed("clock", f"{abs(skew_s):.1f} s off this machine's")
+        return passed("clock", f"{spoken_duration(abs(skew_s))} off this machine's")
     direction = "ahead of" if skew_s > 0 else "behind"
-    found = f"{abs(skew_s):,.0f} s {direction} this machine's"
+    found = f"{spoken_duration(abs(skew_s))} {direction} this machine's"
     remedy = "Set both clocks by NTP (`timedatectl set-ntp true`): otherwise times are wrong."
     return warning("clock", found, remedy)
 
 
 def _gpu(gpu: Fields) -> str:
     memory_gib = gpu.find_number("memory_gib")
-    size = "" if memory_gib is None else f" ({memory_gib:.0f} GiB)"
+    size = "" if memory_gib is None else f" ({gib_text(memory_gib)})"
     return f"{gpu_label(gpu.text('name'))}{size}"
 
 
@@ -205,7 +207,7 @@ def _remember(home: Home, answer: HostCheckAnswer, gpus: list[str], *, reached: 
     """Store the result for `hosts`."""
     state = "ok" if answer.ok else "failing" if reached else "unreachable"
     failed = [
-        row.all_found or f"`{row.name}` fails: see `trainmaster hosts check {answer.host}`"
+        row.all_found or f"`{row.name}` fails: see {command('hosts check', answer.host)}"
         for row in answer.checks
         if row.state == "fail"
     ]

@@ -14,7 +14,8 @@ from trainer_runtime.core.answers.slurm import (
     is_network_disk,
 )
 from trainer_runtime.core.environment.gpus import gpu_label
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.command import option
+from trainer_runtime.core.protocol.figures import gib_text, size_text, spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.slurm.cluster import another_root, chosen_partition, read_cluster
@@ -138,16 +139,17 @@ def _locks(disk: str, *, holds: bool) -> CheckRow:
         "a node's locks do not hold on the others",
         "A run's next job may begin while the one before it still saves: ask those who run the "
         "cluster for locks of all nodes (Lustre: `flock`; NFS: `local_lock=none`; BeeGFS: "
-        "`tuneUseGlobalFileLocks`), or add the host again with `--root` on another disk.",
+        f"`tuneUseGlobalFileLocks`), or add the host again with {option('--root')} on another "
+        "disk.",
         disk,
     )
 
 
 def _quota(quota: QuotaAnswer) -> CheckRow:
-    used_gib = quota.used_kib / _GIB
-    space = "no limit" if quota.limit_kib is None else f"of {quota.limit_kib / _GIB:.0f} GiB"
+    used = size_text(1024 * quota.used_kib)
+    space = "no limit" if quota.limit_kib is None else f"of {size_text(1024 * quota.limit_kib)}"
     files = "" if quota.most_files is None else f"; {quota.files:,} of {quota.most_files:,} files"
-    found = f"{used_gib:.1f} GiB, {space}{files}"
+    found = f"{used}, {space}{files}"
     pairs = ((quota.used_kib, quota.limit_kib), (quota.files, quota.most_files))
     if any(most is not None and used >= _NEARLY * most for used, most in pairs):
         return warning("quota", found, "Free space there: checkpoints may not fit.")
@@ -188,7 +190,7 @@ def _described(one: PartitionAnswer) -> str:
 
 
 def _hardware(kind: NodeKind) -> str:
-    memory = f", {kind.memory_mib / 1024:.0f} GiB" if kind.memory_mib > 1 else ""
+    memory = f", {gib_text(kind.memory_mib / 1024)}" if kind.memory_mib > 1 else ""
     gpus = sum(kind.gpus.values())
     return f"{kind.cpus} cores{memory}{f', {gpus} GPUs' if gpus else ''}"
 

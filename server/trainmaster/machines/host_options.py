@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
@@ -53,13 +54,13 @@ def host_record(name: str, address: str, options: HostOptions) -> HostRecord:
     parsed = parse_address(address)
     if options.jump is not None:
         parse_jumps(options.jump)
-    for option, folder in (("--root", options.root), ("--cache", options.cache)):
+    for place, folder in (("--root", options.root), ("--cache", options.cache)):
         if folder is not None and not _is_folder(folder):
             raise UsageError(
                 "UNSAFE_NAME",
                 f"{folder!r} is not a valid folder.",
                 "Give an absolute folder on the host, or one below its user's home: ~/NAME.",
-                field=option,
+                field=place,
             )
     scheduled = {name: getattr(options, name) for name in SLURM_OPTIONS}
     refuse_unusable_job_options(scheduled, options.launcher)
@@ -123,7 +124,7 @@ def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
         raise UsageError(
             "BAD_ARGUMENT",
             f"--{name.removesuffix('s')} is for clusters.",
-            "Add `--launcher slurm`, or leave it out.",
+            f"Add {option('--launcher', 'slurm')}, or leave it out.",
             field=f"--{name.removesuffix('s')}",
         )
 
@@ -149,7 +150,11 @@ def _refuse_counted(gres: str) -> None:
         if name == "gpu" and (len(rest) > 1 or any(word.isdigit() or not word for word in rest)):
             kinds = [word for word in rest if word and not word.isdigit()]
             given = ":".join(["gpu", *kinds[:1]])
-            fix = f"Use `--gres {given}`." if kinds else "Leave it out, or use `--gres gpu:TYPE`."
+            fix = (
+                f"Use {option('--gres', given)}."
+                if kinds
+                else f"Leave it out, or use {option('--gres', 'gpu:TYPE')}."
+            )
             message = f"{one!r} says how many GPUs; each run's plan does (`compute.gpus`)."
             raise UsageError("BAD_ARGUMENT", message, fix, field="--gres")
 

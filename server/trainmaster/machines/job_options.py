@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.backends import SLURM
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
 from trainmaster.machines.host_options import refuse_unusable_job_options
@@ -34,12 +35,14 @@ async def set_job_options(
         raise UsageError(
             "BAD_ARGUMENT",
             f"{name} is not a cluster.",
-            "Name a host that was added with `--launcher slurm`.",
+            f"Name a host that was added with {option('--launcher', 'slurm')}.",
             field="name",
         )
     if not changes:
         raise UsageError(
-            "BAD_ARGUMENT", "Nothing is to be changed.", "Give an option, such as `--time 12h`."
+            "BAD_ARGUMENT",
+            "Nothing is to be changed.",
+            f"Give an option, such as {option('--time', '12h')}.",
         )
     given = {option: value or None for option, value in changes.items()}
     refuse_unusable_job_options(given, before.launcher)
@@ -48,15 +51,16 @@ async def set_job_options(
         await _refuse_unknown(workspace, record)
     workspace.control.put_host(record, time.time())
     left = [run.run_id for run in workspace.control.runs(only_open=True) if run.host == name]
-    again = f"`trainmaster stop {left[0]}` and then " if left else ""
+    again = f"{command('stop', left[0])} and then " if left else ""
     run = left[0] if left else "RUN"
     return JobOptionsAnswer(
         host=name,
         partition=record.partition,
         job_options=job_options(record),
         open_runs=left,
-        next_step=f"Runs that are launched from now on take them. {again}`trainmaster resume {run} "
-        f"--host {name}` continues {'it' if left else 'a run'} with them.",
+        next_step=f"Runs that are launched from now on take them. {again}"
+        f"{command('resume', run, '--host', name)} continues "
+        f"{'it' if left else 'a run'} with them.",
     )
 
 

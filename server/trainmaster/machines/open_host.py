@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.ssh import SshHost
@@ -25,12 +26,12 @@ def known_record(workspace: Workspace, name: str) -> HostRecord:
         raise UsageError(
             "BAD_ARGUMENT",
             f"{name} is not a host that was added.",
-            "`trainmaster hosts` lists the added hosts.",
+            f"{command('hosts')} lists the added hosts.",
         )
     if record is None:
         workspace.backend(name)  # raises `HOST_UNKNOWN`, with how to add it
         raise HostError(
-            "HOST_UNKNOWN", f"No host has the name {name!r}.", "See `trainmaster hosts`."
+            "HOST_UNKNOWN", f"No host has the name {name!r}.", f"See {command('hosts')}."
         )
     return record
 

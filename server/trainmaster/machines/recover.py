@@ -17,6 +17,7 @@ from typing import Any
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, KAGGLE, LOCAL
@@ -69,11 +70,11 @@ async def recover_runs(workspace: Workspace, name: str, named: Sequence[str] = (
     _remember(workspace, name)
     if recovered:
         await catch_up(workspace, name)  # before anything acts by what is on record
-        next_step = f"`trainmaster status {recovered[0]}` reads its state and records."
+        next_step = f"{command('status', recovered[0])} reads its state and records."
     elif others:
-        next_step = f"`trainmaster hosts recover {name} {others[0]}` takes that one, too."
+        next_step = f"{command('hosts recover', name, others[0])} takes that one, too."
     else:
-        next_step = f"All runs on {name} are on record: `trainmaster runs`."
+        next_step = f"All runs on {name} are on record: {command('runs')}."
     return RecoverAnswer(host=name, runs=rows, more=more or None, next_step=next_step)
 
 
@@ -143,7 +144,7 @@ async def _left(workspace: Workspace, host: Host, within_s: float) -> tuple[list
     request = {"runs": posixpath.join(await host.root(), "runs"), "known": generations}
     failure = Failure(
         f"The runs on {host.name} can't be listed",
-        f"`trainmaster hosts check {host.name}` finds the cause.",
+        f"{command('hosts check', host.name)} finds the cause.",
     )
     stdin = json.dumps(request).encode()
     call = RuntimeCall("left-runs", [], failure, within_s, stdin=stdin)

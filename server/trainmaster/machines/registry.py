@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
@@ -20,6 +21,7 @@ from trainmaster.backends.hosts.ssh import note_reached
 from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
 from trainmaster.machines.host_options import HostOptions, host_record
 from trainmaster.machines.open_host import known_record
+from trainmaster.runs.volumes import volume_rows
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
     SLURM_OPTIONS,
@@ -86,7 +88,9 @@ async def add_host(
         address=record.target,
         fingerprint=_target_fingerprint(workspace.home, record),
         checks=found.rows,
-        next_step=f"Run `trainmaster hosts check {name}`, then launch with `--host {name}`.",
+        next_step=(
+            f"Run {command('hosts check', name)}, then launch with {option('--host', name)}."
+        ),
     )
 
 
@@ -95,7 +99,7 @@ async def list_hosts(workspace: Workspace) -> HostsAnswer:
     runs = workspace.control.runs(only_open=True)
     local = HostRecord(LOCAL, "this machine", root=str(workspace.home.local_root))
     rows = [_row(workspace, record, runs) for record in (local, *workspace.control.hosts())]
-    return HostsAnswer(hosts=rows)
+    return HostsAnswer(hosts=rows, volumes=volume_rows(workspace, only_open=True) or None)
 
 
 async def trust_host(workspace: Workspace, name: str) -> HostTrustAnswer:
@@ -133,13 +137,13 @@ async def remove_host(workspace: Workspace, name: str, *, force: bool = False) -
         raise StateError(
             "RUN_IS_RUNNING",
             f"{name} has open runs: {', '.join(left)}.",
-            "Stop them and wait until they have ended, or pass `--force`: they continue, but are "
-            "not followed until the host is added again under this name.",
+            f"Stop them and wait until they have ended, or pass {option('--force')}: they "
+            "continue, but are not followed until the host is added again under this name.",
         )
     workspace.control.remove_host(name)
     workspace.home.follower_pass(name).unlink(missing_ok=True)
     shutil.rmtree(workspace.home.pins(name).parent, ignore_errors=True)
-    again = f"`trainmaster hosts add {name} ADDRESS` with the same root finds them again."
+    again = f"{command('hosts add', name, 'ADDRESS')} with the same root finds them again."
     return HostRemovedAnswer(host=name, abandoned=left, next_step=again if left else None)
 
 
@@ -163,7 +167,7 @@ def _quote(record: HostRecord) -> Quote:
 
 def _not_added(error: TrainmasterError) -> TrainmasterError:
     message = f"{error.message} The host was not added."
-    fix = f"{error.fix} Or add it without a connection, in a shell: `--offline`."
+    fix = f"{error.fix} Or add it without a connection, in a shell: {option('--offline')}."
     return type(error)(error.code, message, fix, error.retryable, error.field)
 
 

@@ -127,10 +127,10 @@ class _Asking:
 
     def give_back(self) -> None:
         """Let the agreement count again, unless it led to an instance, which has cost money."""
-        instances = self._workspace.control.instances.all()
-        has_cost = any(
-            one.intended_t >= self._began_t and one.created_t is not None for one in instances
-        )
+        control = self._workspace.control
+        began = [(one.intended_t, one.created_t) for one in control.instances.all()]
+        began += [(one.intended_t, one.created_t) for one in control.volumes.all()]
+        has_cost = any(t >= self._began_t and created_t is not None for t, created_t in began)
         if self._taken is not None and not has_cost:
             self._records.give_back(self._taken)
 

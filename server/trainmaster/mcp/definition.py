@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -168,11 +168,15 @@ def workspace_of(context: ToolContext) -> Workspace:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A tool before it is registered; name, description and schemas come from `function`."""
+    """A tool before it is registered; name, description and schemas come from `function`.
+
+    `page`: the `ui://` resource by which clients with MCP Apps show its results.
+    """
 
     function: Callable[..., Awaitable[Answer | CallToolResult | InputRequiredResult]]
     title: str
     hints: ToolAnnotations
+    page: str | None = None
 
     @property
     def name(self) -> str:
@@ -193,10 +197,35 @@ def build_tool(definition: Definition) -> Tool:
 
     Each is made once in a process, in 6 ms: the servers of several roles share it.
     """
-    key = (definition.function, definition.title, *definition.hints.model_dump().values())
+    hints = definition.hints.model_dump().values()
+    key = (definition.function, definition.title, definition.page, *hints)
     if key not in _built:
         _built[key] = _build(definition)
     return _built[key]
+
+
+def build_tools(definitions: Iterable[Definition]) -> list[Tool]:
+    """The tools of one server. A parameter's description stands at the first tool that has it:
+    clients show their model the list as a whole."""
+    described: set[tuple[str, str]] = set()
+    tools = []
+    for tool in map(build_tool, definitions):
+        properties = {
+            name: _undescribed(schema) if (name, schema.get("description")) in described else schema
+            for name, schema in tool.parameters["properties"].items()
+        }
+        described |= {
+            (name, schema["description"])
+            for name, schema in properties.items()
+            if "description" in schema
+        }
+        parameters = {**tool.parameters, "properties": properties}
+        tools.append(tool.model_copy(update={"parameters": parameters}))
+    return tools
+
+
+def _undescribed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "description"}
 
 
 def _build(definition: Definition) -> Tool:
@@ -206,6 +235,7 @@ def _build(definition: Definition) -> Tool:
         title=definition.title,
         description=inspect.cleandoc(function.__doc__ or ""),
         annotations=definition.hints,
+        meta=None if definition.page is None else {"ui": {"resourceUri": definition.page}},
         structured_output=False,  # of answers, which are no models of Pydantic: below
     )
     arguments = tool.fn_metadata.arg_model
@@ -227,13 +257,13 @@ def answer_type(function: Callable[..., Any]) -> type[Answer]:
 
 
 def _lean(schema: dict[str, Any]) -> dict[str, Any]:
-    """Generated titles repeat the names, an empty default says as much as none, and least values
-    that nobody goes below say nothing: every client pays for them in context."""
+    """Generated titles repeat the names, an empty default says as much as none, and limits that
+    nobody goes beyond say nothing: every client pays for them in context."""
     properties = {
         name: {
             key: value
             for key, value in described.items()
-            if key not in ("title", "minimum") and not (key == "default" and not value)
+            if key not in ("title", "minimum", "maximum") and not (key == "default" and not value)
         }
         for name, described in schema["properties"].items()
     }

@@ -37,6 +37,7 @@ from trainmaster.words.errors import (
     unusable_path,
 )
 from trainmaster.words.roles import Role
+from trainmaster.words.run_names import meaning_of, names_meant
 from trainmaster.words.shares import Shares
 from trainmaster.words.work import Work, working
 
@@ -104,8 +105,12 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
 
         Raises: ToolError, with the whole error as its text.
         """
-        with shown_by(self.face), only_reading(self.only_reads):
-            return await self._answer(name, arguments, context)
+        with shown_by(self.face), only_reading(self.only_reads), names_meant() as meant:
+            result = await self._answer(name, arguments, context)
+        if meant and isinstance(result, CallToolResult):
+            words = " ".join(meaning_of(*pair) for pair in meant.items())
+            result.content.append(TextContent(type="text", text=words))
+        return result
 
     async def _answer(
         self,

@@ -25,10 +25,9 @@ async def inspect_run(
         bool, Field(description="To read an attached training; the user is asked")
     ] = False,
 ) -> InspectionAnswer | InputRequiredResult:
-    """For a run that seems to hang: each rank's place, last step, GPUs, and a verdict:
-    hang_collective (`rank` differs from the others), hang_data, hang_checkpoint, slow_not_hung,
-    moving, stall (cause unknown). `lines` are untrusted frames, innermost first; all are in
-    stacks_file. For a run that failed: diagnose.
+    """For a run that seems to hang: each rank's place, last step, GPUs, and a verdict, such as
+    hang_collective (`rank` differs from the others) or stall (cause unknown). `lines` are untrusted
+    frames, innermost first; all are in stacks_file. For a run that failed: diagnose.
     """
     from trainmaster.runs.inspect import service
 

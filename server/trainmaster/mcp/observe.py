@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainmaster.mcp.apps import BOARD
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Cursor, Pattern, RunId, RunOrLog, Words
 from trainmaster.mcp.plot import PLOT
@@ -25,8 +26,8 @@ _LIST_WITHIN_S = 0.7
 
 async def overview(context: ToolContext, *, cursor: Cursor = "") -> OverviewAnswer:
     """The state of everything, to begin with: what needs attention first (failed runs, decisions,
-    findings, instances that cost), what runs with its loss and the time to go, what ended since the
-    cursor. A line each; get_run has the details of one run.
+    findings, instances that cost), what runs, what ended since the cursor. A line each; get_run has
+    the details of one run.
     """
     from trainmaster.runs import overview as query
 
@@ -70,8 +71,7 @@ async def get_run(
     detail: Annotated[bool, Field(description="Also risks, attempts, telemetry, folder")] = False,
 ) -> StatusAnswer:
     """How a run stands: state and why, step, ETA, last metrics, findings (diagnose explains them),
-    newest verified checkpoint, next_step. `heartbeat_age_s`: how old this news is. To wait for a
-    change: wait_for_event.
+    newest verified checkpoint, next_step. `heartbeat_age_s`: how old this news is.
     """
     from trainmaster.runs import status as query
 
@@ -235,7 +235,7 @@ async def list_checkpoints(
     verify: Annotated[bool, Field(description="Read every byte again; slow")] = False,
 ) -> CheckpointsAnswer:
     """A run's checkpoints with metrics, tags and integrity, those skipped and why, and
-    `resume_from`: the step that resume would take, null for a start from scratch.
+    `resume_from`: the step that resume would take, null for scratch.
     """
     from trainmaster.runs import list_checkpoints as query
 
@@ -243,8 +243,8 @@ async def list_checkpoints(
 
 
 TOOLS = (
-    Definition(overview, "Overview", READS),
-    Definition(list_runs, "List runs", READS),
+    Definition(overview, "Overview", READS, page=BOARD),
+    Definition(list_runs, "List runs", READS, page=BOARD),
     Definition(get_run, "Status of a run", READS),
     Definition(wait_for_event, "Wait for an event", READS),
     Definition(diagnose, "Diagnose a run or log", READS),

@@ -22,6 +22,7 @@ from trainmaster.mcp.definition import (
 )
 from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
+from trainmaster.mcp.sample import SAMPLE
 from trainmaster.words.answers.hosts import HostAddedAnswer
 from trainmaster.words.answers.runs import (
     CleanAnswer,
@@ -42,8 +43,8 @@ async def launch(
     set: Sets = (),
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a training, detached; returns its run_id at once. Plans first (plan_run shows what),
-    and starts nothing where that is refused. Continue with wait_for_event.
+    """Start a training, detached; returns its run_id at once. Plans first, and starts
+    nothing where that is refused. Continue with wait_for_event.
     """
     from trainmaster.runs import launch as service
 
@@ -119,6 +120,30 @@ async def render(
     )
 
 
+async def export(
+    context: ToolContext,
+    *,
+    spec: Spec,
+    folder: Annotated[str, Field(description="New one, below the download folder")],
+    to: Literal["slurm", "skypilot", "kubernetes", "docker-compose"],
+    image: Annotated[str, Field(description="Of the container")] = "",
+    host: Host = "",
+    set: Sets = (),
+) -> RenderAnswer:
+    """As render, with the file by which another engine trains it, without our supervision."""
+    from trainmaster.runs import export as service
+
+    return await service.export_below(
+        workspace_of(context),
+        spec,
+        folder,
+        to=to,
+        image=image or None,
+        host=host or None,
+        sets=set,
+    )
+
+
 async def stop(
     context: ToolContext,
     *,
@@ -139,16 +164,16 @@ async def resume(
     run_id: RunId,
     start: Annotated[
         str,
-        Field(description="latest (default), best, scratch, or a checkpoint's step"),
+        Field(description="latest (default), best, scratch, or a step"),
     ] = "",
     set: Sets = (),
     apply: Annotated[str, Field(description="FINDING[:PATCH] of diagnose")] = "",
     host: Annotated[str, Field(description="Continue there, from the mirror")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a run that has ended again, as a new attempt from a verified checkpoint
-    (list_checkpoints shows which). `set` changes the last attempt's configuration, e.g. `steps=400`
-    to train on. An earlier `start` asks the user.
+    """Start a run that has ended again, as a new attempt from a verified checkpoint. `set` changes
+    the last attempt's configuration, e.g. `steps=400` to train on. An earlier `start` asks the
+    user.
     """
     from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service
@@ -225,7 +250,7 @@ async def fetch_files(
     ] = "",
 ) -> FetchAnswer:
     """Bring files of a run here (checkpoints, final model, logs), each checked by its digest, below
-    the download folder of the settings. `more`: repeat the call to continue.
+    the download folder. `more`: repeat the call to continue.
     """
     from trainmaster.runs import fetch as service
 
@@ -256,9 +281,11 @@ async def clean_run(
 TOOLS = (
     Definition(launch, "Launch a training", STARTS_OUTSIDE),
     Definition(render, "Render a training's scripts", STARTS_OUTSIDE),
+    Definition(export, "Export a training to another engine", STARTS_OUTSIDE),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", SUPERSEDES),
     INSPECT,
+    SAMPLE,
     Definition(attach, "Watch a training of others", STARTS),
     ADOPT,
     Definition(fetch_files, "Fetch files of a run", REPLACES),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from mcp.types import InputRequiredResult
 from pydantic import Field
 
+from trainmaster.mcp.confirm import can_ask, confirmed
 from trainmaster.mcp.definition import READS, READS_OUTSIDE, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, Sets, Spec
 from trainmaster.words.answers.hosts import HostsAnswer
@@ -16,11 +18,16 @@ _LONGEST_CHECK_S = 38.0
 
 
 async def plan_run(
-    context: ToolContext, *, spec: Spec, host: Host = "", set: Sets = ()
-) -> PlanAnswer:
-    """Resolve a spec, check it and estimate what it takes (memory, hours, dollars); starts nothing.
-    What can't work is refused with the field and what is accepted; launch then starts it. A whole
-    spec:
+    context: ToolContext,
+    *,
+    spec: Spec,
+    host: Host = "",
+    set: Sets = (),
+    detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
+) -> PlanAnswer | InputRequiredResult:
+    """Resolve a spec, check it and estimate memory, hours, dollars; starts nothing. What can't work
+    is refused with the field and what is accepted. The spec `framework: hf` alone (or trl, ...)
+    lists the fields. A whole spec:
 
     name: my-gpt
     framework: nanogpt
@@ -31,7 +38,16 @@ async def plan_run(
     """
     from trainmaster.runs.planning import plan_run as planning
 
-    return await planning.plan_run(workspace_of(context), spec, host=host or None, sets=set)
+    if workspace_of(context).policy.reads_only or not can_ask(context):
+        return await planning.plan_run(
+            workspace_of(context), spec, host=host or None, sets=set, detail=detail
+        )
+    return await confirmed(
+        context,
+        lambda workspace, confirm: planning.plan_run(
+            workspace, spec, host=host or None, sets=set, confirm=confirm, detail=detail
+        ),
+    )
 
 
 async def list_hosts(

@@ -23,18 +23,21 @@ async def provision(
     context: ToolContext,
     *,
     offer: Annotated[str, Field(description="From list_offers")],
-    hours: Annotated[float, Field(description="Lease; it is ended then")],
-    name: Annotated[str, Field(description="Of the new host")] = "",
+    hours: Annotated[float, Field(description="Lease")],
+    name: str = "",
     image: str = "",
     disk_gib: Annotated[float, Field(ge=0)] = 0,
     region: str = "",
+    keep: bool = False,
+    volume: Annotated[str, Field(description="NAME; new: NAME:GB")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> ProvisionAnswer | InputRequiredResult:
-    """Rent an instance, which becomes a host; the user agrees to the price. Returns at once;
-    list_hosts shows when it has booted. release ends it early.
+    """Rent a host; the user agrees to the price. list_hosts shows when it has booted; release ends
+    it. `keep`: also when idle.
     """
     from trainmaster.machines.renting.provision import ProvisionRequest
     from trainmaster.machines.renting.provision import provision as service
+    from trainmaster.machines.renting.volume_request import volume_request
 
     request = ProvisionRequest(
         offer,
@@ -44,6 +47,8 @@ async def provision(
         disk_gib=disk_gib or None,
         region=region or None,
         idempotency_key=idempotency_key or None,
+        keep=keep,
+        volume=volume_request(volume, region or None),
     )
 
     return await confirmed(
@@ -55,10 +60,10 @@ async def provision(
 async def release(
     context: ToolContext,
     *,
-    instance: Annotated[str, Field(description="Host's name, or tag of costs")],
+    instance: Annotated[str, Field(description="Name or tag")],
     force: Annotated[bool, Field(description="Stop its runs, lose what isn't here")] = False,
 ) -> ReleaseAnswer | InputRequiredResult:
-    """End a rented instance; data to mirror is copied here first. The user is asked."""
+    """End an instance or volume; data to mirror is copied here first. The user is asked."""
     from trainmaster.machines.renting.release import release as service
 
     return await confirmed(

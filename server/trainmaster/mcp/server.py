@@ -8,7 +8,8 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from mcp.server import MCPServer
 
 from trainer_runtime import __version__
-from trainmaster.mcp.definition import Definition, Opener, OpenWorkspace, build_tool
+from trainmaster.mcp.apps import board_app
+from trainmaster.mcp.definition import Definition, Opener, OpenWorkspace, build_tools
 from trainmaster.mcp.error_mapping import AnsweringServer
 from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import chosen_tools
@@ -60,7 +61,8 @@ def server_of(
         title="Trainmaster",
         version=__version__,
         instructions=instructions_for(names, read_only=read_only, is_remote=is_remote),
-        tools=[build_tool(one) for one in definitions],
+        tools=build_tools(definitions),
+        extensions=[board_app()] if any(one.page for one in definitions) else [],
         lifespan=lifespan,
         log_level="WARNING",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import is_better_higher, is_of_speed
@@ -105,7 +106,7 @@ def _notes(source: Source, wanted: Sequence[str]) -> list[str]:
     if all(map(is_telemetry, known)):
         unread = (
             f"{source.name}: no metrics of steps so far, only telemetry ({has}); "
-            f"`trainmaster diagnose {source.name}` reports a log that is not understood."
+            f"{command('diagnose', source.name)} reports a log that is not understood."
         )
         return [unread, *source.notes(wanted)]
     return [f"{source.name}: it reports no loss; name one of {has}.", *source.notes(wanted)]
@@ -151,7 +152,7 @@ def _refuse_steps_of_telemetry(source: Source, key: str, selection: Selection) -
         raise bad_argument(
             "key",
             f"{key} is measured by time, not by step.",
-            "Select its part with `--since`, and use the axis time.",
+            f"Select its part with {option('--since')}, and use the axis time.",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainmaster.store.buckets import Bucket, Row, joined
 from trainmaster.words.answers.base import Number
@@ -59,4 +60,4 @@ def _or_last(extreme: float | None, bucket: Bucket) -> float:
 
 
 def _rounded(value: float) -> Number:
-    return as_number(float(f"{value:.6g}"))
+    return as_number(rounded(value))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.files.protected import open_unprotected
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.log_text import TWO_BYTES, why_no_text
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError, UsageError
@@ -62,7 +63,7 @@ def _neither(name: str) -> StateError:
     return StateError(
         "RUN_NOT_FOUND",
         f"No file {name!r} exists{where}, and no run has that name.",
-        "Check the path; `trainmaster runs` lists the runs.",
+        f"Check the path; {command('runs')} lists the runs.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.words.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 # For logs of which nothing is understood. The example is one that works as it is.
 TEACH = (
-    "Teach its lines: `--pattern` (pattern) takes one of them with names for its numbers, such as "
-    f"`{EXAMPLE}`."
+    f"Teach its lines: {option('--pattern')} (pattern) takes one of them with names for its "
+    f"numbers, such as `{EXAMPLE}`."
 )
 
 
@@ -46,7 +47,7 @@ def refuse_for_runs(text: str | None) -> None:
             "BAD_ARGUMENT",
             "A pattern teaches the lines of a log file; the metrics of a run are recorded as it "
             "goes.",
-            "Give it to `trainmaster attach`, or as `script.pattern` of a spec; or name the file.",
+            f"Give it to {command('attach')}, or as `script.pattern` of a spec; or name the file.",
             field="pattern",
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.downsample import as_number, summarised
 from trainmaster.metrics.selection import Axis, Selection, moving_average, rates
@@ -233,10 +234,10 @@ def _with_rounded_values(answer: MetricSeries) -> MetricSeries:
 
 
 def _rounded(value: Number | None) -> Number | None:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return rounded(value) if isinstance(value, float) else value
 
 
 def _places(buckets: Sequence[Bucket], ruler: Ruler) -> list[Number]:
     """Where each bucket is on the ruler: at its last point, which exists."""
     places = [ruler.place(bucket.last_x, bucket.last_t) for bucket in buckets]
-    return [as_number(math.nan if place is None else float(f"{place:.8g}")) for place in places]
+    return [as_number(math.nan if place is None else rounded(place, 8)) for place in places]

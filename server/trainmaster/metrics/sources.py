@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
@@ -134,7 +136,7 @@ class FileSource:
             notes.insert(
                 0,
                 f"{self.name}: {part_read(self._found)} in the time of a call. "
-                "`$ trainmaster metrics` in a shell reads all of it.",
+                f"{command('metrics', in_shell=True)} in a shell reads all of it.",
             )
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
@@ -173,8 +175,8 @@ class FileSource:
 
 def part_read(metrics: FileMetrics) -> str:
     """How much was read of a log whose end was not."""
-    size_gb = (metrics.size_bytes + metrics.left_out_bytes) / 1e9
-    return f"only its first {metrics.size_bytes / 1e9:.1f} of {size_gb:.1f} GB were read"
+    size = size_text(metrics.size_bytes + metrics.left_out_bytes)
+    return f"only its first {size_text(metrics.size_bytes)} of {size} were read"
 
 
 def wanted_of_file(keys: Sequence[str], selection: Selection, pattern: str | None = None) -> Wanted:

@@ -83,7 +83,7 @@ def resolved_config(
         "steps": decided.steps,
         "precision": decided.target.precision,
         "seed": spec.seed,
-        "eval": {**given["eval"], "batch_size": decided.fitted.batch.micro_batch},
+        "eval": _evaluation(given["eval"], decided.fitted.batch),
         "checkpoint": {
             **given["checkpoint"],
             "every": decided.checkpoint_every,
@@ -210,6 +210,15 @@ def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, A
     }
     prepare = given["prepare"] if given["prepare"] in ("here", "stream") else "box"
     return {**config, "prepare": prepare, "upload": upload}
+
+
+def _evaluation(given: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+    """With the size of its batches, and samples at steps of their own only where there are any."""
+    rest = {name: value for name, value in given.items() if name != "samples"}
+    samples = given["samples"]
+    if samples is not None:
+        rest["samples"] = {**samples, "every": samples["every"] or given["every_steps"]}
+    return {**rest, "batch_size": batch.micro_batch}
 
 
 def _batch(batch: Batch) -> dict[str, Any]:

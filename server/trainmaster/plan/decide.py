@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.figures import gib_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.decisions.architecture import flops_per_token
@@ -254,5 +255,7 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
         count = round(memory.state_gib * GIB / STATE_BYTES_PER_PARAMETER)
     recommended, reason = recommend_gpu(count, total_flops)
     if basis.method.has_adapter and memory is not None and recommended != "none":
-        reason = f"Frozen weights and an adapter take {memory.state_gib:.1f} GiB of training state."
+        reason = (
+            f"Frozen weights and an adapter take {gib_text(memory.state_gib)} of training state."
+        )
     return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)

@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from trainer_runtime.core.lease.lease import DISK_BYTES_PER_S
-from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.figures import spoken_duration, spoken_hours
 from trainmaster.plan.config import Decided
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, share_of_node
 from trainmaster.plan.decisions.memory import CHECKPOINT_BYTES_PER_PARAMETER, GIB
@@ -137,10 +139,7 @@ def _limit_minutes(slurm: SlurmFacts, hours: float | None, ledger: Ledger) -> in
 
 
 def _length(hours: float) -> str:
-    minutes = hours * _HOUR_S / _MINUTE_S
-    if minutes < 1:
-        return "less than a minute"
-    return f"about {minutes:.2g} min" if hours < 1 else f"about {hours:.2g} h"
+    return f"about {spoken_hours(hours)}"
 
 
 def _refuse_too_short(
@@ -158,7 +157,7 @@ def _refuse_too_short(
         f"Jobs of partition {slurm.partition} may train for {spoken_duration(usable_s)}, and a "
         f"checkpoint is due every {spoken_duration(interval_s)}.",
         f"Set checkpoint.every to less than {spoken_duration(usable_s)}, or change what jobs ask "
-        f"for: {job_option(host, *longer)}; `trainmaster hosts check {host}` lists the partitions "
+        f"for: {job_option(host, *longer)}; {command('hosts check', host)} lists the partitions "
         "there.",
         field="host" if spec.checkpoint.every == "auto" else "checkpoint.every",
     )

@@ -15,6 +15,8 @@ from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
 _RUNTIME = "trainer_runtime/"
+# Nothing of a session runs what receives over SSH or belongs to clusters, and a script has a bound.
+_LEFT_OUT = (f"{_RUNTIME}box/answer/receive.py", f"{_RUNTIME}box/slurm/")
 _TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
 
@@ -36,10 +38,13 @@ def kernel_script(
 def _members(
     order: KernelOrder, files: Mapping[str, bytes], desired: Desired
 ) -> Iterable[tuple[str, bytes]]:
-    """The runtime is packed once, at the top: the session runs it and copies it to the run."""
+    """The runtime is packed once, at the top: the session runs it and copies it to the run. What
+    only a cluster runs stays away, as Kaggle bounds a script."""
     yield ORDER, _json(order.to_dict())
     yield f"{RUN_FOLDER}/desired.json", _json(desired.to_dict())
     for path, data in files.items():
+        if path.startswith(_LEFT_OUT):
+            continue
         yield (path if path.startswith(_RUNTIME) else f"{RUN_FOLDER}/{path}"), data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.plan.config import CONFIG_VERSION
 from trainmaster.plan.decisions.container import choose_image, is_contained
 from trainmaster.plan.decisions.environment import choose_environment, may_install
@@ -117,7 +118,7 @@ def _decide_code(script: ScriptSpec, code: CodeFacts, ledger: Ledger) -> None:
     if code.in_place:
         ledger.decide("script.path", script.path, "A folder of the host: the program runs there.")
         return
-    files = f"{len(code.files):,} files, {code.total_bytes / _MIB:,.1f} MiB travel"
+    files = travelling(len(code.files), code.total_bytes)
     if code.commit is None:
         what = "no git there: all but caches"
     else:
@@ -127,12 +128,23 @@ def _decide_code(script: ScriptSpec, code: CodeFacts, ledger: Ledger) -> None:
     ledger.decide("script.path", script.path, f"{files}: {what}.{left}")
 
 
+def travelling(files: int, size_bytes: int) -> str:
+    """What is sent to the host: `2 files, 1.4 KiB travel`."""
+    if files == 0:
+        return "nothing travels"
+    return (
+        f"{files:,} files, {size_text(size_bytes)} travel"
+        if files > 1
+        else (f"1 file, {size_text(size_bytes)}, travels")
+    )
+
+
 def _decide_data(code: CodeFacts, ledger: Ledger) -> None:
     for index, one in enumerate(code.data):
         if one.sent_as is None:
             reason = "It is on the host: the program reads it in place."
         else:
-            reason = f"{len(one.files):,} files, {one.size_bytes / _MIB:,.1f} MiB travel."
+            reason = f"{travelling(len(one.files), one.size_bytes)}."
         given = one.path if one.file is None or one.sent_as is None else f"{one.path}/{one.file}"
         ledger.decide(f"data.sources[{index}].path", given, reason)
 

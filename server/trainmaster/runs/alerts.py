@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from trainer_runtime.core.alerts.message import trial_message
+from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.destinations import destinations, known_destination
 from trainmaster.alerts.rules import add_row, record_defaults
 from trainmaster.alerts.send import try_once
@@ -17,6 +18,7 @@ from trainmaster.runs.maintain import Round, maintain
 from trainmaster.store.control.alerts import EVERY_RUN
 from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.alerts import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
 from trainmaster.words.errors import StateError
@@ -42,14 +44,14 @@ async def add_alert(
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
         StateError: `RUN_NOT_FOUND`, `RUN_ENDED`, `ALERT_EXISTS`, `SETTINGS_NOT_READABLE`.
     """
-    found = workspace.control.run(run) if run else None
+    found = chosen_run(workspace, run) if run else None
     row = add_row(workspace, when=when, to=to, name=name, severity=severity, run=found)
     reached = await _deliver(workspace, row, found)
     return AlertAddedAnswer(
         alert=shown_alert(workspace, row),
         pending=None if reached else True,
         note=await unknown_metric_note(workspace, when, found),
-        next_step=f"trainmaster alerts test {row.to}",
+        next_step=command("alerts test", row.to),
     )
 
 
@@ -62,14 +64,14 @@ async def remove_alert(
     Raises:
         StateError: `RUN_NOT_FOUND`, `ALERT_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
     """
-    found = workspace.control.run(run) if run else None
+    found = chosen_run(workspace, run) if run else None
     record_defaults(workspace)
     run_id = found.run_id if found else EVERY_RUN
     rows = [row for row in workspace.control.alerts.of(run_id) if row.run_id == run_id]
     row = next((row for row in rows if row.name == name), None)
     if row is None:
         whose = f"run {run_id}" if run_id else "every run"
-        shown = f"`trainmaster alerts list {run_id}`" if run_id else "`trainmaster alerts list`"
+        shown = f"{command('alerts list', run_id)}" if run_id else f"{command('alerts list')}"
         raise StateError(
             "ALERT_NOT_FOUND",
             f"No alert of {whose} is called {name!r}.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.finding import finding_id
 from trainer_runtime.core.protocol.journal_lines import (
     AttemptEnded,
@@ -72,13 +73,7 @@ def _of_decision(event: Event, line: Decided) -> Change | None:
 
 def _evaluated(values: Mapping[str, object], metric: str) -> str | None:
     shown = {key: values[key] for key in (_LOSS, metric) if key in values}
-    return (
-        ", ".join(
-            f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in shown.items()
-        )
-        or None
-    )
+    return ", ".join(f"{key} {number_text(value)}" for key, value in shown.items()) or None
 
 
 def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:

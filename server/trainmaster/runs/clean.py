@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.delivery import take_over_alerts
 from trainmaster.alerts.send import begin_sending
 from trainmaster.runs.advance import fire_alerts
@@ -13,11 +14,12 @@ from trainmaster.runs.attach import detach
 from trainmaster.runs.maintain import until_closed
 from trainmaster.runs.nodes import remove_from_members
 from trainmaster.store import secret_values
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import CleanAnswer
+from trainmaster.words.answers.runs import CleanAnswer, removed_words
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import StateError, UsageError
 
@@ -43,7 +45,7 @@ async def clean(
         UsageError: `BAD_ARGUMENT` for something that can't be kept.
     """
     _refuse_unknown(keep)
-    view = await refresh(workspace, run)
+    view = await refresh(workspace, chosen_run(workspace, run).run_id)
     if view.run.is_attached and not view.ended and not dry_run:
         view = await detach(workspace, view)
     elif not view.run.is_attached:
@@ -76,8 +78,8 @@ async def clean(
 
 def _left_on(view: RunView, hosts: Sequence[str]) -> str:
     return (
-        f"Files of {view.run.run_id} are left on {', '.join(hosts)}, which can't be reached or was "
-        f"removed. `trainmaster clean {view.run.run_id}` removes them once it is back."
+        f"Files of {view.run.run_id} are left on {', '.join(hosts)}, which can't be reached or "
+        f"was removed. {command('clean', view.run.run_id)} removes them once it is back."
     )
 
 
@@ -138,7 +140,7 @@ def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
         raise StateError(
             "NOT_MIRRORED",
             f"The checkpoint of step {newest} is not here yet; mirrored so far: {here or 'none'}.",
-            f"`trainmaster tick` brings it; `trainmaster clean {view.run.run_id} --force` removes "
+            f"{command('tick')} brings it; {command('clean', view.run.run_id, '--force')} removes "
             "it all the same.",
             retryable=True,
         )
@@ -147,14 +149,11 @@ def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
 def _quote(planned: CleanAnswer, keep: Sequence[str]) -> Quote:
     """Counts and no names: the run's process chose the names of its files."""
     what = [planned.run_id, planned.host, planned.removed, planned.kept]
-    saved = sum(name.startswith("checkpoints/") for name in planned.removed)
-    model = ", the final model" if "final" in planned.removed else ""
-    rest = len(planned.removed) - saved - bool(model)
     kept = f" Kept: {', '.join(keep)}." if keep else ""
     return Quote(
         action="clean",
         asked=hashlib.sha256(json.dumps(what).encode()).hexdigest(),
-        text=f"Remove for good from {planned.host} what {planned.run_id} left there: {saved} "
-        f"checkpoints{model} and {rest} other files and folders.{kept} After that it can't be "
+        text=f"Remove for good from {planned.host} what {planned.run_id} left there: "
+        f"{removed_words(planned.removed)}.{kept} After that it can't be "
         "resumed.",
     )

@@ -7,6 +7,7 @@ at the price of the instance of each; runs that share an instance do not share i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.records import dataclass
@@ -19,17 +20,40 @@ from trainmaster.words.answers.status import RunCost
 _HOUR_S = 3600.0
 
 
-def spent_usd(instance: RentedInstance, now: float) -> float:
-    """The cost of an instance so far; 0 for one that was never created."""
-    if instance.created_t is None:
+class Rented(Protocol):
+    """What costs by the hour: an instance, or a network volume."""
+
+    @property
+    def intended_t(self) -> float: ...
+    @property
+    def created_t(self) -> float | None: ...
+    @property
+    def ended_t(self) -> float | None: ...
+    @property
+    def open(self) -> bool: ...
+    @property
+    def usd_per_h(self) -> float: ...
+    @property
+    def budget_usd(self) -> float: ...
+
+
+def all_rented(workspace: Workspace) -> list[Rented]:
+    """The instances and volumes on record."""
+    control = workspace.control
+    return [*control.instances.all(), *control.volumes.all()]
+
+
+def spent_usd(rented: Rented, now: float) -> float:
+    """The cost of an instance or volume so far; 0 for one that was never created."""
+    if rented.created_t is None:
         return 0.0
-    until_t = now if instance.ended_t is None else instance.ended_t
-    return max(0.0, until_t - instance.created_t) / _HOUR_S * instance.usd_per_h
+    until_t = now if rented.ended_t is None else rented.ended_t
+    return max(0.0, until_t - rented.created_t) / _HOUR_S * rented.usd_per_h
 
 
-def committed_usd(instance: RentedInstance, now: float) -> float:
+def committed_usd(rented: Rented, now: float) -> float:
     """The maximum further cost of an open lease."""
-    return max(0.0, instance.budget_usd - spent_usd(instance, now)) if instance.open else 0.0
+    return max(0.0, rented.budget_usd - spent_usd(rented, now)) if rented.open else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
+from trainer_runtime.core.protocol.command import option
 from trainmaster.plan.export import (
     ENGINES,
     Engine,
@@ -16,6 +17,7 @@ from trainmaster.plan.export import (
     without_job,
 )
 from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
+from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
@@ -97,6 +99,25 @@ async def export_spec(
     )
 
 
+async def export_below(
+    workspace: Workspace,
+    spec: str,
+    folder: str,
+    *,
+    to: str,
+    image: str | None = None,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+) -> RenderAnswer:
+    """`export_spec` for tools: into a folder below the settings' download root, nowhere else.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `export_spec`.
+    """
+    target = folder_below_downloads(workspace, folder)
+    return await export_spec(workspace, spec, target, to=to, image=image, host=host, sets=sets)
+
+
 async def _planned(
     workspace: Workspace, spec: str, host: str | None, sets: Sequence[str], nodes: int
 ) -> Planned:
@@ -155,8 +176,8 @@ def _checked_engine(to: str, image: str | None, *, is_given: bool) -> Engine:
         raise _refused(
             "image",
             f"{to} runs a container, and no image is given.",
-            "Give an image (`--image`) with Python 3.10 or newer, and PyTorch where the container "
-            "has no network.",
+            f"Give an image ({option('--image')}) with Python 3.10 or newer, and PyTorch where "
+            "the container has no network.",
         )
     if is_given and not engine.takes_image:
         raise _refused("image", f"The file for {to} takes no image.", "Leave the image out.")

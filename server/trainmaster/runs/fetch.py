@@ -10,19 +10,20 @@ import asyncio
 import errno
 import os
 import re
-import shlex
 import shutil
-import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.files.names import TakenNames, git_folder, why_unsafe
 from trainer_runtime.core.files.private import share
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.reserve import leaves_margin
@@ -31,6 +32,7 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.download import Arrived, download, is_there
 from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
+from trainmaster.transfers.place_below import place_below
 from trainmaster.words.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.words.errors import HostError, StateError, StorageError, UsageError
 from trainmaster.words.paths import Home
@@ -38,11 +40,11 @@ from trainmaster.words.settings import read_settings
 from trainmaster.words.stages import enter_stage
 from trainmaster.words.user_paths import real_path
 
+NAMED = ("best", "latest", "final")
 _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
 _MOST_SKIPPED = 50
 _MOST_LISTED = 5
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # (bytes downloaded, bytes in all)
 OnProgress = Callable[[int, int], None]
@@ -50,8 +52,11 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
+    """`path`: where it comes to, below the folder."""
+
     file: ListedFile
     source: FileSource
+    path: str
 
     @property
     def is_manifest(self) -> bool:
@@ -59,7 +64,7 @@ class _Wanted:
 
     def missing_bytes(self, folder: Path) -> int:
         """The bytes still to come, by the size of the part."""
-        target = folder / self.file.path
+        target = folder / self.path
         if is_there(self.file, target):
             return 0
         part = target.with_name(f".{target.name}.part")
@@ -78,24 +83,31 @@ async def fetch(
 ) -> FetchAnswer:
     """Download a run's files that match `pattern` into `folder`, under the same paths.
 
-    `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints) or `final`. What was
-    downloaded before is skipped, what was interrupted resumes. After `bound_s` it pauses and
-    answers `more`.
+    `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints) or `final`: then
+    `folder` itself becomes the model's folder, and has nothing else in it. What was downloaded
+    before is skipped, what was interrupted resumes. After `bound_s` it pauses and answers `more`.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `NO_CHECKPOINT`, `RUN_ENDED` (cleaned, and not mirrored).
         UsageError: `BAD_ARGUMENT` where the pattern means nothing.
         HostError: `DIGEST_MISMATCH`; the host can't be reached and the mirror doesn't have it.
-        StorageError: `DISK_FULL`, `HOME_BUSY`, `UNSAFE_NAME`: the folder can't take it.
+        StorageError: `DISK_FULL`, `HOME_BUSY`, `UNSAFE_NAME`, `FOLDER_NOT_EMPTY`: the folder can't
+            take it.
     """
     if not pattern.strip("/. "):  # it would mean everything, checkpoints included
         raise _nothing(run, pattern)
     until = None if bound_s is None else time.monotonic() + bound_s
     view = await refresh(workspace, run)
-    found, skipped = await _find(workspace, view, _pattern(view, pattern))
+    inner = _inner_folder(view, pattern)
+    sought = pattern if inner is None else re.sub(r"([*?[])", r"[\1]", inner)
+    found, skipped = await _find(workspace, view, sought)
+    if inner is not None:
+        found = [_moved_up(item, inner) for item in found]
     if not found and not skipped:
         raise _nothing(view.run.run_id, pattern)
     with _storage_errors(folder):
+        if inner is not None:
+            _refuse_other_files(folder, found)
         _prepare(folder, found)
         whole = await _fetch_all(folder, found, until, _counted(found, on_progress))
     more = len(whole) < len(found)
@@ -103,7 +115,7 @@ async def fetch(
         run_id=view.run.run_id,
         files=len(whole),
         bytes=sum(item.file.size_bytes for item in whole),
-        brought=_summary([item.file.path for item in whole]) or None,
+        brought=_summary([item.path for item in whole]) or None,
         skipped=[SkippedFile(path=item.path, reason=item.reason) for item in skipped],
         folder=str(folder),
         more=True if more else None,
@@ -119,7 +131,9 @@ async def fetch_below(
     Raises:
         UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `fetch`.
     """
-    target = folder_below_downloads(workspace, folder or workspace.control.run(run).run_id)
+    run_id = workspace.control.run(run).run_id
+    default = f"{run_id}/{pattern}" if pattern in NAMED else run_id
+    target = folder_below_downloads(workspace, folder or default)
     return await fetch(workspace, run, pattern, target, bound_s=bound_s, on_progress=_enter_stage)
 
 
@@ -149,7 +163,7 @@ def folder_below_downloads(workspace: Workspace, folder: str) -> Path:
 
 
 def _enter_stage(done: int, total: int) -> None:
-    enter_stage(f"{done >> 20} of {total >> 20} MiB")
+    enter_stage(f"{size_text(done)} of {size_text(total)}")
 
 
 def _is_among_our_own(target: Path, home: Home) -> bool:
@@ -179,12 +193,15 @@ def _nothing(run_id: str, pattern: str) -> UsageError:
 
 
 def _continue_hint(run_id: str, pattern: str, folder: Path) -> str:
-    command = shlex.join(["trainmaster", "fetch", run_id, pattern, str(folder)])
-    return f"Call the same again to continue. A shell has no such limit: {command}"
+    whole = command("fetch", run_id, pattern, folder, in_shell=True)
+    return f"Call the same again to continue. A shell has no such limit: {whole}."
 
 
-def _pattern(view: RunView, pattern: str) -> str:
-    if pattern not in ("best", "latest"):
+def _inner_folder(view: RunView, pattern: str) -> str | None:
+    """The folder of the run that a name of a model means; None for a pattern."""
+    if pattern not in NAMED:
+        return None
+    if pattern == "final":
         return pattern
     step = view.index.best if pattern == "best" else view.index.resume_from
     paths = {entry.step: entry.path for entry in view.index.entries}
@@ -192,9 +209,39 @@ def _pattern(view: RunView, pattern: str) -> str:
         raise StateError(
             "NO_CHECKPOINT",
             f"Run {view.run.run_id} has no verified checkpoint that is {pattern}.",
-            f"`trainmaster checkpoints {view.run.run_id}` lists those that it has.",
+            f"{command('checkpoints', view.run.run_id)} lists those that it has.",
         )
-    return re.sub(r"([*?[])", r"[\1]", paths[step])
+    return paths[step]
+
+
+def _moved_up(item: _Wanted, inner: str) -> _Wanted:
+    return replace(item, path=item.path.removeprefix(f"{inner}/"))
+
+
+def _refuse_other_files(folder: Path, found: Sequence[_Wanted]) -> None:
+    """A model's folder holds one model: files of another would be read with it.
+
+    Raises:
+        StorageError: `FOLDER_NOT_EMPTY`.
+    """
+    ours = {item.path.split("/", 1)[0] for item in found}
+    try:
+        there = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    other = [
+        name
+        for name in there
+        if name not in ours
+        and not (name.startswith(".") and name[1:].removesuffix(".part") in ours)
+    ]
+    if other:
+        raise StorageError(
+            "FOLDER_NOT_EMPTY",
+            f"{folder} has files that this model doesn't have, such as {ascii(other[0])[1:-1]}.",
+            "Name a folder that is empty or not there; one with an earlier part of the same "
+            "download is continued.",
+        )
 
 
 async def _find(
@@ -227,7 +274,7 @@ async def _find(
             skipped += [] if problem in skipped[-1:] else [problem]
         elif isinstance(item, ListedFile) and not _is_nearer(chosen.get(item.path), item):
             source = mirror if here.get(item.path) is item else remote
-            chosen[item.path] = _Wanted(item, source)
+            chosen[item.path] = _Wanted(item, source, item.path)
     in_order = sorted(chosen.values(), key=lambda item: (item.is_manifest, item.file.path))
     taken, kept = TakenNames(), []
     for wanted in in_order:
@@ -284,7 +331,7 @@ def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
     needed = sum(item.missing_bytes(folder) for item in found)
     if needed and not leaves_margin(folder, needed):
         free = shutil.disk_usage(folder).free
-        raise _full(folder, f"{needed / 2**30:.2f} GiB are to come, {free / 2**30:.2f} are free")
+        raise _full(folder, f"{size_text(needed)} are to come, {size_text(free)} are free")
 
 
 async def _fetch_all(
@@ -296,7 +343,7 @@ async def _fetch_all(
     async def work() -> None:
         while waiting:
             item = waiting.popleft()
-            with _place(folder, item.file.path.split("/")) as target:
+            with place_below(folder, item.path.split("/")) as target:
                 await download(item.source, item.file, target, arrived)
             whole.append(item)
 
@@ -311,56 +358,6 @@ async def _fetch_all(
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
     return whole
-
-
-@contextmanager
-def _place(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """The target of a file, its folders created.
-
-    The path goes through the opened folder: a link that takes the place of one of the folders
-    meanwhile leads nowhere.
-    """
-    descriptor = os.open(folder, _FOLDER_FLAGS & ~os.O_NOFOLLOW)
-    try:
-        for depth, part in enumerate(parts[:-1], start=1):
-            inner = _open_inner(descriptor, part, folder / "/".join(parts[:depth]), folder)
-            os.close(descriptor)
-            descriptor = inner
-        target = Path(f"/proc/self/fd/{descriptor}", parts[-1])
-        if target.is_dir() and not target.is_symlink():
-            raise StorageError(
-                "UNSAFE_NAME",
-                f"{folder.joinpath(*parts)} is a folder, and a file of that name is to be fetched.",
-                "Fetch into another folder.",
-            )
-        yield target
-    finally:
-        os.close(descriptor)
-
-
-def _open_inner(above: int, name: str, shown_path: Path, folder: Path) -> int:
-    """A folder in an opened one, created where it is missing."""
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=above)
-        _share_folder(above, name)
-    try:
-        return os.open(name, _FOLDER_FLAGS, dir_fd=above)
-    except OSError:
-        if not stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
-            raise
-        raise StorageError(
-            "UNSAFE_NAME",
-            f"{shown_path} is a symbolic link; what is fetched stays below {folder}.",
-            "Remove the link, or fetch into another folder.",
-        ) from None
-
-
-def _share_folder(above: int, name: str) -> None:
-    descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=above)
-    try:
-        share(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

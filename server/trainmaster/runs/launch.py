@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.runs.advance import advance
@@ -33,6 +34,7 @@ from trainmaster.words.advice import waiting_from
 from trainmaster.words.answers.runs import LaunchAnswer
 from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError
+from trainmaster.words.run_names import is_of_line
 from trainmaster.words.stages import enter_stage
 
 
@@ -108,9 +110,10 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
     view = load_view(workspace, run_id)
     until = "checkpoint,end" if saves_checkpoints(view.run) else "finding,end"
     begins = resumes_at(view)
-    waits = f"trainmaster wait {run_id} --until {until} --timeout 3600"
+    waits = command("wait", run_id, "--until", until, "--timeout", "3600")
     return LaunchAnswer(
         run_id=run_id,
+        name_taken=_name_taken(view.run),
         name=view.run.name,
         state=view.state.value,
         reason=view.reason if view.state is RunState.QUEUED else None,
@@ -123,6 +126,17 @@ def launched(workspace: Workspace, run_id: str, cursor: str = str(BEGINNING)) ->
         warnings=warnings_of(workspace, view),
         next_step=waiting_from(cursor, waits if begins is None else next_step(view, ())),
     )
+
+
+def _name_taken(run: Run) -> str | None:
+    """That a run has another name than it was launched under, as that one exists."""
+    try:
+        wanted = json.loads(run.spec).get("name")
+    except (ValueError, AttributeError):
+        return None
+    if not wanted or not is_of_line(wanted, run.name, run.spec) or wanted == run.name:
+        return None
+    return f"{wanted} exists: this run is {run.name}."
 
 
 def warnings_of(workspace: Workspace, view: RunView) -> list[str] | None:

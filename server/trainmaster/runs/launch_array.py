@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import SupervisorFinder
@@ -85,7 +86,7 @@ def _choices(sets: Sequence[str], vary: Sequence[str], name: str) -> list[list[s
             "BAD_ARGUMENT",
             f"These values make {len(chosen)} run{'s' * (len(chosen) != 1)}; an array has 2 to "
             f"{MOST_RUNS}.",
-            "Give the values of a field behind commas: `--vary seed=1,2,3`.",
+            f"Give the values of a field behind commas: {option('--vary', 'seed=1,2,3')}.",
             field="--vary",
         )
     return [[*sets, f"labels.{LABEL}={name}", *_varied(one)] for one in chosen]
@@ -97,8 +98,8 @@ def _values(text: str) -> list[tuple[str, Any]]:
     if not path.strip() or not isinstance(read, list):
         raise UsageError(
             "BAD_ARGUMENT",
-            f"`--vary {text[:60]}` is not of the form FIELD=VALUE,VALUE.",
-            "Write for example `--vary seed=1,2,3`.",
+            f"{option('--vary', text[:60])} is not of the form FIELD=VALUE,VALUE.",
+            f"Write for example {option('--vary', 'seed=1,2,3')}.",
             field="--vary",
         )
     _refuse_twice(f"value of {path.strip()}", [json.dumps(value) for value in read])
@@ -112,7 +113,7 @@ def _refuse_twice(what: str, named: Sequence[str]) -> None:
         raise UsageError(
             "BAD_ARGUMENT",
             f"Twice the same {what}: {twice[:60]}.",
-            "Name each once: `--vary seed=1,2,3`.",
+            f"Name each once: {option('--vary', 'seed=1,2,3')}.",
             field="--vary",
         )
 
@@ -141,8 +142,8 @@ async def _planned(
             raise UsageError(
                 "BAD_ARGUMENT",
                 f"{planned.spec.host} runs no arrays of jobs: that takes a Slurm cluster.",
-                "Name a host that was added with `--launcher slurm`, or launch the runs one by "
-                "one with `--set`.",
+                f"Name a host that was added with {option('--launcher', 'slurm')}, or launch the "
+                f"runs one by one with {option('--set')}.",
                 field="--vary",
             )
         found.append(planned)
@@ -151,7 +152,7 @@ async def _planned(
         raise UsageError(
             "BAD_ARGUMENT",
             f"The runs name several clusters ({' and '.join(hosts[:2])}), and an array is of one.",
-            "Launch those of each cluster apart, by `--host`.",
+            f"Launch those of each cluster apart, by {option('--host')}.",
             field="--vary",
         )
     return found
@@ -247,7 +248,7 @@ def _runs_of(workspace: Workspace, name: str) -> list[Run]:
 
 def _answer(workspace: Workspace, name: str) -> ArrayAnswer:
     views = [load_view(workspace, run.run_id) for run in _runs_of(workspace, name)]
-    ids = " ".join(view.run.run_id for view in views)
+    ids = [view.run.run_id for view in views]
     return ArrayAnswer(
         array=name,
         host=views[0].run.host,
@@ -260,7 +261,8 @@ def _answer(workspace: Workspace, name: str) -> ArrayAnswer:
             for view in views
         ],
         warnings=warnings_of(workspace, views[0]),
-        next_step=f"`trainmaster runs --label {LABEL}={name}` lists them, `trainmaster metrics "
-        f"--label {LABEL}={name}` compares them. `trainmaster wait {ids} --until end --timeout "
-        "3600` submits their next jobs meanwhile; so does the keeper.",
+        next_step=f"{command('runs', '--label', f'{LABEL}={name}')} lists them, "
+        f"{command('metrics', '--label', f'{LABEL}={name}')} compares them. "
+        f"{command('wait', *ids, '--until', 'end', '--timeout', '3600')} submits their "
+        "next jobs meanwhile; so does the keeper.",
     )

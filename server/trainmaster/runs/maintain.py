@@ -14,6 +14,8 @@ from dataclasses import field
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
@@ -281,10 +283,10 @@ def _late(workspace: Workspace, host: str, began_t: float, bound_s: float) -> Ho
     """The error for a host that was too slow; recorded, unless only its cluster was."""
     asked = workspace.control.slurm.asked(host)
     if asked is not None and asked.error == "SLURM_UNREACHABLE" and asked.t >= began_t:
-        message = f"Slurm's controller gave no answer to {host} within {bound_s:.0f} s."
-        fix = f"Wait; `trainmaster hosts check {host}` shows whether it answers."
+        message = f"Slurm's controller gave no answer to {host} within {spoken_duration(bound_s)}."
+        fix = f"Wait; {command('hosts check', host)} shows whether it answers."
         return HostError(asked.error, message, fix, retryable=True)
-    message = f"{host} gave no answer within {bound_s:.0f} s."
+    message = f"{host} gave no answer within {spoken_duration(bound_s)}."
     late = HostError("TIMEOUT", message, "Check the link, or the host.", retryable=True)
     record_unreachable(workspace.home, host, late)
     return late

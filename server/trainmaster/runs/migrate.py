@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
 from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
@@ -145,9 +146,9 @@ def _refuse_unless_over(view: RunView) -> None:
     raise StateError(
         "RUN_IS_RUNNING",
         f"Run {run.run_id} may still be alive on {run.host}: its end is not confirmed.",
-        f"Stop it and wait for its end, or release the host (`trainmaster release {run.host}`). "
-        f"`trainmaster resume {run.run_id} --host HOST --abandon` places it elsewhere all the "
-        "same: what it still does there is lost.",
+        f"Stop it and wait for its end, or release the host ({command('release', run.host)}). "
+        f"{command('resume', run.run_id, '--host', 'HOST', '--abandon')} places it elsewhere all "
+        "the same: what it still does there is lost.",
     )
 
 
@@ -161,8 +162,8 @@ def _refuse_without_checkpoint(view: RunView, mirror: PlacementMirror) -> None:
         "NOT_MIRRORED",
         f"Run {view.run.run_id} has checkpoints up to step {view.index.resume_from}, and none of "
         "them is here.",
-        "`--from scratch` restarts. Launch with `checkpoint: {mirror: operator}` to have them "
-        "here.",
+        f"{option('--from', 'scratch')} restarts. Launch with `checkpoint: {{mirror: operator}}` "
+        "to have them here.",
     )
 
 

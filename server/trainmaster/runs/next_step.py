@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import step_is_overdue
 from trainmaster.backends import DEBUG, KAGGLE
@@ -18,37 +19,43 @@ from trainmaster.sync.run_view import RunView
 
 _BY_REASON = {
     "unusable": "Read the reason, fix the spec or the data, and launch again.",
-    "failed_before_first_step": "Read `trainmaster logs {run}`, fix the cause, then "
-    "`trainmaster resume {run}`.",
-    "max_restarts": "Read `trainmaster logs {run}`; after fixing the cause, "
-    "`trainmaster resume {run}`.",
-    "no_progress": "Read `trainmaster logs {run}`, and Kaggle's page of the kernel or logs/job.out "
-    "in the run's folder; after fixing the cause, `trainmaster resume {run}`.",
-    "folder_missing": "Add the host again with a root that its compute nodes share, `trainmaster "
-    "hosts remove {host}` and `trainmaster hosts add {host} ADDRESS --launcher slurm --root DIR`, "
-    "and launch again.",
+    "failed_before_first_step": f"Read {command('logs', '{run}')}, fix the cause, then "
+    f"{command('resume', '{run}')}.",
+    "max_restarts": f"Read {command('logs', '{run}')}; after fixing the cause, "
+    f"{command('resume', '{run}')}.",
+    "no_progress": f"Read {command('logs', '{run}')}, and Kaggle's page of the kernel or "
+    "logs/job.out in the run's folder; after fixing the cause, "
+    f"{command('resume', '{run}')}.",
+    "folder_missing": "Add the host again with a root that its compute nodes share, "
+    f"{command('hosts remove', '{host}')} and "
+    f"{command('hosts add', '{host}', 'ADDRESS', '--launcher', 'slurm', '--root', 'DIR')}"
+    ", and launch again.",
     "nodes_unreachable": "Have those who run the cluster let TCP through between its nodes, then "
-    "`trainmaster resume {run}`; or launch it again on one node.",
-    "nodes_differ": "Ask for nodes that are alike, `trainmaster hosts set {host} --constraint "
-    "FEATURES`, and `trainmaster resume {run} --host {host}`; or name by `environment: {{python: "
-    "PATH}}` an interpreter that they share, and launch again.",
-    "module_missing": "Name modules that its compute nodes have, `trainmaster hosts set {host} "
-    "--module NAME`, and `trainmaster resume {run} --host {host}`.",
-    "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
+    f"{command('resume', '{run}')}; or launch it again on one node.",
+    "nodes_differ": "Ask for nodes that are alike, "
+    f"{command('hosts set', '{host}', '--constraint', 'FEATURES')}, and "
+    f"{command('resume', '{run}', '--host', '{host}')}; or name by `environment: "
+    "{{python: PATH}}` an interpreter that they share, and launch again.",
+    "module_missing": "Name modules that its compute nodes have, "
+    f"{command('hosts set', '{host}', '--module', 'NAME')}, and "
+    f"{command('resume', '{run}', '--host', '{host}')}.",
+    "nan": f"Lower the learning rate: {command('resume', '{run}', '--set', 'optimizer.lr=...')}.",
 }
 _BY_REASON_OF_STOP = {
-    "time_limit": "Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`.",
-    "lease_over": "Its instance's lease is over: `trainmaster offers` lists others to provision.",
+    "time_limit": (
+        f"Its time is used up: {command('resume', '{run}', '--set', 'limits.max_runtime=12h')}."
+    ),
+    "lease_over": f"Its instance's lease is over: {command('offers')} lists others to provision.",
 }
-_NOT_DELIVERED = "The request is not delivered yet: `trainmaster tick` tries again."
+_NOT_DELIVERED = f"The request is not delivered yet: {command('tick')} tries again."
 # The host has stopped for a decision that the policy leaves to the operator.
 _FOR_THE_OPERATOR = frozenset({"needs_operator"})
 _STALL = "stall"
 _REHEARSAL_PAUSED = (
     "A simulated training runs only inside a command that follows it: "
-    "`trainmaster wait {run} --until end` continues it."
+    f"{command('wait', '{run}', '--until', 'end')} continues it."
 )
-_OVERDUE = "No step comes any more: `trainmaster inspect {run}` shows where every rank waits."
+_OVERDUE = f"No step comes any more: {command('inspect', '{run}')} shows where every rank waits."
 
 
 def next_step(view: RunView, findings: Sequence[FoundOfRun], *, is_explained: bool = False) -> str:
@@ -58,8 +65,8 @@ def next_step(view: RunView, findings: Sequence[FoundOfRun], *, is_explained: bo
     """
     if view.incomplete is not None:
         if view.incomplete.startswith(NOT_CURRENT):
-            return f"Free room for the home, then `trainmaster status {view.run.run_id}` again."
-        return f"Its records are being rebuilt: `trainmaster status {view.run.run_id}` in a while."
+            return f"Free room for the home, then {command('status', view.run.run_id)} again."
+        return f"Its records are being rebuilt: {command('status', view.run.run_id)} in a while."
     if view.run.is_attached:
         return _of_attached(view, is_explained)
     return _of_ours(view, findings, is_explained)
@@ -69,15 +76,15 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) 
     run = view.run.run_id
     state = view.state
     if view.run.cleaned:
-        return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
+        return f"Cleaned: its files are gone, {command('metrics', run)} still answers."
     if state is RunState.COMPLETED:
         return _after_completion(view, findings, is_explained)
     if state is RunState.FAILED or view.record.reason in _FOR_THE_OPERATOR:
         return _after_failure(view, findings, is_explained)
     if view.host_is_gone:
         return (
-            f"Its instance has ended: `trainmaster resume {run} --host HOST` resumes elsewhere, "
-            "from what is mirrored here; `trainmaster offers` lists machines for rent."
+            f"Its instance has ended: {command('resume', run, '--host', 'HOST')} resumes "
+            f"elsewhere, from what is mirrored here; {command('offers')} lists machines for rent."
         )
     if state is RunState.STOPPED:
         return _after_stop(view, findings)
@@ -91,12 +98,12 @@ def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     starts = "resumes from the last checkpoint"
     if view.index.resume_from is None and not any(view.started_at.values()):
         starts = "starts over, since it has no checkpoint"
-    general = f"`trainmaster resume {run}` {starts}"
+    general = f"{command('resume', run)} {starts}"
     for finding in findings:
         if finding.patches and finding.severity != "info":
             return (
-                f"`trainmaster resume {run} --apply {finding.id}:{finding.patches[0]}` applies the "
-                f"patch for {finding.code} and starts; {general} without it."
+                f"{command('resume', run, '--apply', f'{finding.id}:{finding.patches[0]}')} "
+                f"applies the patch for {finding.code} and starts; {general} without it."
             )
     return f"{general}."
 
@@ -114,8 +121,8 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
     if state is RunState.STOPPING and view.run.host == KAGGLE and view.sessions is not None:
         return _while_session_runs(run, view.sessions)
     if state is RunState.STOPPING:
-        return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
-    if (early := _ends_early(view, f"`trainmaster stop {run}`, then ")) is not None:
+        return f"Saving and ending. {command('wait', run, '--until', 'end', '--timeout', '600')}."
+    if (early := _ends_early(view, f"{command('stop', run)}, then ")) is not None:
         return early
     pressing = [finding for finding in findings if finding.severity != "info"]
     if pressing:
@@ -124,7 +131,7 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun], is_explained: boo
         return _OVERDUE.format(run=run)
     saves = saves_checkpoints(view.run) and not (view.attempts and view.attempts[-1].checkpoints)
     until = "checkpoint" if saves else "finding"
-    return f"trainmaster wait {run} --until {until},end --timeout 3600"
+    return command("wait", run, "--until", f"{until},end", "--timeout", "3600")
 
 
 def saves_checkpoints(run: Run) -> bool:
@@ -146,8 +153,9 @@ def _while_session_runs(run: str, sessions: Sessions) -> str:
     until = None if sessions.newest is None else in_utc(sessions.newest.ends_t)
     lasts = f" lasts until {until} at most and" if until else ""
     return (
-        f"Its session{lasts} is the last one, since Kaggle can't end it: `trainmaster wait {run} "
-        "--until end` waits for it; Kaggle's page of the kernel can cancel it."
+        f"Its session{lasts} is the last one, since Kaggle can't end it: "
+        f"{command('wait', run, '--until', 'end')} waits for it; Kaggle's page of the kernel can "
+        "cancel it."
     )
 
 
@@ -157,16 +165,16 @@ def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explaine
     script = view.run.config.script
     if not wrong and script is not None and script.final is None:
         what = "'code/*'" if view.index.resume_from is None else "latest"
-        return f"Done. `trainmaster fetch {run} {what} FOLDER` brings what it saved."
+        return f"Done. {command('fetch', run, what, 'FOLDER')} brings what it saved."
     if not wrong:
-        return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
+        return f"Done. {command('fetch', run, 'final', 'FOLDER')} brings the model."
     steps = []
     if (best := view.index.best) is not None:
         steps.append(
-            f"the best by validation is step {best}: `trainmaster fetch {run} best FOLDER`"
+            f"the best by validation is step {best}: {command('fetch', run, 'best', 'FOLDER')}"
         )
     if not is_explained:
-        steps.append(f"`trainmaster diagnose {run}` explains it")
+        steps.append(f"{command('diagnose', run)} explains it")
     found = f"Completed, but with {wrong[0]}"
     return f"{found}: {'; '.join(steps)}." if steps else f"{found}."
 
@@ -174,18 +182,20 @@ def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explaine
 def _while_running(view: RunView, finding: FoundOfRun, is_explained: bool) -> str:
     run = view.run.run_id
     if view.state is RunState.RECOVERING:
-        return f"It recovers by itself: `trainmaster wait {run} --until checkpoint,finding,end`."
+        return (
+            f"It recovers by itself: {command('wait', run, '--until', 'checkpoint,finding,end')}."
+        )
     if finding.code == _STALL:
         return (
-            f"No step comes any more ({finding.code}, {finding.id}): `trainmaster inspect {run}` "
+            f"No step comes any more ({finding.code}, {finding.id}): {command('inspect', run)} "
             "shows where every rank waits."
         )
-    explains = "" if is_explained else f"`trainmaster diagnose {run}` explains {finding.code}. "
+    explains = "" if is_explained else f"{command('diagnose', run)} explains {finding.code}. "
     if not finding.patches:
-        return f"{explains}To wait: `trainmaster wait {run} --until checkpoint,finding,end`."
+        return f"{explains}To wait: {command('wait', run, '--until', 'checkpoint,finding,end')}."
     return (
-        f"{explains}To apply its patch: `trainmaster stop {run}`, then `trainmaster resume {run} "
-        f"--apply {finding.id}`."
+        f"{explains}To apply its patch: {command('stop', run)}, then "
+        f"{command('resume', run, '--apply', finding.id)}."
     )
 
 
@@ -194,11 +204,11 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
     if (early := _ends_early(view, "")) is not None:
         return early + _files_are_kept(view)
     if not findings:
-        general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
+        general = f"Read {command('logs', '{run}')}, then {command('resume', '{run}')}."
         advised = _BY_REASON.get(view.record.reason or "", general)
         if view.unprepared is not None:
             advised = advised.replace(
-                "`trainmaster logs {run}`", "`trainmaster logs {run} --stream setup`", 1
+                f"{command('logs', '{run}')}", f"{command('logs', '{run}', '--stream', 'setup')}", 1
             )
         return advised.format(run=run, host=view.run.host) + (
             _files_are_kept(view) if "resume" in advised else ""
@@ -206,30 +216,30 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
     for finding in findings:
         if finding.patches:
             patch = f"{finding.id}:{finding.patches[0]}"
-            explains = "" if is_explained else f"`trainmaster diagnose {run}` explains it; "
+            explains = "" if is_explained else f"{command('diagnose', run)} explains it; "
             return (
-                f"{explains}`trainmaster resume {run} --apply {patch}` applies the patch and "
+                f"{explains}{command('resume', run, '--apply', patch)} applies the patch and "
                 "starts."
             )
     if any(finding.is_exhausted for finding in findings):
         return (
             "All patches were tried; change `optimizer.lr` yourself: "
-            f"`trainmaster resume {run} --set optimizer.lr=...`."
+            f"{command('resume', run, '--set', 'optimizer.lr=...')}."
         )
     if view.unprepared is not None:
         return (
-            f"`trainmaster logs {run} --stream setup` shows the preparation; once the cause is "
-            f"fixed: `trainmaster resume {run}`."
+            f"{command('logs', run, '--stream', 'setup')} shows the preparation; once the cause "
+            f"is fixed: {command('resume', run)}."
         )
     kept = _files_are_kept(view)
     if is_explained and view.run.config.script is not None:
         return (
-            f"Once the cause is fixed: `trainmaster resume {run}`; with other arguments by "
-            f"`--set 'script.command=[...]'`.{kept}"
+            f"Once the cause is fixed: {command('resume', run)}; with other arguments by "
+            f"{option('--set', 'script.command=[...]')}.{kept}"
         )
     if is_explained:
-        return f"Once the cause is fixed: `trainmaster resume {run}`."
-    return f"`trainmaster diagnose {run}` says what to fix; then `trainmaster resume {run}`.{kept}"
+        return f"Once the cause is fixed: {command('resume', run)}."
+    return f"{command('diagnose', run)} says what to fix; then {command('resume', run)}.{kept}"
 
 
 def _ends_early(view: RunView, first: str) -> str | None:
@@ -243,8 +253,8 @@ def _ends_early(view: RunView, first: str) -> str | None:
         return None
     return (
         f"Its program ends by itself at step {step}, and `steps` is {target}. If that is its end: "
-        f"{first}`trainmaster resume {view.run.run_id} --set steps={step}`. Else have it train "
-        f"until step {target}."
+        f"{first}{command('resume', view.run.run_id, '--set', f'steps={step}')}. Else have it "
+        f"train until step {target}."
     )
 
 
@@ -260,47 +270,45 @@ def _of_attached(view: RunView, is_explained: bool) -> str:
     """For an attached training: it can't be stopped or resumed from here."""
     run = view.run.run_id
     if view.run.cleaned:
-        return f"Watched no longer; `trainmaster metrics {run}` still answers."
+        return f"Watched no longer; {command('metrics', run)} still answers."
     if view.state is RunState.FAILED:
-        reading = "" if is_explained else f"Read `trainmaster diagnose {run}`. "
+        reading = "" if is_explained else f"Read {command('diagnose', run)}. "
         return f"{reading}Its owner has to start it again."
     if view.state is RunState.COMPLETED:
-        return f"Done. `trainmaster clean {run}` removes what watching it left on its host."
+        return f"Done. {command('clean', run)} removes what watching it left on its host."
     if view.state is RunState.STOPPED:
-        return f"Its end was not seen: `trainmaster logs {run}` shows what it said last."
+        return f"Its end was not seen: {command('logs', run)} shows what it said last."
     if view.state is RunState.LOST:
         return _unheard(view)
     if not view.delivered:
         return _NOT_DELIVERED
     if _is_overdue(view):
         return _OVERDUE.format(run=run)
-    return f"trainmaster wait {run} --until finding,end --timeout 3600"
+    return command("wait", run, "--until", "finding,end", "--timeout", "3600")
 
 
 def _unheard(view: RunView) -> str:
     if _is_removed(view):
-        again = f"`trainmaster hosts add {view.run.host} ADDRESS`"
+        again = f"{command('hosts add', view.run.host, 'ADDRESS')}"
         return f"Its host is not on record: {again} has the run found again."
     if view.link_error is None and view.sessions is None:
-        return "Its supervisor is silent: `trainmaster tick` starts it again where it has died."
+        return f"Its supervisor is silent: {command('tick')} starts it again where it has died."
     run, host = view.run.run_id, view.run.host
     if view.sessions is not None or view.run.is_attached:
-        status = f"`trainmaster status {run}`"
-        return f"The host is silent. `trainmaster tick` tries again; {status}."
-    found = (
-        f"The host is silent: `trainmaster hosts check {host}` finds the cause. If it is gone for"
-    )
+        status = f"{command('status', run)}"
+        return f"The host is silent. {command('tick')} tries again; {status}."
+    found = f"The host is silent: {command('hosts check', host)} finds the cause. If it is gone for"
     if view.run.config.compute.nodes == 1:
         return (
-            f"{found} good, `trainmaster resume {run} --host HOST --abandon` continues elsewhere, "
-            "from what is mirrored here."
+            f"{found} good, {command('resume', run, '--host', 'HOST', '--abandon')} continues "
+            "elsewhere, from what is mirrored here."
         )
     if not can_continue_without_first(view.run):
         return f"{found} good, launch the run again: it can't continue without its first host."
     other = members_of(view.run)[0]
     return (
-        f"{found} good, `trainmaster resume {run} --host {other} --abandon` continues on its other "
-        "hosts, from what is mirrored here."
+        f"{found} good, {command('resume', run, '--host', other, '--abandon')} continues on its "
+        "other hosts, from what is mirrored here."
     )
 
 

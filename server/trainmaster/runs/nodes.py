@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import NodeProber
 from trainmaster.runs.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
@@ -142,7 +143,7 @@ def _shared_folder(first: str, other: str) -> HostError:
     return HostError(
         "NODES_DIFFER",
         f"{first} and {other} have one folder for runs, on a disk that they share.",
-        f"Give each its own: `trainmaster hosts remove {other}`, then add it again with another "
-        "`--root`.",
+        f"Give each its own: {command('hosts remove', other)}, then add it again with another "
+        f"{option('--root')}.",
         field="host",
     )

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import (
+    in_utc,
+    number_text,
+    rough_duration,
+    spoken_duration,
+    usd_text,
+)
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.runs.cost import committed_usd
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
+from trainmaster.runs.lost_per_hour import LostPerHour, lost_by_run
 from trainmaster.runs.positions import cursor_of_time, time_of
 from trainmaster.runs.status import status_of
+from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.run_list import ListedRun
 from trainmaster.store.failures import Failures
@@ -36,22 +45,24 @@ _SHARED_FOR_S = 1.0
 _SOON_S = 3600.0
 _READ_WITHIN_S = 5.0
 _NOTHING = (
-    "Nothing here yet: `trainmaster plan SPEC`, then `trainmaster launch SPEC`; `trainmaster demo` "
-    "shows a run."
+    f"Nothing here yet: {command('plan', 'SPEC')}, then {command('launch', 'SPEC')}; "
+    f"{command('demo')} shows a run."
 )
-_WAIT = "trainmaster wait --until finding,end --timeout 3600"
-_WAIT_FOR_OTHERS = f"What runs is waited for by `{_WAIT}`."
+_WAIT = command("wait", "--until", "finding,end", "--timeout", "3600")
+_MAY_FOLLOW = LostPerHour(may_follow=True)
+_WAIT_FOR_OTHERS = f"What runs is waited for by {_WAIT}."
 
 
 @dataclass(frozen=True, slots=True)
 class _Pressing:
-    """Something that needs attention; the lower the `rank`, the sooner. `next_step`: what to do.
-    `run`: the name of the run that it is about, which is then listed once."""
+    """Something that needs attention. `next_step`: what to do. `run`: the name of the run that it
+    is about, which is then listed once. `is_note`: comes after all else."""
 
-    rank: int
     line: str
     next_step: str
+    lost: LostPerHour = LostPerHour()
     run: str | None = None
+    is_note: bool = False
 
 
 async def overview(
@@ -98,17 +109,23 @@ def _on_record(
         if (view := _viewed(workspace, run_id, lasts, failures)) is not None
         and (not view.ended or _is_news(workspace, view.run, since_t))
     ]
-    pressing = [one for view in views for one in _of_run(view)]
+    opened = workspace.control.instances.all(only_open=True)
+    usd_per_h = {one.host: one.usd_per_h for one in opened}
+    pressing = [one for view in views for one in _of_run(view, usd_per_h)]
     pressing += _of_hosts(views)
-    pressing += _of_instances(workspace, views, now)
+    pressing += _of_instances(opened, views, now)
+    with failures.caught("volumes"):
+        pressing += _of_volumes(workspace, now)
     pressing += _of_keeper(workspace, views, now)
     pressing += [
-        _Pressing(2, f"not read: {one.subject}: {one.code}", "`trainmaster doctor` checks it.")
+        _Pressing(
+            f"not read: {one.subject}: {one.code}", f"{command('doctor')} checks it.", _MAY_FOLLOW
+        )
         for one in failures.rows or ()
     ]
-    if lacking is not None:
-        pressing.append(_Pressing(-1, lacking, "That continues in the background."))
-    pressing.sort(key=lambda one: one.rank)
+    pressing.sort(key=lambda one: (one.is_note, one.lost.order))
+    if lacking is not None:  # and of what else is lost
+        pressing.insert(0, _Pressing(lacking, "That continues in the background."))
     listed = {one.run for one in pressing}
     others = [view for view in views if view.run.name not in listed]
     return OverviewAnswer(
@@ -150,20 +167,21 @@ def _is_news(workspace: Workspace, run: Run | ListedRun, since_t: float) -> bool
         return run.created_t > since_t
 
 
-def _of_run(view: RunView) -> Iterator[_Pressing]:
+def _of_run(view: RunView, usd_per_h: Mapping[str, float]) -> Iterator[_Pressing]:
     name, state, findings = view.run.name, view.state, open_findings(view)
     worst = next((one for one in findings if one.severity != "info"), None)
     if state is RunState.FAILED:
         why = _named(worst) if worst is not None else view.reason or ""
-        yield _Pressing(0, f"{name} failed: {why}".rstrip(": "), _step_of(view), name)
+        line = f"{name} failed: {why}".rstrip(": ")
     elif view.record.reason == NEEDS_OPERATOR and not view.ended:
-        why = "" if worst is None else f" on {_named(worst)}"
-        yield _Pressing(0, f"{name} waits for a decision{why}", _step_of(view), name)
+        line = f"{name} waits for a decision{'' if worst is None else f' on {_named(worst)}'}"
     elif state is RunState.LOST:
-        yield _Pressing(1, f"{name} lost on {view.run.host}", _step_of(view), name)
+        line = f"{name} lost on {view.run.host}"
     elif worst is not None:
-        rank = 1 if worst.severity == "critical" else 3
-        yield _Pressing(rank, f"{_line(view)}: {_named(worst)}", _step_of(view), name)
+        line = f"{_line(view)}: {_named(worst)}"
+    else:
+        return
+    yield _Pressing(line, _step_of(view), lost_by_run(view, worst, usd_per_h), name)
 
 
 def _step_of(view: RunView) -> str:
@@ -175,7 +193,7 @@ def _of_hosts(views: Sequence[RunView]) -> Iterator[_Pressing]:
     cut_off = [view for view in views if view.unreachable is not None and not view.ended]
     for host, runs in Counter(view.run.host for view in cut_off).items():
         line = f"{host} not reached; {runs} of its runs are open"
-        yield _Pressing(1, line, f"`trainmaster hosts check {host}` finds the cause.")
+        yield _Pressing(line, f"{command('hosts check', host)} finds the cause.", _MAY_FOLLOW)
 
 
 def _named(finding: FoundOfRun) -> str:
@@ -183,33 +201,51 @@ def _named(finding: FoundOfRun) -> str:
 
 
 def _of_instances(
-    workspace: Workspace, views: Sequence[RunView], now: float
+    opened: Sequence[RentedInstance], views: Sequence[RunView], now: float
 ) -> Iterator[_Pressing]:
     """What costs: an instance without a run, or whose lease ends soon; the others in one line."""
     used = {view.run.host for view in views if not view.ended}
     quiet: list[RentedInstance] = []
-    for one in workspace.control.instances.all():
-        if not one.open:
-            continue
+    for one in opened:
         left_s = one.lease_end_t - now
-        price = f"{one.host} costs ${one.usd_per_h:.2f}/h"
+        price = f"{one.host} costs {usd_text(one.usd_per_h)}/h"
         if one.host not in used:
-            line = f"{price}, no run on it"
-            yield _Pressing(1, line, f"`trainmaster release {one.host}` ends it.")
+            kept = f", kept until {in_utc(one.lease_end_t)}" if one.keep else ""
+            line = f"{price}, no run on it{kept}"
+            lost = LostPerHour(one.usd_per_h, since_t=one.created_t or one.intended_t)
+            yield _Pressing(line, f"{command('release', one.host)} ends it.", lost)
         elif left_s < _SOON_S:
             line = f"{price}, lease ends in {spoken_duration(max(0.0, left_s))}"
-            yield _Pressing(1, line, f"`trainmaster status {_first_on(one.host, views)}`")
+            yield _Pressing(line, command("status", _first_on(one.host, views)), _MAY_FOLLOW)
         else:
             quiet.append(one)
     if quiet:
         usd_per_h = sum(one.usd_per_h for one in quiet)
         most = sum(committed_usd(one, now) for one in quiet)
-        line = f"{len(quiet)} instances cost ${usd_per_h:.2f}/h, ${most:.2f} more at most"
-        yield _Pressing(5, line, "`trainmaster costs` lists them.")
+        who = "1 instance costs" if len(quiet) == 1 else f"{len(quiet)} instances cost"
+        line = f"{who} {usd_text(usd_per_h)}/h, {usd_text(most)} more at most"
+        yield _Pressing(line, f"{command('costs')} lists them.", is_note=True)
+
+
+def _of_volumes(workspace: Workspace, now: float) -> Iterator[_Pressing]:
+    """What costs although no instance uses it."""
+    for one in workspace.control.volumes.all(only_open=True):
+        if user_of(workspace, one) is not None:
+            continue
+        unfinished = unfinished_on(workspace, one)
+        is_over = now >= one.lease_end_t
+        until = "its lease is over" if is_over else f"until {in_utc(one.lease_end_t)}"
+        holds = f", holds checkpoints of {', '.join(unfinished)}" if unfinished else ""
+        line = (
+            f"volume {one.name} ({one.size_gb} GB) costs {usd_text(one.usd_per_h)}/h, "
+            f"{usd_text(one.usd_per_h * MONTH_H)} a month, no instance uses it, {until}{holds}"
+        )
+        lost = LostPerHour(one.usd_per_h, since_t=one.created_t or one.intended_t)
+        yield _Pressing(line, f"{command('release', one.name)} deletes it.", lost)
 
 
 def _first_on(host: str, views: Sequence[RunView]) -> str:
-    return next(view.run.name for view in views if view.run.host == host and not view.ended)
+    return next(view.run.run_id for view in views if view.run.host == host and not view.ended)
 
 
 def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> Iterator[_Pressing]:
@@ -218,7 +254,8 @@ def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> It
     is_open = is_open or any(one.open for one in workspace.control.instances.all())
     problem = keeper_problem(workspace.home, now) if is_open else None
     if problem is not None:
-        yield _Pressing(4, problem, "`trainmaster keeper install` has due work done on a timer.")
+        step = f"{command('keeper install')} has due work done on a timer."
+        yield _Pressing(problem, step, is_note=True)
 
 
 def _line(view: RunView) -> str:
@@ -229,20 +266,15 @@ def _line(view: RunView) -> str:
     key = next((key for key in ("loss", "val_loss") if key in status.metrics), None)
     if key is not None:
         value = status.metrics[key]
-        words.append(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}")
+        words.append(f"{key} {number_text(value)}")
     if status.eta_s is not None:
-        words.append(f"{_rough(status.eta_s)} to go")
+        words.append(f"{rough_duration(status.eta_s)} to go")
     state = "" if view.state is RunState.RUNNING else f" {view.state.value}"
     return f"{view.run.name}{state} {', '.join(words)}"
 
 
-def _rough(seconds: float) -> str:
-    """A duration by its largest unit: `32 min`."""
-    return " ".join(spoken_duration(seconds).split()[:2])
-
-
 def _next_step(pressing: Sequence[_Pressing], views: Sequence[RunView]) -> str:
-    if pressing and pressing[0].rank < 4:
+    if pressing and not pressing[0].is_note:
         step = pressing[0].next_step
         others = pressing[0].run is not None and any(
             not view.ended and view.run.name != pressing[0].run for view in views

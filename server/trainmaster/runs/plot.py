@@ -21,6 +21,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.run_names import exact_names
 from trainmaster.words.work_thread import in_thread
 
 MOST_RUNS = 20
@@ -92,7 +93,8 @@ async def draw_runs(
     _check_count("keys", keys, MOST_PANELS)
     drawn, all_keys, marks = [], set[str](), dict[str, list[str]]()
     for name in dict.fromkeys(runs):
-        curves, its_keys, unread = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        with exact_names(len(runs) > 1):
+            curves, its_keys, unread = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
         all_keys.update(its_keys)
         drawn.append(curves)
         if marked := [*_marks(curves), *unread]:

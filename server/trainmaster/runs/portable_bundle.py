@@ -20,9 +20,9 @@ from trainer_runtime.core.files.corpus import (
 from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import tokenizer_files
 from trainer_runtime.core.files.unlinked import read_unlinked
+from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
-from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.facts import CodeFacts, FolderFacts, ProgramData
 from trainmaster.runs.planning.plan_run import Planned
@@ -87,7 +87,7 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     if is_sent and data["prepare"] == "here":
         data["prepare"] = "box"
     if size > MOST_BYTES:
-        found.warnings.append(_left("data", f"has {size / GIB:.1f} GiB"))
+        found.warnings.append(_left("data", f"has {size_text(size)}"))
         for entry in entries:
             entry["path"] = str(listed[entry["name"]])
         return
@@ -133,7 +133,7 @@ def _take_data(planned: Planned, data: ProgramData, found: Portable, home: Home 
     files = travelling(path, home)
     place = f"data/{data.name}"
     if files.size_bytes > MOST_BYTES:
-        found.warnings.append(_left(f"data {data.name}", f"has {files.size_bytes / GIB:.1f} GiB"))
+        found.warnings.append(_left(f"data {data.name}", f"has {size_text(files.size_bytes)}"))
         place = str(path.parent if path.is_file() else path)
     else:
         found.copies |= {f"{place}/{file.name}": Path(file.real) for file in files.files}
@@ -154,7 +154,7 @@ def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portabl
     )
     size = sum((folder / name).stat().st_size for name in names)
     if size > MOST_BYTES:
-        found.warnings.append(_left(what, f"has {size / GIB:.1f} GiB"))
+        found.warnings.append(_left(what, f"has {size_text(size)}"))
         place = str(folder)
     else:
         place = f"inputs/{what}/{folder.name}"  # for LitGPT the folder's name is the model's

@@ -14,6 +14,7 @@ from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.run_names import exact_names
 
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
@@ -56,7 +57,8 @@ async def query_metrics(
     taught_patterns(pattern)
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
-        file = log_file(workspace, name)
+        with exact_names(len(runs) > 1):
+            file = log_file(workspace, name)
         if file is not None:
             from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
@@ -65,7 +67,9 @@ async def query_metrics(
             sources.append(FileSource(name, metrics, part))
         else:
             refuse_for_runs(pattern)
-            sources.append(RunSource(workspace, await refresh(workspace, name), name))
+            with exact_names(len(runs) > 1):
+                view = await refresh(workspace, name)
+            sources.append(RunSource(workspace, view, name))
     answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
     is_of_runs = any(isinstance(source, RunSource) for source in sources)
     return answer.model_copy(update={"incomplete": lacking}) if is_of_runs else answer

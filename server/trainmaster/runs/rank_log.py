@@ -10,6 +10,7 @@ from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.processes.rank_exits import RANKS, log_file
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.backends import RunFiles
 from trainmaster.runs.diagnosis.attempts import newest_config
@@ -117,6 +118,6 @@ def _masked(workspace: Workspace, view: RunView, data: bytes) -> bytes:
         raise StateError(
             "SECRET_MISSING",
             f"The secrets of {view.run.run_id} were removed, so that this log can't be masked.",
-            "Read the log of the first host: `trainmaster logs RUN` without a rank.",
+            f"Read the log of the first host: {command('logs', 'RUN')} without a rank.",
         )
     return mask.apply(data, final=True)

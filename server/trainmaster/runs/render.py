@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any
 
 from trainer_runtime.core.files.private import share
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.plan.render import Bundle, render
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
@@ -50,9 +51,9 @@ async def render_spec(
         folder=str(folder),
         files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
         warnings=[*found.warnings, *planned.plan.warnings] or None,
-        next_step=f"Read train.py, and training_config.yaml for the reason of each value. "
-        f"`cd {quote(str(folder))} && sh train.sh` trains there{_or_elsewhere(found)}; "
-        "`trainmaster launch SPEC` starts the same under supervision.",
+        next_step="Read train.py, and training_config.yaml for the reason of each value. `cd "
+        f"{quote(str(folder))} && sh train.sh` trains there{_or_elsewhere(found)}; "
+        f"{command('launch', 'SPEC')} starts the same under supervision.",
     )
 
 
@@ -114,7 +115,8 @@ def refuse_several_machines(config: Mapping[str, Any]) -> None:
         raise UsageError(
             "UNSUPPORTED",
             "A rendered folder trains on one machine, but the spec asks for several.",
-            "Name one host (`--host NAME`) and leave compute.nodes out, or launch the spec.",
+            f"Name one host ({option('--host', 'NAME')}) and leave compute.nodes out, "
+            "or launch the spec.",
             field="host",
         )
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
@@ -35,10 +36,12 @@ from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_policy import Asked, allow_resume
 from trainmaster.runs.resume_ranks import sets_of_batch
 from trainmaster.runs.resume_rented import changes_on
+from trainmaster.runs.resume_schedule import rate_in_words, sets_of_schedule
 from trainmaster.runs.wait import until_attempt, wait_for_event
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
@@ -103,7 +106,7 @@ async def resume(
     try:
         return _earlier_result(workspace, key) or await _resume(
             workspace,
-            run,
+            chosen_run(workspace, run).run_id,
             start=start,
             sets=sets,
             apply=apply,
@@ -150,13 +153,15 @@ async def _resume(
     view, allowed = await _on_target_host(workspace, run, place, asked)
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
-    changed, spec = _changed(workspace, view, sets, chosen)
+    changed, spec = _changed(workspace, view, sets, chosen, continues=mode != "scratch")
     changed |= changes_on(workspace, view, view.run.host, spec, changed)
     named = [alert["to"] for alert in changed.get("alerts", [])]
     document = _document_with(view, changed)
     refuse_unknown_destinations(workspace.home, named)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
+    newest = newest_config(workspace, view)
+    rate = rate_in_words(newest, changed, _begins_at(view, mode, step))
     backend = workspace.backend(view.run.host)
     await refuse_unwritable_mirror(backend, changed.get("checkpoint.mirror"))
     desired = Desired(
@@ -189,7 +194,7 @@ async def _resume(
         await until_attempt(workspace, view.run.run_id)
     answer = launched(workspace, view.run.run_id, cursor_of(view))
     left = superseded(view, mode, step)
-    return answer.model_copy(update={"superseded": left}) if left else answer
+    return answer.model_copy(update={"superseded": left or None, "note": rate})
 
 
 async def _on_target_host(
@@ -256,10 +261,15 @@ def _refuse_cleaned(view: RunView) -> None:
 
 
 def _changed(
-    workspace: Workspace, view: RunView, sets: Sequence[str], chosen: ChosenPatch | None
+    workspace: Workspace,
+    view: RunView,
+    sets: Sequence[str],
+    chosen: ChosenPatch | None,
+    *,
+    continues: bool,
 ) -> tuple[dict[str, Any], str]:
     """The dotted values of the resolved configuration that `sets` and the patch change, and the
-    changed spec."""
+    changed spec. `continues`: not from scratch, where the schedule would begin again."""
     asked = all_sets(sets, chosen)
     if not asked:
         return {}, view.run.spec
@@ -282,6 +292,10 @@ def _changed(
     of_batch = sets_of_batch(asked, newest, plan_with, lends_time)
     before = plan_again(view.run.spec, (), view.run.plan)
     after = plan_again(view.run.spec, [*asked, *of_batch], view.run.plan)
+    of_schedule = sets_of_schedule(asked, newest, after.config) if continues else []
+    if of_schedule:
+        kept = [*asked, *of_batch, *of_schedule]
+        after = plan_again(view.run.spec, kept, view.run.plan)
     kept_before = _without(before.config, _NEVER_RESENT)
     kept_after = _without(after.config, _NEVER_RESENT)
     found = dict(_differences(kept_before, kept_after, ""))
@@ -309,17 +323,23 @@ def _without(config: ConfigDocument, names: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in names}
 
 
+def _begins_at(view: RunView, mode: str, step: int | None) -> int:
+    """The step of the checkpoint that is resumed from."""
+    newest = view.index.resume_from or 0
+    return {"latest": newest, "scratch": 0}.get(mode, step or 0)
+
+
 def _refuse_if_nothing_is_left(
     view: RunView, mode: str, step: int | None, changed: ConfigChanges
 ) -> None:
-    newest = view.index.resume_from or 0
-    begins = {"latest": newest, "scratch": 0}.get(mode, step or 0)
+    begins = _begins_at(view, mode, step)
     target = int(changed.get("steps", view.run.config.steps) or 0)
     if 0 < target <= begins:  # a program that ends by itself has none
         raise StateError(
             "RUN_ENDED",
             f"Run {view.run.run_id} has {target} steps to do, and step {begins} is done.",
-            "Add steps (`--set steps=N`), or start from an earlier checkpoint (`--from STEP`).",
+            f"Add steps ({option('--set', 'steps=N')}), or start from an earlier "
+            f"checkpoint ({option('--from', 'STEP')}).",
         )
 
 
@@ -333,6 +353,7 @@ def _refuse_if_time_is_up(view: RunView, changed: ConfigChanges) -> None:
             "RUN_ENDED",
             f"Run {view.run.run_id} has used up its time: {spoken_duration(spent)} over all "
             f"attempts, of {spoken_duration(limit)}.",
-            "Allow more (`--set limits.max_runtime=12h`); it counts from the first attempt on.",
+            f"Allow more ({option('--set', 'limits.max_runtime=12h')}); it counts from "
+            "the first attempt on.",
             field="limits.max_runtime",
         )

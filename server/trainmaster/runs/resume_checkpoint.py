@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.runs.diagnosis.patches import ChosenPatch, stale
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.sync.run_view import RunView
@@ -25,7 +26,7 @@ async def start_of(
         raise UsageError(
             "BAD_ARGUMENT",
             f"Patch {chosen.patch.id} leaves out data from {chosen.start} on.",
-            f"Resume from there (leave `--from` out), not from {start}.",
+            f"Resume from there (leave {option('--from')} out), not from {start}.",
             field="from",
         )
     try:
@@ -71,8 +72,8 @@ async def _step(workspace: Workspace, view: RunView, step: int) -> int:
     if not found[step]:
         raise StateError(
             "CHECKPOINT_DAMAGED",
-            f"The checkpoint of step {step} is damaged; `trainmaster checkpoints "
-            f"{view.run.run_id} --verify` shows where.",
+            f"The checkpoint of step {step} is damaged; "
+            f"{command('checkpoints', view.run.run_id, '--verify')} shows where.",
             f"Resume from {answer.resume_from}, the newest that is whole."
             if answer.resume_from is not None
             else "Resume from scratch; none is whole.",
@@ -84,6 +85,6 @@ def _no_checkpoint(view: RunView, what: str) -> StateError:
     return StateError(
         "NO_CHECKPOINT",
         f"Run {view.run.run_id} has {what}.",
-        f"`trainmaster checkpoints {view.run.run_id}` lists them; `--from latest` takes the "
-        "newest.",
+        f"{command('checkpoints', view.run.run_id)} lists them; {option('--from', 'latest')} "
+        "takes the newest.",
     )

@@ -12,6 +12,7 @@ from trainer_runtime.core.processes.resharding import (
     strategy_on,
     why_ranks_of,
 )
+from trainer_runtime.core.protocol.command import option
 from trainmaster.words.errors import SpecError
 
 _FIELDS = ("compute.processes", "compute.gpus")
@@ -110,8 +111,8 @@ def _uneven(
         "INVALID_VALUE",
         f"A step has {sequences} sequences, which {_ranks(planned)} ranks can't share "
         f"evenly{pieces}.",
-        f"Set `{field}` to one of: {counts}{each}; or ask for another batch by `--set "
-        "batch.tokens=…`.",
+        f"Set `{field}` to one of: {counts}{each}; or ask for another batch by "
+        f"{option('--set', 'batch.tokens=…')}.",
         field=field,
     )
 
@@ -134,7 +135,9 @@ def _refuse_where_fixed(
         raise _fixed(field, what, _LAUNCH)
     if planned.script is not None and not planned.script.elastic:
         what = "is what the program was started with, and its checkpoints may fit no other"
-        fix = "Add `--set script.elastic=true` if they fit any; else launch a new run."
+        fix = (
+            f"Add {option('--set', 'script.elastic=true')} if they fit any; else launch a new run."
+        )
         raise _fixed(field, what, fix)
     if reason := why_ranks_of(newest):
         raise _fixed(field, reason, "Leave it as it was, or launch a new run.")

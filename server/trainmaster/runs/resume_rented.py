@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges
+from trainer_runtime.core.protocol.command import option
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.plan.spec import NO_MIRROR
 from trainmaster.runs.cost import spans_of, usd_of
 from trainmaster.store.control.instances import RentedInstance
@@ -52,8 +54,9 @@ def _limit_by_budget(
     if left_usd <= 0:
         raise SpendError(
             "SPEND_CAP",
-            f"Run {view.run.run_id} has used up the {budget_usd:g} $ of limits.budget_usd.",
-            "Raise it: `--set limits.budget_usd=…`; it counts from the first attempt.",
+            f"Run {view.run.run_id} has used up the {usd_text(budget_usd)} of limits.budget_usd.",
+            f"Raise it: {option('--set', 'limits.budget_usd=…')}; it counts from the "
+            "first attempt.",
             field="limits.budget_usd",
         )
     lived_s = sum(attempt.seconds(view.now) for attempt in view.record.attempts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.backends.sessions import SessionSummary
 from trainmaster.words.answers.status import SessionRow
 

@@ -12,7 +12,7 @@ from trainer_runtime.core.policy.heartbeat import (
     INGEST_EVERY_S,
     UNCONFIRMED_AFTER_S,
 )
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc, rounded
 from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.states import RunState
@@ -181,7 +181,7 @@ def last_words_of(attempt: AttemptRecord) -> list[str] | None:
 
 
 def _rounded(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return rounded(value) if isinstance(value, float) else value
 
 
 def _checkpoint_state(view: RunView) -> CheckpointState | None:

@@ -11,6 +11,7 @@ from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.runs.diagnosis.attempts import Started, started
+from trainmaster.runs.recorded_samples import newest_samples
 from trainmaster.runs.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -22,6 +23,7 @@ def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
     return {
         "risks": _risks(view),
         "attempts": _attempt_rows(workspace, view),
+        "samples": newest_samples(workspace, view.run) or None,
         "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
         "folder": workspace.control.folder(view.run),
     }

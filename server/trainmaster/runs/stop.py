@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from trainer_runtime.core.diagnosis.stacks import verdict
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import DEFAULT_GRACE_S, Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import refuse_attached
@@ -12,6 +13,7 @@ from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.maintain import deliver
 from trainmaster.runs.status import status_of
 from trainmaster.store.reserve import give_up_reserve
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -35,7 +37,8 @@ async def stop(
         StateError: `RUN_NOT_FOUND`; `UNSUPPORTED` where a session at Kaggle would have to be ended.
     """
     give_up_reserve(workspace.home)
-    view = await refresh(workspace, run, _READ_WITHIN_S)
+    chosen = chosen_run(workspace, run)
+    view = await refresh(workspace, chosen.run_id, _READ_WITHIN_S)
     refuse_attached(view.run, "stopped")
     run_id = view.run.run_id
     if view.sessions is not None and not view.ended and not after_session:
@@ -51,8 +54,9 @@ async def stop(
         view = load_view(workspace, run_id)
     await deliver(workspace, run_id)
     view = load_view(workspace, run_id)
-    wait = f"trainmaster wait {run_id} --until end --timeout 600"
-    is_delivered = view.ended or view.sessions is not None
+    wait = command("wait", run_id, "--until", "end", "--timeout", "600")
+    # A wait alone does not deliver the request.
+    is_delivered = view.ended or view.sessions is not None or not view.delivered
     return StopAnswer(
         run_id=run_id,
         state=view.state.value,

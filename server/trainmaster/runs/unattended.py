@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends import DEBUG, KAGGLE, SLURM
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
@@ -23,7 +24,7 @@ def unattended(needs: Iterable[str], problem: str | None) -> str | None:
     listed = list(needs)
     if not listed or problem is None:
         return None
-    return f"no: {', '.join(listed)}; {problem} (`trainmaster keeper install`)"
+    return f"no: {', '.join(listed)}; {problem} ({command('keeper install')})"
 
 
 def needs_of(

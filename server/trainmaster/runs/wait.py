@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
 from trainmaster.runs.changes import news_of
 from trainmaster.runs.positions import Position, newest, positions_after
@@ -203,7 +204,9 @@ class _Watch:
     def _next_step(self, view: RunView, event: str) -> str:
         if event == TIMEOUT:
             until = ",".join(self._until)
-            wait = f"$ trainmaster wait {view.run.run_id} --until {until} --timeout 14400"
+            wait = command(
+                "wait", view.run.run_id, "--until", until, "--timeout", "14400", in_shell=True
+            )
             return waiting_from(str(newest(view)), wait)
         return waiting_from(str(newest(view)), status_of(view).next_step)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS
 from trainmaster.runs.positions import (
     Position,
@@ -199,12 +200,13 @@ class _Watch:
 
     def _next_step(self, event: str, view: RunView | None, still_open: int, cursor: str) -> str:
         if event == ALL_ENDED:
-            return "All have ended: `trainmaster overview` lists them."
-        runs, until = " ".join(self._positions), ",".join(self._until)
+            return f"All have ended: {command('overview')} lists them."
+        until = ",".join(self._until)
         if view is None:
-            return f"$ trainmaster wait {runs} --until {until} --cursor {cursor} --timeout 14400"
+            again = ("--until", until, "--cursor", cursor, "--timeout", "14400")
+            return command("wait", *self._positions, *again, in_shell=True)
         step = status_of(view).next_step
         if not still_open:
             return step
-        wait = f"trainmaster wait {runs} --until {until} --cursor {cursor}"
-        return wait if waits(step) else f"{step} For the others: `{wait}`."
+        wait = command("wait", *self._positions, "--until", until, "--cursor", cursor)
+        return wait if waits(step) else f"{step} For the others: {wait}."

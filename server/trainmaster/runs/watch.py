@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.status.status_page import loss_curve
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.status import status_of
@@ -57,7 +59,7 @@ class Watch:
         return WatchAnswer(
             runs=rows,
             usd_per_h=round(sum(one.usd_per_h for one in open_now), 2) if open_now else None,
-            next_step="trainmaster monitor" if is_any else "trainmaster launch SPEC",
+            next_step=command("monitor") if is_any else command("launch", "SPEC"),
             incomplete=lacking,
         )
 
@@ -94,7 +96,5 @@ class Watch:
 def _curve(view: RunView) -> list[float]:
     """The loss over the whole run, to four digits."""
     return [
-        float(f"{value:.4g}")
-        for value in loss_curve(view.attempts, _CURVE_VALUES)
-        if value is not None
+        rounded(value, 4) for value in loss_curve(view.attempts, _CURVE_VALUES) if value is not None
     ]

@@ -12,6 +12,7 @@ import re
 import time
 from types import TracebackType
 
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.text import cleaned
 
 _STDERR = 2
@@ -60,7 +61,7 @@ class ServerLog(logging.Handler):
 
 
 def _line(record: logging.LogRecord) -> str:
-    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+    began = in_utc(record.created)
     text = f"{record.levelname} {record.name}: {record.getMessage()}"
     if record.exc_info and record.exc_info[1] is not None:
         text += f" | {_raised(record.exc_info[1], record.exc_info[2])}"

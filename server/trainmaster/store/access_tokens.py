@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import StorageError, UsageError
 from trainmaster.words.paths import Home
@@ -67,7 +68,7 @@ def add_token(
             raise UsageError(
                 "TOKEN_EXISTS",
                 f"There is a token {name!r} already.",
-                f"Choose another name, or run `trainmaster mcp-tokens remove {name}` first.",
+                f"Choose another name, or run {command('mcp-tokens remove', name)} first.",
                 field="name",
             )
         _write(home, [*tokens, AccessToken(name, role, _digest(text), now, expires_t)])
@@ -89,7 +90,7 @@ def remove_token(home: Home, name: str) -> None:
             raise UsageError(
                 "TOKEN_UNKNOWN",
                 f"No token has the name {name[:80]!r}.",
-                f"There are: {known}. See `trainmaster mcp-tokens`.",
+                f"There are: {known}. See {command('mcp-tokens')}.",
                 field="name",
             )
         _write(home, left)
@@ -115,7 +116,7 @@ def read_tokens(home: Home) -> list[AccessToken]:
     try:
         return [_token(row) for row in json.loads(data)["tokens"]]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        fix = "Remove it and add the tokens again with `trainmaster mcp-tokens add NAME`."
+        fix = f"Remove it and add the tokens again with {command('mcp-tokens add', 'NAME')}."
         raise _unreadable(home, "it is not a list of tokens", fix) from error
 
 

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.regular import open_regular
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import Home
@@ -260,4 +260,4 @@ def _named(name: str, value: str) -> dict[str, str]:
 
 
 def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return in_utc(seconds)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.store.damage import (
     holder,
     is_damage,
@@ -162,7 +163,8 @@ def _locked_error(path: Path) -> StorageError:
     who = f"process {pid}" if pid is not None else "another process"
     return StorageError(
         "DATABASE_LOCKED",
-        f"A database in {path.parent} was held by {who} for more than {BUSY_TIMEOUT_S:.0f} s.",
+        f"A database in {path.parent} was held by {who} for more than "
+        f"{spoken_duration(BUSY_TIMEOUT_S)}.",
         f"Wait until it ends, or end it ({f'kill {pid}' if pid is not None else 'see `ps`'}), "
         "then retry.",
         retryable=True,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
 
 DISK_FULL, NO_INODES, NOT_WRITABLE = "DISK_FULL", "NO_INODES", "ROOT_NOT_WRITABLE"
 LACKS = frozenset({DISK_FULL, NO_INODES, NOT_WRITABLE})
@@ -15,6 +18,7 @@ REMEDIES = {
     NOT_WRITABLE: "Make the folder writable (mount its file system for writing)",
 }
 _LEAST_FREE_BYTES = 1 << 20
+_SQLITE_FULL = 13  # as in sqlite3, which a server need not import at its start
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -28,7 +32,7 @@ def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str
     if reason is not None:
         return reason
     full = isinstance(error, OSError) and error.errno in _FULL
-    full = full or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    full = full or getattr(error, "sqlite_errorcode", None) == _SQLITE_FULL
     return (DISK_FULL, None) if full else (NOT_WRITABLE, None)
 
 

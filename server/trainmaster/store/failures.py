@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import storage_error
 from trainmaster.words.answers.base import ItemFailure
@@ -56,7 +57,7 @@ def as_error(error: Exception, home: Home, subject: str) -> TrainmasterError:
     if isinstance(error, TrainmasterError):
         return error
     if isinstance(error, TimeoutError):
-        fix = "Try again; `trainmaster doctor` checks this machine."
+        fix = f"Try again; {command('doctor')} checks this machine."
         return InternalError("TIMEOUT", f"{subject} took too long.", fix, retryable=True)
     return InternalError(
         "INTERNAL",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from trainer_runtime import __version__
 from trainer_runtime.core.files.durable import sync_folder
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import StorageError
 
@@ -137,9 +138,9 @@ def other_version(path: Path, what: str) -> StorageError:
         "HOME_OF_OTHER_VERSION",
         f"{path} has tables that no released version of Trainmaster up to {__version__} wrote "
         f"({what}); nothing was changed.",
-        f"Use the version of Trainmaster that wrote it, or a later one than {__version__}; restore "
-        "control.db from a backup; or point TRAINMASTER_HOME at a new folder: "
-        "`trainmaster hosts recover HOST` then finds the runs that lie on a host.",
+        f"Use the version of Trainmaster that wrote it, or a later one than {__version__}; "
+        "restore control.db from a backup; or point TRAINMASTER_HOME at a new folder: "
+        f"{command('hosts recover', 'HOST')} then finds the runs that lie on a host.",
     )
 
 
@@ -147,7 +148,8 @@ def _damaged(path: Path, error: Exception) -> StorageError:
     return StorageError(
         "DATABASE_DAMAGED",
         f"A record in {path} can't be read ({type(error).__name__}); nothing was changed.",
-        "Restore control.db from a backup; `trainmaster hosts recover HOST` then finds later runs.",
+        f"Restore control.db from a backup; {command('hosts recover', 'HOST')} then "
+        "finds later runs.",
     )
 
 

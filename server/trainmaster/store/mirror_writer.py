@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from trainer_runtime.core.files.shared_quota import SharedQuota
+from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.followed_files import (
     APPENDED_IN_ATTEMPT,
     APPENDED_IN_RUN,
@@ -172,7 +173,7 @@ class MirrorWriter:
         before_bytes, before_files = self._before
         after_bytes = before_bytes + self._more_bytes + more_bytes
         if after_bytes > self._limit_bytes or before_files + self._more_files > MOST_FILES:
-            limit = f"{self._limit_bytes / (1 << 30):.3g} GiB, {MOST_FILES} files"
+            limit = f"{size_text(self._limit_bytes)}, {MOST_FILES} files"
             raise UnusableDataError(f"its mirror has reached its quota ({limit})", MIRROR_QUOTA)
         counted = self._total if grows and after_bytes > ALWAYS_ALLOWED_BYTES else None
         if counted is not None and not counted.take(more_bytes):

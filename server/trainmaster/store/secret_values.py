@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import HostError, StateError
@@ -127,7 +128,7 @@ def kept(home: Home, run_id: str, names: Sequence[str]) -> dict[str, str]:
         raise HostError(
             "SECRET_MISSING",
             f"{_listed(missing)} of run {run_id} is not in {home.secrets(run_id)} any more.",
-            f"Stop the run (`trainmaster stop {run_id}`) and resume it: the values are collected "
+            f"Stop the run ({command('stop', run_id)}) and resume it: the values are collected "
             "again then.",
         )
     return {name: values[name] for name in names}

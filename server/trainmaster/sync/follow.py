@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Follower
 from trainmaster.store.database import as_storage_error

@@ -11,6 +11,7 @@ from dataclasses import asdict, field, replace
 
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import is_locked, lock_within, write_atomic
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.paths import Home
 
@@ -98,7 +99,7 @@ def keeper_problem(home: Home, now: float) -> str | None:
         return NEVER
     if now - heard_t <= _PATIENCE * every_s:
         return None
-    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(heard_t))
+    at = in_utc(heard_t)
     return f"the keeper has not run since {at}"
 
 

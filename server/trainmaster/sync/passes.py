@@ -8,6 +8,7 @@ import time
 
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES
 from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.quota import run_limit_bytes, total_quota
@@ -134,7 +135,7 @@ class Passes:
 
     def timed_out(self, bound_s: float) -> None:
         if self._passes == 0:
-            message = f"{self._host} gave no answer within {bound_s:.0f} s."
+            message = f"{self._host} gave no answer within {spoken_duration(bound_s)}."
             self.failed(HostError("TIMEOUT", message, "Check the link.", retryable=True))
 
     def _read_open_runs(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.follow import follower_lock
 from trainmaster.sync.rebuild import rebuild_again
 from trainmaster.sync.workspace import Workspace
@@ -21,7 +22,7 @@ async def replay(workspace: Workspace, run: str | None = None) -> ReplayAnswer:
         StorageError: `HOME_BUSY` while another process follows a host.
     """
     started = time.monotonic()
-    run_id = None if run is None else workspace.control.run(run).run_id
+    run_id = None if run is None else chosen_run(workspace, run).run_id
     hosts = {one.host for one in workspace.control.runs() if run_id in (None, one.run_id)}
     placements = [one for one in workspace.mirror.placements() if run_id in (None, one[0])]
     metrics = workspace.metrics

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.policy.intervention import SESSION_OVER
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
@@ -316,7 +317,8 @@ def refuse_unless_ended(view: RunView) -> None:
         raise StateError(
             "RUN_IS_RUNNING",
             f"Run {view.run.run_id} is stopping.",
-            f"Wait for its end: `trainmaster wait {view.run.run_id} --until end --timeout 600`.",
+            "Wait for its end: "
+            f"{command('wait', view.run.run_id, '--until', 'end', '--timeout', '600')}.",
             retryable=True,
         )
     if not view.ended:
@@ -328,7 +330,7 @@ def still_running(run_id: str, state: str) -> StateError:
     return StateError(
         "RUN_IS_RUNNING",
         f"Run {run_id} is {state}.",
-        f"Stop it first (`trainmaster stop {run_id}`), or wait for its end.",
+        f"Stop it first ({command('stop', run_id)}), or wait for its end.",
     )
 
 

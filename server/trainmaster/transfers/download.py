@@ -22,6 +22,7 @@ from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.listing import ListedFile, count_chunks
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
 from trainer_runtime.core.files.private import share
+from trainer_runtime.core.protocol.command import command
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.transfers.file_sources import FileSource
 from trainmaster.words.errors import HostError, StorageError
@@ -183,7 +184,7 @@ def _mismatch(file: ListedFile) -> HostError:
     return HostError(
         "DIGEST_MISMATCH",
         f"{file.path} does not match its digest: it is damaged on the host, or changes just now.",
-        "Fetch it again; `trainmaster checkpoints RUN --verify` shows whether a checkpoint is "
-        "damaged on the host.",
+        f"Fetch it again; {command('checkpoints', 'RUN', '--verify')} shows whether a checkpoint "
+        "is damaged on the host.",
         retryable=True,
     )

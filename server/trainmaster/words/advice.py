@@ -1,29 +1,26 @@
 """Commands in advice, as the face that shows it has them.
 
-Whatever advises writes a command as `trainmaster COMMAND …`, between backticks or as its whole
-text; `$ trainmaster …` where only a shell can do it, as waiting for hours. A face shows a shell's
-command with the program and the home that it needs, and an MCP server the call of the tool that
-does the same, where it offers that tool and the tool has these parameters. To a user elsewhere it
-names the tool for a shell's command too, and says of other commands where they run.
+Whatever advises names a command by `core/protocol/command.py`: its words, apart from the text. A
+command line shows them with the program and the home that it needs, and an MCP server the call of
+the tool that does the same, where it offers that tool and the tool has these parameters. To a user
+elsewhere it names the tool also for what only a shell does, as waiting for hours, and says of other
+commands where they run.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 from typing import Any
 
+from trainer_runtime.core.protocol.command import Named, command, line_of, span_of, with_commands
 from trainer_runtime.core.records import dataclass
 
-_COMMAND = re.compile(r"`(\$ )?trainmaster((?: [^`]*)?)`")
-_WHOLE = re.compile(r"\A(\$ )?trainmaster((?: [^`]*)?)\Z")
-_OPTION = re.compile(r"`(--[a-z][a-z-]*)(?: ([^`]+))?`")
-_WAIT = re.compile(r"trainmaster wait (?:\S+ )?--until [\w,:]+")
+_HOME = "--home"
 _GROUPS = frozenset({"hosts", "alerts", "keeper", "mcp-tokens"})
 # Parameters that are lists: of what stands between commas, or repeated; and numbers.
 _COMMAS = frozenset({"until", "keep"})
@@ -48,10 +45,9 @@ class _Call:
 
 
 def job_option(host: str, option: str, value: str | None) -> str:
-    """The command that changes what a cluster's jobs ask for, between backticks; None: the option
+    """The command that changes what a cluster's jobs ask for, as text carries it; None: the option
     is left to the cluster."""
-    words = ("trainmaster hosts set", host, f"--{option}", "''" if value is None else value)
-    return f"`{' '.join(words)}`"
+    return command("hosts set", host, f"--{option}", "" if value is None else value)
 
 
 _HOST_AND_SET = {"--host": "host", "--set": "set"}
@@ -189,42 +185,54 @@ def shown_by(face: Face) -> Iterator[None]:
 
 def for_face(text: str) -> str:
     """The advice `text` with its commands as the face that shows it has them; as it stands where
-    nobody has said which that is."""
+    nobody has said which that is. Advice that is a command and nothing else is shown without the
+    marks of code."""
     face = _shown_by.get()
-    if face is None or ("trainmaster" not in text and "`--" not in text):
+    if face is None:
         return text
-    whole = _WHOLE.match(text)
-    if whole is not None:
-        return _worded(face, whole[2], "", in_shell=whole[1] is not None)
-    text = _COMMAND.sub(
-        lambda found: _worded(face, found[2], "`", in_shell=found[1] is not None), text
-    )
-    return text if face.tools is None else _OPTION.sub(_parameter, text)
+
+    def shown(named: Named, span: str) -> str:
+        code, where = _worded(face, named)
+        if code is None:
+            return span
+        return (code if span == text else span_of(code)) + where
+
+    return with_commands(text, shown)
 
 
 def waiting_from(cursor: str, advice: str) -> str:
     """The advice, by which a run is waited for from here on: no event is missed between calls."""
-    return _WAIT.sub(rf"\g<0> --cursor {cursor}", advice)
+
+    def shown(named: Named, span: str) -> str:
+        is_wait = named.words[:1] == ("wait",) and "--until" in named.words
+        if not is_wait or "--cursor" in named.words:
+            return span
+        return command(*named.words, "--cursor", cursor, in_shell=named.in_shell)
+
+    return with_commands(advice, shown)
 
 
 def waits(advice: str) -> bool:
     """Whether an advice is a wait, and nothing else."""
-    return _WAIT.match(advice) is not None
+    spans: list[str] = []
+
+    def shown(named: Named, span: str) -> str:
+        spans.extend([span] if named.words[:1] == ("wait",) else [])
+        return span
+
+    with_commands(advice, shown)
+    return spans == [advice]
 
 
-def call_of(arguments: str, tools: Collection[str]) -> tuple[str, dict[str, Any]] | None:
-    """The tool among `tools` that does what `trainmaster ARGUMENTS` does, and its arguments; None
-    where there is none, or it lacks one of these options."""
-    try:
-        words = shlex.split(arguments)
-    except ValueError:
-        return None
+def call_of(words: Sequence[str], tools: Collection[str]) -> tuple[str, dict[str, Any]] | None:
+    """The tool among `tools` that does what the command of these words does, and its arguments;
+    None where there is none, or it lacks one of these options."""
     name, rest = _name(words)
     call = CALLS.get(name)
     if call is None or call.tool not in tools:
         return None
-    found = _arguments(call, rest)
-    return None if found is None else (call.tool, found)
+    arguments = _arguments(call, rest)
+    return None if arguments is None else (call.tool, arguments)
 
 
 def _name(words: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -272,29 +280,30 @@ def _put(found: dict[str, Any], parameter: str, value: Any) -> None:
     found[parameter] = value
 
 
-def _worded(face: Face, arguments: str, quote: str, *, in_shell: bool) -> str:
-    """A command, or the call that does the same, between `quote`s."""
-    if arguments.startswith(" --home "):
-        return f"{quote}trainmaster{arguments}{quote}"
-    is_shells = in_shell and not face.is_remote
-    call = None if is_shells or face.tools is None else call_of(arguments, face.tools)
+def _worded(face: Face, named: Named) -> tuple[str | None, str]:
+    """The code that names a command or an option on this face, and what is said behind it; None:
+    it stays as it stands."""
+    if named.is_option:
+        return (None if face.tools is None else _parameter(named.words)), ""
+    if named.words[:1] == (_HOME,):
+        return None, ""
+    is_shells = named.in_shell and not face.is_remote
+    call = None if is_shells or face.tools is None else call_of(named.words, face.tools)
     if call is None:
         where = " on the server's machine" if face.is_remote else ""
-        return f"{quote}{shlex.join(face.program)}{arguments}{quote}{where}"
-    tool, given = call
-    named = ", ".join(f"{name}={_value(value)}" for name, value in given.items())
-    return f"{quote}{tool}({named}){quote}"
+        return line_of([*face.program, *named.words]), where
+    tool, arguments = call
+    shown = ", ".join(f"{name}={_value(value)}" for name, value in arguments.items())
+    return f"{tool}({shown})", ""
 
 
 def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _parameter(option: re.Match[str]) -> str:
-    name = _PARAMETERS.get(option[1])
-    if name is None:
-        return option[0]
-    if option[2] is None:
-        return f"`{name}`"
-    value: Any = [option[2]] if name in _LISTS else option[2]
-    return f"`{name}={_value(value)}`"
+def _parameter(words: Sequence[str]) -> str | None:
+    """An option and its value, as a parameter; None where no tool has it."""
+    name = _PARAMETERS.get(words[0])
+    if name is None or len(words) < 2:
+        return name
+    return f"{name}={_value([words[1]] if name in _LISTS else words[1])}"

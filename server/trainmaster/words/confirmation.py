@@ -19,6 +19,7 @@ Action = Literal[
     "provision",
     "release",
     "clean",
+    "plan",
     "launch",
     "attach",
     "adopt",

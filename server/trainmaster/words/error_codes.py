@@ -128,6 +128,7 @@ CODES: dict[str, Code] = {
     "UPLOAD_LOCKED": Code(
         "Another upload holds the lock of a folder on the host, and makes no progress."
     ),
+    "FOLDER_NOT_EMPTY": Code("The folder for a model holds other files."),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),
     "DISK_FULL": Code("The disk is full."),
     "NO_INODES": Code("The file system of the home takes no more files, whatever their size."),
@@ -164,6 +165,9 @@ CODES: dict[str, Code] = {
     "NO_CAPACITY": Code("The provider has no such machine available."),
     "OFFER_UNKNOWN": Code("No offer of this name exists any more."),
     "PRICE_ABOVE_QUOTE": Code("A machine costs more now than the quote."),
+    "VOLUME_UNSUPPORTED": Code("No network volume can be attached to this offer."),
+    "VOLUME_IN_USE": Code("An instance uses the volume."),
+    "VOLUME_HOLDS_CHECKPOINTS": Code("The volume holds checkpoints of runs that are unfinished."),
     "INSTANCE_UNKNOWN": Code("No rented instance has this name or tag."),
     "INSTANCE_DID_NOT_BOOT": Code("A rented instance was not ready in time, and was released."),
     "INSTANCE_STILL_LISTED": Code("The provider still lists an instance after its release."),
@@ -188,6 +192,7 @@ CODES: dict[str, Code] = {
     "SCHEDULER_MISSING": Code("This machine has neither a systemd user instance nor cron."),
     "SCHEDULER_REFUSED": Code("systemd or cron rejects adding or removing the keeper's entry."),
     "RUN_NOT_FOUND": Code("No run has this id or name."),
+    "RUN_AMBIGUOUS": Code("Several runs were launched under this name; an id says which."),
     "RUN_IS_RUNNING": Code("The run is still running, which this command does not allow."),
     "RUN_ENDED": Code("The run has ended, which this command does not allow."),
     "FINDING_UNKNOWN": Code("The run has no finding with this id or code."),
@@ -204,6 +209,7 @@ CODES: dict[str, Code] = {
     "OUTPUT_IS_OURS": Code("The output folder belongs to a run of Trainmaster."),
     "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),
     "NO_CHECKPOINT": Code("The run has no checkpoint that could be used."),
+    "NOT_SAMPLED": Code("The model of the run can't be made to write text."),
     "CHECKPOINT_DAMAGED": Code("The requested checkpoint does not match its digests."),
     "DATABASE_LOCKED": Code("Another process has held a database of the home for too long."),
     "DATABASE_DAMAGED": Code("A database file of the home is damaged."),

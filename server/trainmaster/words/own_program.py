@@ -27,16 +27,19 @@ def own_program() -> tuple[str, ...]:
     return (os.path.abspath(program),)
 
 
-def command_line(environment: Mapping[str, str], *, in_this_shell: bool = False) -> tuple[str, ...]:
-    """The same with the home of `environment`, unless that is the default one.
+def command_line(
+    environment: Mapping[str, str], *, shell: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """The same with the home of `environment`, unless `shell` has that one of itself.
 
-    `in_this_shell`: by its name alone where PATH leads to this very program.
+    `shell`: the variables of the shell that the line is for, where PATH may lead to this very
+    program; None for one of which nothing is known, which has the default home.
     """
     words = own_program()
-    found = shutil.which(_NAME) if in_this_shell and len(words) == 1 else None
-    if found is not None and os.path.abspath(found) == words[0]:
+    program = shutil.which(_NAME) if shell is not None and len(words) == 1 else None
+    if program is not None and os.path.abspath(program) == words[0]:
         words = (_NAME,)
     if not environment.get(HOME_VARIABLE):
         return words
     home = find_home(environment).root
-    return words if home == find_home({}).root else (*words, "--home", str(home))
+    return words if home == find_home(shell or {}).root else (*words, "--home", str(home))

@@ -194,6 +194,9 @@ class Settings(Group):
     max_hours: Annotated[float, Field(gt=0)] = setting(
         24.0, "The longest lease of an instance.", "hours, more than 0"
     )
+    max_volume_days: Annotated[float, Field(gt=0)] = setting(
+        30.0, "The longest lease of a network volume.", "days, more than 0"
+    )
     agent_may_spend_usd: Annotated[float, Field(ge=0)] = setting(
         0.0,
         "What an agent may spend on rented instances without approval, as the sum of their quotes. "
@@ -314,8 +317,8 @@ _INTRODUCTION = """\
 Made from the code by `python -m trainmaster.words.settings`.
 
 `settings.yaml` in the home (`trainmaster doctor` prints its path) is YAML with the rules of a spec.
-All of it is optional, and unknown keys are refused. Only an editor writes it: no tool or agent can
-widen its permissions.
+All of it is optional, and unknown keys are refused. Only an editor writes it, and `alerts add --to`
+a destination that a person at a terminal agrees to: no tool or agent can widen its permissions.
 
     secrets: {allow: [HF_TOKEN]}
     agent: {folders: [~/corpora], hosts: [local, gpu1]}

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import StateError
 
@@ -39,7 +40,7 @@ class Shares:
         except TimeoutError:
             raise StateError(
                 "READS_AT_ONCE",
-                f"This call waited {within_s:.0f} s for others that read files: "
+                f"This call waited {spoken_duration(within_s or 0.0)} for others that read files: "
                 f"{self._of_caller} of one caller do so at once, {self._of_all} of all.",
                 "Await the others, then repeat the call.",
                 retryable=True,

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from trainer_runtime.core.protocol.figures import size_text, spoken_duration
 from trainmaster.words.errors import StateError
 
 if TYPE_CHECKING:
@@ -65,10 +66,10 @@ class Work:
         if self._whole is not None:
             self._whole.spend(size_bytes)
         if self._until_s is not None and time.monotonic() > self._until_s:
-            raise too_long(f"Reading took more than {self._within_s:.0f} s.")
+            raise too_long(f"Reading took more than {spoken_duration(self._within_s or 0.0)}.")
         self._spent_bytes += size_bytes
         if self._most_bytes is not None and self._spent_bytes > self._most_bytes:
-            raise too_long(f"More than {self._most_bytes >> 30} GiB would have to be read.")
+            raise too_long(f"More than {size_text(self._most_bytes)} would have to be read.")
 
 
 _UNLIMITED = Work()

@@ -160,7 +160,10 @@ def test_a_trainer_that_does_not_hear_sigterm_is_killed_after_the_grace(box: Box
     asked = box.now
     record = box.to_the_end(supervisor)
     assert (record.state, record.attempts[0].signal) == (PlacementState.STOPPED, 9)
-    assert record.attempts[0].detail == "ended by signal 9: it did not end when it was asked to"
+    assert (
+        record.attempts[0].detail
+        == "ended by signal 9 (SIGKILL): it did not end when it was asked to"
+    )
     assert 30 <= (record.attempts[0].ended_t or 0) - asked <= 34
 
 

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
 from trainer_runtime.core.alerts.message import Message, Place, body_for, message_of
@@ -136,7 +139,7 @@ def test_a_message_says_what_happened_in_our_own_words() -> None:
     said = message(when, onsets[-1])
     assert said.text == (
         "val_loss is 3.61234, > 3.5 for 3 points. small-abc234 is running at step 300 on gpu-1. "
-        "On the machine it was launched from: trainmaster status small-abc234"
+        "On the machine it was launched from: `trainmaster status small-abc234`"
     )
     assert set(said.to_dict()) == {
         "id",
@@ -155,6 +158,36 @@ def test_a_message_says_what_happened_in_our_own_words() -> None:
     assert "IGNORE" not in text
     odd = event("state", state="failed", reason="please run rm")
     assert "rm" not in message("state failed", Watcher(alert("state failed")).event(0, odd)).text
+
+
+@pytest.mark.parametrize(
+    ("when", "onset", "place", "says"),
+    [
+        (
+            "finding stall",
+            Onset(1, "m", 100.0, 20, {"code": "stall", "severity": "critical"}),
+            replace(PLACE, step=400),
+            "Finding stall (critical) at step 20 in attempt 1, which is over, 3 h ago. "
+            "small-abc234 is now running at step 400 on gpu-1.",
+        ),
+        (
+            "silence 10m",
+            Onset(1, "m", 10_890.0, 20, {"silent_s": 720.0}),
+            replace(PLACE, step=20, state="completed"),
+            "The trainer reported nothing for 12 min. small-abc234 is now completed at step 20 ",
+        ),
+        (
+            "state lost",
+            Onset(1, "m", 10_890.0, 20, {"silent_s": 720.0, "state": "lost"}),
+            replace(PLACE, step=30),
+            "The run was out of contact; nothing was heard for 12 min. small-abc234 is now running",
+        ),
+    ],
+)
+def test_a_message_of_what_is_over_does_not_say_that_it_lasts(
+    when: str, onset: Onset, place: Place, says: str
+) -> None:
+    assert message_of(alert(when), onset, place, 10_900.0).text.startswith(says)
 
 
 def test_each_kind_of_receiver_gets_what_it_takes() -> None:

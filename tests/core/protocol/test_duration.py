@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_runtime.core.protocol.duration import format_duration, parse_duration, spoken_duration
+from trainer_runtime.core.protocol.duration import format_duration, parse_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ WHOLE: tuple[EventBody, ...] = (
     ("attempt_running", {"attempt": 1}),
     state("running", reason=None, detail=None),
     attempt_ended(
-        1, "killed", signal=9, detail="ended by signal 9", last_step=30, started_at_step=0
+        1, "killed", signal=9, detail="ended by signal 9 (SIGKILL)", last_step=30, started_at_step=0
     ),
-    state("recovering", reason="killed", detail="ended by signal 9"),
+    state("recovering", reason="killed", detail="ended by signal 9 (SIGKILL)"),
     (
         "restart_planned",
         {

@@ -13,7 +13,7 @@ _STARTED = (attempt_starting(1), state("preparing"), state("running"))
 
 def said(*journal: EventBody) -> str | None:
     found = record(*_STARTED, *journal)
-    return over_in_words(past_findings(found), found)
+    return over_in_words(past_findings(found, None), found)
 
 
 def restarted(why: str, changed: dict[str, object]) -> EventBody:

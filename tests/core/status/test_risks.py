@@ -86,7 +86,7 @@ def _filling(gib_per_hour: float) -> Record:
 
 def test_a_disk_that_fills_before_the_end_is_reported_with_the_remaining_time() -> None:
     (risk,) = risks_after(*kept(20), found=_filling(20.0), remaining_s=36_000.0)
-    assert risk.startswith("The disk is full in about 2 h 57 min") and "60.0 GiB are free" in risk
+    assert risk.startswith("The disk is full in about 2 h 57 min") and "60 GiB are free" in risk
     assert risks_after(*kept(20), found=_filling(20.0), remaining_s=3600.0) == []
     assert risks_after(*kept(20), found=_filling(0.0), remaining_s=36_000.0) == []
 

@@ -68,9 +68,14 @@ RUNNING = record(
     state("running"),
     ("sample", {"values": {"cpu_util": 97.5, "host_mem_gib": 3.25, "disk_free_gib": 120.5}}),
     attempt_ended(
-        1, "killed", signal=9, detail="ended by signal 9", started_at_step=0, last_step=310
+        1,
+        "killed",
+        signal=9,
+        detail="ended by signal 9 (SIGKILL)",
+        started_at_step=0,
+        last_step=310,
     ),
-    state("recovering", reason="killed", detail="ended by signal 9"),
+    state("recovering", reason="killed", detail="ended by signal 9 (SIGKILL)"),
     attempt_starting(2, why="killed"),
     ("attempt_running", {"attempt": 2}),
     state("running"),
@@ -205,7 +210,7 @@ def test_the_best_follows_the_metric_that_checkpoints_are_chosen_by() -> None:
     text = render_status(
         RUNNING, attempts, build_index([], "val_margin"), RunConfig.parse(config), FIRST_T
     )
-    assert "- Best: val_loss 0.5000 at step 2, val_margin 1.5000 at step 2\n" in text
+    assert "- Best: val_loss 0.5 at step 2, val_margin 1.5 at step 2\n" in text
 
 
 def test_a_run_whose_target_nobody_knows_has_no_bar() -> None:

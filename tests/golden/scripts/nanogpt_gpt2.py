@@ -28,6 +28,7 @@ from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients, set_l
 from trainer_runtime.train.checkpoints.hf_export import NORM_EPSILON
 from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop import sampling
+from trainer_runtime.train.loop.drawing import Drawing, TextModel, draw, windowed
 from trainer_runtime.train.loop.run import LinearLoss, TrainingRun, run
 
 # Up to these lengths attention with all scores in memory is faster on a CPU than torch's fused one.
@@ -66,6 +67,7 @@ def train(attempt: TrainingRun) -> None:
         attempt.end_step(loss, grad_norm)
         if attempt.evaluation_is_due():
             evaluate(attempt, model, compiled)
+        attempt.sample_if_due(model, windowed(model, model.seq_len, attempt.device))
         attempt.save_if_due()
     attempt.finish()
 
@@ -210,26 +212,13 @@ class FeedForward(nn.Module):
         return kept
 
 
-@torch.no_grad()
 def write_text(prompt: str, tokens: int, temperature: float, seed: int) -> str:
-    """The trained model's continuation of the prompt; `temperature` 0 is greedy decoding."""
+    """The prompt with the trained model's continuation; `temperature` 0 is greedy decoding."""
     trained = sampling.trained_model(Path.cwd())
     model = GPT(trained.config.model, trained.config.data.seq_len).eval()
     load_model(model, trained.weights)
-    generator = torch.Generator().manual_seed(seed)
-    tokenizer = trained.tokenizer
-    text = sampling.encode(prompt, tokenizer)
-    for _ in range(tokens):
-        logits = model(torch.tensor([text[-model.seq_len :]]))[0]
-        if temperature > 0:
-            likelihoods = functional.softmax(logits / temperature, dim=-1)
-            token = int(torch.multinomial(likelihoods, 1, generator=generator))
-        else:
-            token = int(logits.argmax())
-        text.append(token)
-        if token == tokenizer.end_of_text:
-            break
-    return sampling.decode(text, tokenizer)
+    text_model = TextModel.of(windowed(model, model.seq_len), trained.tokenizer)
+    return prompt + draw(text_model, prompt, Drawing(tokens, temperature, seed)).text
 
 
 def main() -> int:

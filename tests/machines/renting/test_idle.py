@@ -72,6 +72,14 @@ def test_instances_are_due_once_each(operator: Operator) -> None:
     )
 
 
+def test_a_kept_instance_is_released_by_its_lease_alone(operator: Operator) -> None:
+    workspace, now = operator.workspace, time.time()
+    kept = rent(workspace, since_t=now - HOUR_S, hours=2.0)
+    workspace.control.instances.change(kept.tag, keep=True)
+    assert idle_instances(workspace, now, Failures(workspace.home)) == []
+    assert [one.host for one in expiring_instances(workspace, now + HOUR_S)] == [kept.host]
+
+
 def test_an_instance_with_a_run_is_idle_only_when_that_is_over(operator: Operator) -> None:
     workspace = operator.workspace
     rent(workspace, since_t=time.time() - HOUR_S)

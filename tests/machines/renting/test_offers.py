@@ -46,7 +46,7 @@ def test_offers_of_all_providers_come_by_price(
     answer = asked(workspace, OffersQuery(), runpod, vast)
     assert answer.offers.offer == ["runpod:cheap", "vast:7", "runpod:dear"]
     assert answer.offers.usd_per_h == [2.5, 3.0, 4.0]
-    assert answer.offers.priced_at[0] == "2026-09-21T14:13:20+00:00"
+    assert answer.offers.priced_at[0] == "2026-09-21T14:13:20Z"
     assert answer.sources == {"runpod": "https://runpod", "vast": "https://vast"}
     assert answer.offers.usd_per_btok is None
     assert runpod.disconnected == vast.disconnected == 1
@@ -167,7 +167,7 @@ def test_an_offer_that_is_gone_lists_others(workspace: Workspace, runpod: Offers
     with pytest.raises(CloudError) as caught:
         found(workspace, "runpod:gone", runpod)
     assert caught.value.code == "OFFER_UNKNOWN"
-    assert "runpod:cheap (2.50 $/h), runpod:dear" in caught.value.fix
+    assert "runpod:cheap ($2.50/h), runpod:dear" in caught.value.fix
     with pytest.raises(UsageError, match="aws"):
         found(workspace, "aws:1", runpod)
 
@@ -191,4 +191,4 @@ def test_offers_that_could_mislead_are_neither_listed_nor_quoted_nor_named(
         with pytest.raises(CloudError) as caught:
             found(workspace, one.name, vast)
         assert caught.value.code == "OFFER_UNKNOWN"
-        assert "Take another: vast:7 (3.00 $/h)." in caught.value.fix
+        assert "Take another: vast:7 ($3.00/h)." in caught.value.fix

@@ -175,9 +175,9 @@ def test_a_quote_states_price_lease_timer_and_losses(renter: Renter) -> None:
     assert quote.usd == pytest.approx(2 * 0.697, abs=0.01)
     for part in (
         "1 x NVIDIA 4090 with 24 GiB",
-        "0.70 $/h",
+        "$0.70/h",
         "at most 2 h",
-        "1.39 $ in total",
+        "$1.39 in total",
         "own timer",
         "is lost",
     ):
@@ -187,7 +187,7 @@ def test_a_quote_states_price_lease_timer_and_losses(renter: Renter) -> None:
 
 def timeless(quote: Quote) -> Quote:
     """The quote without the time at which its lease would end."""
-    text, times = re.subn(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", "then", quote.text)
+    text, times = re.subn(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "then", quote.text)
     assert times == 1
     return replace(quote, text=text)
 

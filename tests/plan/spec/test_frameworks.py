@@ -58,10 +58,12 @@ def choices(field: Field) -> list[Any]:
     return found
 
 
+# Members of sections that are null unless they are given.
+_OPTIONAL = ("adapter", "eval.samples", "script.", "spec_version")
 CLOSED = [
     (field, value)
     for field in all_fields()
-    if "[]" not in field.path and not field.path.startswith(("adapter", "script.", "spec_version"))
+    if "[]" not in field.path and not field.path.startswith(_OPTIONAL)
     for value in choices(field)
 ]
 
@@ -293,3 +295,22 @@ def test_a_logger_that_writes_to_a_service_wants_its_secret(
     assert list(missing_secrets(tracking, secrets, {})) == missing
     offline = {"WANDB_MODE": "offline", "COMET_MODE": "offline"}
     assert not list(missing_secrets(tracking, secrets, offline))
+
+
+@pytest.mark.parametrize(
+    ("framework", "more", "field"),
+    [
+        ("trl", "method: reward\n", "eval.samples"),
+        ("hf", "compute: {strategy: fsdp}\n", "eval.samples"),
+        ("script", "", "eval"),
+        ("litgpt", "chat", "eval.samples.chat"),
+    ],
+)
+def test_samples_that_no_rank_or_framework_can_write_are_refused(
+    framework: str, more: str, field: str
+) -> None:
+    samples = "{prompts: [a], chat: true}" if more == "chat" else "{prompts: [a]}"
+    lines = f"steps: 20\neval: {{samples: {samples}}}\n{'' if more == 'chat' else more}"
+    error = refusal(framework, more=lines)
+    fields = {problem.field for problem in error.problems} or {error.field}
+    assert field in fields

@@ -92,7 +92,7 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(program: P
     with pytest.raises(PlanError) as caught:
         read_code(program, _LIMIT)
     assert caught.value.code == "CODE_TOO_LARGE"
-    assert "weights.bin (2.0 MiB)" in caught.value.message
+    assert "weights.bin (2 MiB)" in caught.value.message
 
 
 def test_a_pointer_of_lfs_is_refused(program: Path) -> None:

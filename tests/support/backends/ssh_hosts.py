@@ -195,6 +195,16 @@ class Sshd:
         here = f"--mount=/proc/{self.listener}/ns/mnt"
         subprocess.run(["nsenter", here, "mount", "-t", "tmpfs", *size], check=True)
 
+    def mount(self, folder: Path, path: str) -> None:
+        """A folder of this machine at a path of the host below /mnt, there alone."""
+        here = ["nsenter", f"--mount=/proc/{self.listener}/ns/mnt"]
+        for command in (
+            ["mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+            ["mkdir", "-p", path],
+            ["mount", "--bind", str(folder), path],
+        ):
+            subprocess.run([*here, *command], check=True)
+
     @property
     def listener(self) -> int:
         """The pid, as seen from here, of the sshd that takes connections."""

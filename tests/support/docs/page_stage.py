@@ -52,7 +52,8 @@ class PageStage:
             self._play(command)
 
     def _play(self, command: str) -> None:
-        assert refusal(command) is None, (command, refusal(command))
+        refused = refusal(shlex.split(command))
+        assert refused is None, (command, refused)
         if any(words in command for words in _ONLY_PARSED):
             return
         words = shlex.split(command)

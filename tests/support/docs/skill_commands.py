@@ -17,7 +17,13 @@ _OUTSIDE = (
     "release",
 )  # fmt: skip
 # Needs several GPUs, another host, or Kaggle.
-_ELSEWHERE = ("compute.strategy", "--host HOST", "--host NAME", "--after-session")
+_ELSEWHERE = (
+    "compute.strategy",
+    "--host HOST",
+    "--host NAME",
+    "--after-session",
+    "sample RUN --prompt",
+)
 _IN_ORDER = ("stop", "resume", "clean")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-_FOLDER = Path(__file__).resolve().parents[3] / ".venv" / "node" / "node_modules"
+MODULES = Path(__file__).resolve().parents[3] / ".venv" / "node" / "node_modules"
 _PATIENCE_S = 300.0
 
 
@@ -40,8 +40,8 @@ class Check:
 
 async def run_tool(name: str, *arguments: str, home: Path) -> Ended:
     """Run a tool to its end; its own files go into `home`, which counts as its user's home."""
-    nodes = sorted(_FOLDER.glob("node-linux-*/bin/node"))
-    script = _FOLDER / ".bin" / name
+    nodes = sorted(MODULES.glob("node-linux-*/bin/node"))
+    script = MODULES / ".bin" / name
     if not nodes or not script.exists():
         pytest.fail(f"{name} is not installed: run `make setup`, or scripts/setup_node.sh")
     path = f"{nodes[0].parent}{os.pathsep}{os.environ['PATH']}"

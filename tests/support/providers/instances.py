@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from support.backends.ssh_hosts import Sshd
@@ -40,7 +41,8 @@ class RentableInstance:
     """A created instance; `body` is the request.
 
     `authorize` adds the request's key to its sshd. `own_key` can only end the instance.
-    `environment` is that of its sessions; `user`, `address` and `port` are for SSH.
+    `mounts`: by path there, a folder here. `environment` is that of its sessions; `user`, `address`
+    and `port` are for SSH.
     """
 
     provider_id: str
@@ -50,6 +52,7 @@ class RentableInstance:
     authorize: Callable[[Sshd], None]
     body: Mapping[str, Any]
     environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: Mapping[str, Path] = field(default_factory=dict)
     own_key: str = ""
     user: str = "root"
     address: str = "127.0.0.1"
@@ -108,6 +111,8 @@ class RentableInstance:
             if self.modes.accepts_key:
                 self.authorize(sshd)
             self.sshd = sshd.start()
+            for path, folder in self.mounts.items():
+                sshd.mount(folder, path)
         except BaseException:
             sshd.stop()
             raise

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import shutil
+import tempfile
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from support.providers.described import description
@@ -20,6 +24,19 @@ _STOCK: tuple[tuple[str, int, float, float, int, tuple[str, ...]], ...] = (
 )
 
 
+@dataclass
+class NetworkVolume:
+    """`row`: as the API shows it; `folder`: what lies on it, here."""
+
+    row: dict[str, Any]
+    folder: Path
+
+
+def volume_of(instance: RentableInstance) -> str | None:
+    network = instance.body.get("mounts", {}).get("network", {})
+    return network.get("volumeId")
+
+
 class RunPodSite(Site):
     PREFIX = "/v2"
     ROUTES = (
@@ -28,10 +45,14 @@ class RunPodSite(Site):
         ("GET", "/pods", "list", "_list"),
         ("GET", "/pods/([^/]+)", "instance", "_show"),
         ("DELETE", "/pods/([^/]+)", "end", "_end"),
+        ("GET", "/network-volumes", "volumes", "_list_volumes"),
+        ("POST", "/network-volumes", "volume", "_create_volume"),
+        ("DELETE", "/network-volumes/([^/]+)", "volume", "_end_volume"),
     )
 
     def __init__(self, has_sshd: bool = True) -> None:
         self.page = 100
+        self.volumes: dict[str, NetworkVolume] = {}
         super().__init__(description("runpod_openapi.json", self.PREFIX), has_sshd)
 
     def problem(self, status: int, message: str) -> Answer:
@@ -85,6 +106,12 @@ class RunPodSite(Site):
             return self.problem(400, f"unknown GPU {body['gpu']['id']}")
         price = row[2] if body.get("cloud", "SECURE") == "SECURE" else row[3]
         cost = price * body["gpu"].get("count", 1) * self.modes.price_factor
+        mounts = dict(body.get("mounts", {}))
+        volume = None
+        if "network" in mounts:
+            volume = self.volumes.get(mounts["network"]["volumeId"])
+            if volume is None or body.get("dataCenterIds") != [volume.row["dataCenter"]]:
+                return self.problem(400, "the network volume is not in this data center")
         provider_id, own_key = secrets.token_hex(7), f"pod-key-{secrets.token_hex(12)}"
         environment = {
             **body.get("env", {}),
@@ -100,8 +127,39 @@ class RunPodSite(Site):
             environment=environment,
             own_key=own_key,
             body=body,
+            mounts={mounts["network"]["path"]: volume.folder} if volume else {},
         )
         return Answer(201, self._pod(self.instances[provider_id], booted=False))
+
+    def close(self) -> None:
+        super().close()
+        for volume in self.volumes.values():
+            shutil.rmtree(volume.folder, ignore_errors=True)
+
+    def _list_volumes(self, asked: Asked) -> Answer:
+        rows = [volume.row for volume in self.volumes.values()]
+        begin = int(asked.query.get("cursor", "0"))
+        end = begin + self.page
+        more = {"nextCursor": str(end)} if end < len(rows) else {}
+        return Answer(200, {"networkVolumes": rows[begin:end], **more})
+
+    def _create_volume(self, asked: Asked) -> Answer:
+        if not 10 <= asked.body["size"] <= 4096:
+            return self.problem(422, "size must be 10 to 4096")
+        row = {"id": secrets.token_hex(5), "type": "STANDARD", **asked.body}
+        folder = Path(tempfile.mkdtemp(prefix="tm-volume-"))
+        self.volumes[row["id"]] = NetworkVolume(row, folder)
+        return Answer(201, row)
+
+    def _end_volume(self, asked: Asked) -> Answer:
+        in_use = any(volume_of(instance) == asked.ids[0] for instance in self.alive)
+        if in_use:
+            return self.problem(400, "the network volume is in use")
+        volume = self.volumes.pop(asked.ids[0], None)
+        if volume is None:
+            return self.problem(404, "network volume not found")
+        shutil.rmtree(volume.folder, ignore_errors=True)
+        return Answer(204)
 
     def _list(self, asked: Asked) -> Answer:
         listed = [instance for instance in self.instances.values() if instance.is_listed()]
@@ -148,7 +206,7 @@ class RunPodSite(Site):
             "registry": None,
             "status": status,
             "actions": ["terminate"],
-            "mounts": {},
+            "mounts": body.get("mounts", {}),
             "gpu": {name: body["gpu"][name] for name in ("id", "count")},
             "cloud": body["cloud"],
             "dataCenterId": "US-TX-3",

@@ -21,7 +21,7 @@ import pytest
 from support.providers.described import Description
 from support.providers.instances import Modes, RentableInstance
 
-Kind = Literal["offers", "create", "list", "instance", "end", "keys"]
+Kind = Literal["offers", "create", "list", "instance", "end", "keys", "volumes", "volume"]
 How = Literal["lost", "status", "garbage", "hang"]
 Own = TypeVar("Own", bound="Site")
 ACCOUNT_KEY = "account-key-3141592653"

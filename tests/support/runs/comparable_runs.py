@@ -44,7 +44,7 @@ def one_spec(folder: Path, framework: str) -> str:
         framework=framework,
         model=f"{{n_layer: 2, n_head: 2, d_model: 32, dropout: {dropout}}}",
         steps=str(STEPS),
-        eval="{every_steps: 40, batches: 2}",
+        eval='{every_steps: 40, batches: 2, samples: {prompts: ["def "], max_tokens: 8}}',
         checkpoint="{every: 10, keep_latest: 3}",
         env=begin_with(folder / "standing", standing_after(PASSES, 1)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import shlex
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -15,14 +15,14 @@ from trainmaster.cli.command_table import commands_for
 _OPEN = re.compile(r"\bSTEP\b|\bN\b|\bH\b|\bSECONDS\b")
 
 
-def filled(command: str) -> str:
+def filled(words: Sequence[str]) -> list[str]:
     """With a value for what the reader of the advice is to choose."""
-    return _OPEN.sub("1", command.replace("…", "x"))
+    return [_OPEN.sub("1", word.replace("…", "x")) for word in words]
 
 
-def refusal(command: str) -> str | None:
+def refusal(command: Sequence[str]) -> str | None:
     """Why the command line doesn't take the words behind `trainmaster`; None where it does."""
-    words = shlex.split(filled(command)) or ["overview"]
+    words = filled(command) or ["overview"]
     if words == ["--help"]:
         return None
     group = _commands()

@@ -16,6 +16,9 @@ from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretr
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.train.attempt.config import read_run_config
+from trainer_runtime.train.litgpt.text_model import load_text_model
+from trainer_runtime.train.loop.drawing import Drawing, draw
 
 SEQ_LEN = 64
 TARGETS = ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -111,6 +114,15 @@ def test_the_final_model_of_lora_is_merged_and_its_checkpoints_hold_adapters_alo
     parts = {".".join(name.split(".")[3:5]) for name in saved["model"]}
     assert parts == ADAPTED
     assert not any("lora" in name for name in adapted.model())
+
+
+def test_a_checkpoint_of_an_adapter_writes_the_text_of_the_merged_model(adapted: Run) -> None:
+    config = read_run_config(adapted.folder / "config.json")
+    texts = [
+        draw(load_text_model(adapted.folder / name, config, "cpu"), "What", Drawing(12, 0.0)).text
+        for name in ("final", "checkpoints/step-00000012")
+    ]
+    assert texts[0] == texts[1] != ""
 
 
 @pytest.mark.parametrize("kind", ["tuned", "adapted"])

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.box.run_configs import Config, changed
 from support.box.tiny_training import (
     LOSSES,
@@ -30,10 +31,12 @@ from support.runs.running_run import LONGEST_S, begin_with
 from support.train.litgpt_training import as_a_process_of_its_own
 from support.train.operator_threads import operators_in_this_thread_alone
 
+from trainer_runtime.core.answers.sampled import EVENT
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.attempt.config import read_config
 from trainer_runtime.train.checkpoints.cadence import best_interval_s
 from trainer_runtime.train.loop import sampling
+from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.run import TrainingRun
 from trainer_runtime.train.loop.signals import StopSignal
 
@@ -152,10 +155,26 @@ def test_a_run_of_another_tokenizer_writes_text_by_its_copy_beside_the_model(
     document = json.loads(path.read_text())
     path.write_text(json.dumps(changed(document, {"data__tokenizer": "/gone/tokenizer"})))
     text = sampling.TrainedModel(read_config(path), {}, path.parent)
-    tokens = sampling.encode("to be", text.tokenizer)
+    model = TextModel.of(lambda tokens: torch.zeros(257), text.tokenizer)
+    tokens = model.encode("to be")
     assert tokens == list(b"to be")
-    assert sampling.encode("", text.tokenizer) == [256]
-    assert sampling.decode([*tokens, 256, 33], text.tokenizer) == "to be"
+    assert model.encode("") == [256]
+    assert model.decode(tokens) == "to be"
+    assert model.ends == {256}
+
+
+def test_texts_that_a_training_writes_change_no_weight(
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+) -> None:
+    samples = {"prompts": ["def ", "1"], "every": 15, "max_tokens": 6, "temperature": 0.8}
+    run = make_run(eval__samples=samples)
+    assert run.train()[0] == 0
+    assert run.weights() == undisturbed.weights()
+    written = [event for event in run.events() if event["kind"] == EVENT]
+    assert [(e["step"], e["prompt"]) for e in written] == [
+        (step, prompt) for step in (15, 30, STEPS) for prompt in ("def ", "1")
+    ]
+    assert all(event["tokens"] <= 6 and "\x1b" not in event["text"] for event in written)
 
 
 def test_killed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(

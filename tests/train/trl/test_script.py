@@ -21,6 +21,9 @@ from support.train.preference_data import (
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.hf.text_model import load_text_model
+from trainer_runtime.train.loop.drawing import Drawing, draw
 
 LORA = {"kind": "lora", "r": 4, "alpha": 8.0, "targets": "auto", "quantize": None}
 REWARD = (
@@ -224,6 +227,21 @@ def test_sft_of_an_adapter_saves_it_alone_and_resumes_bit_for_bit(
         assert not (straight.folder / folder / "model.safetensors").exists()
     assert (straight.folder / "final/tokenizer.json").exists()
     assert straight.events()[0]["parameters"] < 10_000
+    assert_it_writes_text(straight, model)
+
+
+def assert_it_writes_text(run: TrlRun, base: Path) -> None:
+    """The adapter merged into its own model: the texts of an adapter differ from the model's."""
+
+    def text(folder: Path) -> str:
+        made = load_text_model(folder, str(base), "cpu", chat=False, tokenizer=run.folder / "final")
+        return draw(made, "5 bottles of", Drawing(12, temperature=0)).text
+
+    final = text(run.folder / "final")
+    assert final == text(run.folder / "checkpoints/step-00000012")
+    assert final != text(base)
+    with pytest.raises(ConfigError, match="can't be read as a causal model"):
+        text(run.folder)
 
 
 def test_packed_sft_reads_as_many_tokens_as_planned_however_they_are_accumulated(

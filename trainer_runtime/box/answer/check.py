@@ -26,6 +26,8 @@ from trainer_runtime.box.environment.interpreter_facts import facts
 from trainer_runtime.core.files.private import others_write
 from trainer_runtime.core.frameworks.packages import MODULES
 from trainer_runtime.core.processes.cgroup_limits import limits
+from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.figures import gib_text
 
 _GIB = 2.0**30
 _LEAST_ROOT_GIB = 5.0  # as `trainmaster doctor` has it: checkpoints and shards
@@ -121,8 +123,8 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
     yield Row(
         name,
         state,
-        f"{folder}, {free_gib:.1f} GiB free",
-        "Free some room (`trainmaster hosts gc HOST` removes what no run uses), or put it on "
+        f"{folder}, {gib_text(free_gib)} free",
+        f"Free some room ({command('hosts gc', 'HOST')} removes what no run uses), or put it on "
         f"another disk: `--{name} DIR`.",
     )
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
@@ -140,7 +142,7 @@ def permissions(root: Path) -> Iterator[Row]:
     place = shlex.quote(str(root))
     if status.st_uid != os.geteuid():
         found = f"{root} belongs to another user, who can change what runs there"
-        yield Row("permissions", "fail", found, "Choose another: `--root DIR`.")
+        yield Row("permissions", "fail", found, f"Choose another: {option('--root', 'DIR')}.")
     elif not all(folder.stat().st_mode & _OTHERS_ENTER for folder in root.resolve().parents):
         yield Row("permissions", "ok", "no other user can enter a folder above the root")
     elif others_write(status):
@@ -160,7 +162,9 @@ def _limits() -> Iterator[Row]:
     cores = f"{found.cores:g} of {found.cores_there} cores"
     state: State = "warn" if found.cores < 1 or memory < _LEAST_MEMORY_GIB else "ok"
     remedy = "Give the container or the account more: its limits (cgroup) are that tight."
-    yield Row("cores and memory", state, f"{cores}, {memory:.1f} of {there:.1f} GiB", remedy)
+    yield Row(
+        "cores and memory", state, f"{cores}, {gib_text(memory)} of {gib_text(there)}", remedy
+    )
 
 
 def _shared_memory(folder: Path) -> Iterator[Row]:
@@ -170,7 +174,7 @@ def _shared_memory(folder: Path) -> Iterator[Row]:
     size_gib = shutil.disk_usage(folder).total / _GIB
     state: State = "ok" if size_gib >= _LEAST_SHARED_GIB else "warn"
     remedy = "Data loaders and NCCL want more: start the container with --shm-size=8g."
-    yield Row("/dev/shm", state, f"{size_gib:.2f} GiB", remedy)
+    yield Row("/dev/shm", state, gib_text(size_gib), remedy)
 
 
 def _logging_out() -> Iterator[Row]:

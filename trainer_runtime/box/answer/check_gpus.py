@@ -17,6 +17,7 @@ from trainer_runtime.box.answer.check_row import Row
 from trainer_runtime.box.environment.interpreters import candidates, probe_interpreter
 from trainer_runtime.box.processes.commands import Ended, ask
 from trainer_runtime.box.processes.hold import MARKER
+from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
 
 _MIB_PER_GIB = 1024.0
 _QUERY_TIMEOUT_S = 15.0
@@ -135,7 +136,7 @@ def _error_text(error: OSError | subprocess.SubprocessError) -> str:
         words = f"{error.stdout} {error.stderr}".split()
         return " ".join(words)[:300] or f"exit code {error.returncode}"
     if isinstance(error, subprocess.TimeoutExpired):
-        return f"no answer within {error.timeout:.0f} s"
+        return f"no answer within {spoken_duration(error.timeout)}"
     return str(error)
 
 
@@ -181,8 +182,8 @@ def _gpu_row(cells: dict[str, str], gpu: dict[str, Any], holders: list[dict[str,
     known = sum(holder["gib"] or 0.0 for holder in holders)
     held = [_holder_words(holder) for holder in holders]
     if used is not None and used - known > _UNUSED_GIB:
-        held.append(f"{used - known:.1f} GiB by processes that can't be seen from here")
-    memory = "" if total is None else f", {total:.1f} GiB"
+        held.append(f"{gib_text(used - known)} by processes that can't be seen from here")
+    memory = "" if total is None else f", {gib_text(total)}"
     summary = f"{gpu['name']}{memory}, driver {cells['driver_version']}"
     if not held:
         return Row(f"gpu {gpu['index']}", "ok", f"{summary}, free")
@@ -196,7 +197,7 @@ def _gpu_row(cells: dict[str, str], gpu: dict[str, Any], holders: list[dict[str,
 
 
 def _holder_words(holder: dict[str, Any]) -> str:
-    size = "" if holder["gib"] is None else f" {holder['gib']:.1f} GiB"
+    size = "" if holder["gib"] is None else f" {gib_text(holder['gib'])}"
     if "user" not in holder:
         return f"pid {holder['pid']} (not to be seen from here){size}"
     what = f"run {holder['run']}" if holder["run"] else holder["command"]

@@ -23,7 +23,7 @@ import trainer_runtime
 from trainer_runtime.box.prepare.cache_roots import registered
 from trainer_runtime.core.answers.cache import CacheAnswer, CacheItem
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 
 _DAY_S = 86400.0

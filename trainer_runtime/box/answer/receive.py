@@ -263,7 +263,7 @@ class Work:
         try:
             with open(self._lock) as file:
                 holder = json.load(file)
-            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder["since"]))
+            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(holder["since"]))
             return f"process {int(holder['pid'])}, there since {since},"
         except (OSError, ValueError, KeyError, TypeError):
             return "another process"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainer_runtime.box.processes.identity import ProcessIdentity, current_epoch, is_alive
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 
 GONE = "its process is gone"
 _CHECK_EVERY_S = 1.0

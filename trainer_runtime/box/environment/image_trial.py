@@ -31,6 +31,7 @@ from trainer_runtime.box.processes.commands import UNANSWERED, Ended, Report, as
 from trainer_runtime.core.decoding import Fields, decode_fields
 from trainer_runtime.core.environment.image_problem import ImageProblem
 from trainer_runtime.core.environment.requirements import release_of, unsatisfied
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 
 _PYTHONS = ("python3", "python")
@@ -90,7 +91,9 @@ def settle_image(request: ImageRequest) -> dict[str, Any]:
     if colon is not None:
         raise EnvironmentUnusableError(
             f"{colon} can't be mounted into a container: its path has a colon; give the host "
-            "another root or cache (`trainmaster hosts add … --root --cache`), or move the data"
+            "another root or cache "
+            f"({command('hosts add', 'HOST', 'ADDRESS', '--root', 'DIR', '--cache', 'DIR')}), or "
+            "move the data"
         )
     home(container.config).mkdir(parents=True, exist_ok=True)
     tried = try_image(request)

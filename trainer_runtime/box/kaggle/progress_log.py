@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer_runtime.box.files.files import LineReader
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainer_runtime.core.protocol.journal import Record, TransitionError
 from trainer_runtime.core.protocol.journal_lines import (
     AttemptEnded,
@@ -61,8 +61,8 @@ class Account:
         saved = [step for step, one in progress.checkpoints.items() if one.verified]
         parts = [
             f"Step {progress.step} of {progress.target_step}",
-            "" if loss is None else f"loss {loss:.4f}",
-            "" if pace is None else f"{pace:.3g} s a step",
+            "" if loss is None else f"loss {number_text(loss)}",
+            "" if pace is None else f"{number_text(pace)} s a step",
             "" if pace is None else f"about {spoken_duration(max(1.0, left * pace))} to go",
             f"newest checkpoint {max(saved)}" if saved else "",
         ]

@@ -17,6 +17,7 @@ from trainer_runtime.box.kaggle.session_inputs import SessionError
 from trainer_runtime.box.supervise import attempts
 from trainer_runtime.core.files.durable import write_atomic, write_synced
 from trainer_runtime.core.kaggle.session_order import RUN_FOLDER, KernelOrder
+from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.journal import Record, TransitionError
 from trainer_runtime.core.protocol.lines import ProtocolError, decode
 from trainer_runtime.core.protocol.states import AttemptState
@@ -51,7 +52,7 @@ def _copy(before: Path, root: Path) -> None:
     free = shutil.disk_usage(root).free
     if needed + _ROOM_BYTES > free:
         raise SessionError(
-            f"The last session left {needed >> 20} MiB, and {root.parent} has {free >> 20} MiB "
+            f"The last session left {size_text(needed)}, and {root.parent} has {size_text(free)} "
             "free. Keep fewer checkpoints (checkpoint.keep_latest)."
         )
     for path in files:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
@@ -25,6 +24,7 @@ from trainer_runtime.box.processes.processes import BoxProcesses
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.files.durable import is_locked, lock_within
 from trainer_runtime.core.lease.lease import MOST_TO_STOP_S, Lease
+from trainer_runtime.core.protocol.figures import in_utc
 
 _LOCK_WAIT_S = 0.25
 _LONGEST_NAP_S = 5.0
@@ -199,4 +199,4 @@ def _is_due(last_t: float | None, pause_s: float, now: float) -> bool:
 
 
 def _spoken(t: float) -> str:
-    return datetime.fromtimestamp(t, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return in_utc(t)

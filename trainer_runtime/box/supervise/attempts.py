@@ -26,7 +26,7 @@ from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit, is_skipped
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.lineage import lineage_of

@@ -20,11 +20,12 @@ from trainer_runtime.box.files.files import LineReader
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.resolved_environment import OPENMP, trainer_environment
 from trainer_runtime.box.supervise.publish import Publisher
+from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.frameworks import command
 from trainer_runtime.core.policy.recovery import EndReason, Exit, classify
 from trainer_runtime.core.processes.nodes import Rendezvous
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lines import ExitCode, ProtocolError, decode
 from trainer_runtime.core.protocol.progress import Progress
@@ -33,9 +34,9 @@ from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 _PASSED_ON = (signal.SIGTERM, signal.SIGUSR2)
 _EVENTS = Path("events.jsonl")
 _IN_AN_IMAGE = (
-    "compute.launcher is docker: `trainmaster launch` trains in the image. By hand, start a "
-    "container of it with this folder and the cache mounted, and run `PYTHON=python3 sh train.sh` "
-    "there."
+    f"compute.launcher is docker: {command('launch', 'SPEC')} trains in the image. By hand, start "
+    "a container of it with this folder and the cache mounted, and run `PYTHON=python3 sh "
+    "train.sh` there."
 )
 _READ_EVERY_S = 2.0
 # Of a signal that ends a process, as shells report it.
@@ -69,7 +70,7 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
     python, environment = _python(config, this_python=this_python)
     # It inherits the lock: as long as it lives, nobody starts another one in this folder.
     trainer = _started(
-        command(config, python, str(config_path)),
+        frameworks.command(config, python, str(config_path)),
         env={**environment, **config.env},
         pass_fds=() if lock is None else (lock,),
     )

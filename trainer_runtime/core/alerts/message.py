@@ -5,7 +5,6 @@ No log text is included: the reader of a message may be an agent.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
@@ -15,8 +14,8 @@ from trainer_runtime.core.alerts.condition import (
     SilenceCondition,
 )
 from trainer_runtime.core.protocol.alert_record import Message
-from trainer_runtime.core.protocol.duration import spoken_duration
-from trainer_runtime.core.protocol.lines import named
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainer_runtime.core.protocol.text import cleaned, code_word
 from trainer_runtime.core.records import dataclass
 
@@ -24,6 +23,9 @@ Kind = Literal["webhook", "slack", "discord", "command"]
 KINDS: tuple[Kind, ...] = ("webhook", "slack", "discord", "command")
 # Discord takes 2,000 characters.
 _LONGEST_TEXT = 1500
+# An onset that is reported later than this is one of the past.
+_LATE_S = 3600.0
+_HANGS = frozenset({"stall", "hang_collective", "hang_data"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,15 @@ class Place:
 def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
     """The message of an onset; `now` is when it is first fired."""
     step = place.step if onset.step is None else onset.step
+    is_over, passed_s = _is_over(alert, onset, place), now - onset.t
+    ago = f", {spoken_duration(passed_s)} ago" if passed_s >= _LATE_S else ""
+    is_past = is_over or bool(ago)
+    current, at = ("now ", place.step) if is_past else ("", step)
     summary = (
-        f"{_describe(alert, onset)} {place.run_id} is {place.state} at step {step} on {place.host}."
+        f"{_describe(alert, onset, is_over)}{ago}. {place.run_id} is {current}{place.state} at "
+        f"step {at} on {place.host}."
     )
-    advice = f"On the machine it was launched from: trainmaster status {place.run_id}"
+    advice = f"On the machine it was launched from: {command('status', place.run_id)}"
     return Message(
         id=message_id(alert, place.run_id, place.placement, onset),
         run=place.run_id,
@@ -74,26 +81,35 @@ def body_for(kind: Kind, message: Message) -> dict[str, Any]:
     return {"content": text, "allowed_mentions": {"parse": []}}
 
 
-def _describe(alert: Alert, onset: Onset) -> str:
+def _is_over(alert: Alert, onset: Onset, place: Place) -> bool:
+    """Whether the run's state contradicts that what was met still lasts."""
+    condition, slots = alert.condition, onset.slots
+    if isinstance(condition, SilenceCondition):
+        return place.state not in ("running", "lost")
+    if isinstance(condition, FindingCondition):
+        return slots["code"] in _HANGS and place.step > (onset.step or place.step)
+    return slots.get("state", place.state) != place.state
+
+
+def _describe(alert: Alert, onset: Onset, is_over: bool) -> str:
+    """What was met, without a full stop."""
     condition, slots = alert.condition, onset.slots
     if isinstance(condition, MetricCondition):
         met = f"{condition.comparison} {condition.limit:g}"
-        value = f"{condition.key} is {_figure(float(slots['value']))}, {met}"
+        value = f"{condition.key} is {number_text(float(slots['value']))}, {met}"
         if condition.lasting_s is not None:
-            return f"{value} for {spoken_duration(float(slots['lasted_s']))}."
-        return f"{value} for {condition.count} points." if condition.count > 1 else f"{value}."
+            return f"{value} for {spoken_duration(float(slots['lasted_s']))}"
+        return f"{value} for {condition.count} points" if condition.count > 1 else value
     if isinstance(condition, FindingCondition):
         where = f" at step {onset.step}" if onset.step is not None else ""
         found = f"{code_word(str(slots['code']))} ({slots['severity']})"
-        return f"Finding {found}{where} in attempt {onset.attempt}."
+        over = ", which is over" if is_over else ""
+        return f"Finding {found}{where} in attempt {onset.attempt}{over}"
     if isinstance(condition, SilenceCondition):
-        return f"The trainer has reported nothing for {spoken_duration(float(slots['silent_s']))}."
+        reported = "reported" if is_over else "has reported"
+        return f"The trainer {reported} nothing for {spoken_duration(float(slots['silent_s']))}"
     if slots["state"] == "lost":
-        silent = spoken_duration(float(slots["silent_s"]))
-        return f"The run is out of contact; nothing was heard for {silent}."
+        silent, is_out = spoken_duration(float(slots["silent_s"])), "was" if is_over else "is"
+        return f"The run {is_out} out of contact; nothing was heard for {silent}"
     reason = f" ({code_word(str(slots['reason']))})" if "reason" in slots else ""
-    return f"The run became {slots['state']}{reason}."
-
-
-def _figure(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else named(value)
+    return f"The run became {slots['state']}{reason}"

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from trainer_runtime.core.protocol.best_metric import badness
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.lines import number
 
 
@@ -34,7 +35,7 @@ def kept_until(steps: Sequence[int]) -> str:
     named = ", ".join(str(step) for step in steps)
     return (
         f"{named}; kept until the new attempt has a verified checkpoint at that step or a later "
-        "one. `--from STEP` returns to one."
+        f"one. {option('--from', 'STEP')} returns to one."
     )
 
 

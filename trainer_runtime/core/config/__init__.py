@@ -25,6 +25,7 @@ from trainer_runtime.core.config.optimization import (
     DerivedConfig,
     EvaluationConfig,
     OptimizerConfig,
+    SamplesConfig,
     ScheduleConfig,
 )
 from trainer_runtime.core.config.run_config import CONFIG_VERSION, PLACE, RunConfig
@@ -67,6 +68,7 @@ __all__ = [
     "RecoveryConfig",
     "ResumeConfig",
     "RunConfig",
+    "SamplesConfig",
     "SavesConfig",
     "ScheduleConfig",
     "ScriptConfig",

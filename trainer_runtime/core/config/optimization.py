@@ -56,9 +56,12 @@ def _betas(fields: Fields) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleConfig:
+    """`steps`: over how many it is laid; None: over all."""
+
     kind: str = "cosine"
     warmup_steps: int = 0
     min_lr_ratio: float = 0.1
+    steps: int | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> ScheduleConfig:
@@ -66,7 +69,40 @@ class ScheduleConfig:
             kind=fields.text("kind", "cosine"),
             warmup_steps=fields.integer("warmup_steps", 0),
             min_lr_ratio=fields.number("min_lr_ratio", 0.1),
+            steps=fields.find_integer("steps"),
         )
+
+    def length(self, all_steps: int) -> int:
+        """Over how many steps of a training of `all_steps` it is laid."""
+        return all_steps if self.steps is None else self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesConfig:
+    """Texts that the trainer generates from `prompts` after every `every` steps and the last one.
+
+    `chat`: a prompt is a user's message, in the chat template of the model.
+    """
+
+    prompts: tuple[str, ...]
+    every: int
+    max_tokens: int = 64
+    temperature: float = 0.8
+    chat: bool = False
+
+    @classmethod
+    def of(cls, fields: Fields) -> SamplesConfig:
+        return cls(
+            prompts=fields.texts("prompts"),
+            every=fields.integer("every"),
+            max_tokens=fields.integer("max_tokens", 64),
+            temperature=fields.number("temperature", 0.8),
+            chat=fields.flag("chat", False),
+        )
+
+    def is_due(self, step: int, steps: int) -> bool:
+        """Whether texts are generated after `step` of `steps`."""
+        return step == steps or (self.every > 0 and step % self.every == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +116,7 @@ class EvaluationConfig:
     every_steps: int | None = None
     batches: int = 8
     batch_size: int = 1
+    samples: SamplesConfig | None = None
 
     @classmethod
     def of(cls, fields: Fields, micro_batch: int) -> EvaluationConfig:
@@ -87,6 +124,7 @@ class EvaluationConfig:
             fields.find_integer("every_steps"),
             fields.integer("batches", 8),
             fields.integer("batch_size", micro_batch),
+            fields.part("samples", SamplesConfig.of),
         )
 
     @property

@@ -18,6 +18,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from trainer_runtime.core.files.manifest import FileEntry, file_problem
+from trainer_runtime.core.protocol.figures import size_text, spoken_duration
 from trainer_runtime.core.records import dataclass
 
 _PARTS, _GATHERING = ".parts", ".gathering"
@@ -121,10 +122,11 @@ class Awaited:
                 most_bytes, since_s = present_bytes, time.monotonic()
             elif time.monotonic() - since_s > stalled_s:
                 numbers = ", ".join(map(str, missing))
-                free_mib = shutil.disk_usage(self.checkpoints).free >> 20
+                free = size_text(shutil.disk_usage(self.checkpoints).free)
                 raise OSError(
-                    f"the part of host {numbers} has not come: nothing within {stalled_s:.0f} s; "
-                    f"the disk here has {free_mib} MiB free"
+                    f"the part of host {numbers} has not come: nothing within "
+                    f"{spoken_duration(stalled_s)}; "
+                    f"the disk here has {free} free"
                 )
             time.sleep(_POLL_S)
         for part in self._parts:

@@ -117,7 +117,9 @@ def _schedule(config: RunConfig) -> dict[str, Any]:
         kwargs = {"power": 1.0, "lr_end": min_ratio * config.optimizer.lr}
     elif kind == "wsd":
         name = "warmup_stable_decay"
-        decay_steps = max(1, round(WSD_DECAY_SHARE * (config.steps - warmup_steps)))
+        decay_steps = max(
+            1, round(WSD_DECAY_SHARE * (config.schedule.length(config.steps) - warmup_steps))
+        )
         kwargs = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt", "min_lr_ratio": min_ratio}
     elif kind == "inverse_sqrt":
         name, kwargs = "inverse_sqrt", {"timescale": max(1, warmup_steps)}

@@ -111,7 +111,7 @@ def _finetune(config: RunConfig) -> dict[str, Any]:
     start, adapter = start_folder(config), config.adapter
     arguments = config.method_args
     quantize = adapter.quantize if adapter else None
-    own = _lora(adapter) if adapter else {"resume": False}
+    own = lora(adapter) if adapter else {"resume": False}
     return {
         "checkpoint_dir": start,
         "out_dir": OUT_FOLDER,
@@ -216,7 +216,8 @@ def _optimizer(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _lora(adapter: AdapterConfig) -> dict[str, Any]:
+def lora(adapter: AdapterConfig) -> dict[str, Any]:
+    """LitGPT's arguments of an adapter."""
     wanted = _ADAPTED if adapter.targets is None else adapter.targets
     parts = {
         f"lora_{part}": any(name in wanted for name in names) for part, names in LORA_PARTS.items()

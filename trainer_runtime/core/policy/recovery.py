@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import Enum
@@ -20,7 +21,8 @@ from trainer_runtime.core.policy.intervention import (
     first_cause,
     remedy_of,
 )
-from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR, AttemptRecord
 from trainer_runtime.core.protocol.lines import ExitCode
@@ -384,7 +386,8 @@ def _how(end: Exit) -> str:
     during = f" while preparing, at the step: {end.step}" if end.step is not None else ""
     during += f", first {end.where}" if end.where is not None else ""
     if end.signal is not None:
-        return f"ended by signal {end.signal}{during}"
+        names = {one.value: f" ({one.name})" for one in signal.Signals}
+        return f"ended by signal {end.signal}{names.get(end.signal, '')}{during}"
     if end.code is not None:
         return f"exit code {end.code}{during}"
-    return f"gone, and nobody saw its end{during}"
+    return f"its process is gone, and so is what watched it: no exit code{during}"

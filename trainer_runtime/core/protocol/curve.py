@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 
 MOST_VALUES = 64
@@ -36,7 +37,7 @@ class Curve:
         if self.count < self.per_value:
             return
         self.xs.append(x)
-        self.values.append(_short(self.sum / self.finite) if self.finite else None)
+        self.values.append(rounded(self.sum / self.finite) if self.finite else None)
         self.count = self.finite = 0
         self.sum = 0.0
         if len(self.values) >= MOST_VALUES:
@@ -85,11 +86,6 @@ def _bar(item: object, low: float, span: float) -> str:
         return "!"
     share = (item - low) / span if span > 0 else 0.0
     return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
-
-
-def _short(value: float) -> float:
-    """Six digits are more than a picture shows, and a fold is written down often."""
-    return float(f"{value:.6g}")
 
 
 def _mean(values: Sequence[float]) -> float | None:

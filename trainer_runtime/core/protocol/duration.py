@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
-from typing import overload
 
 _UNIT_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PART = r"(?:([0-9]{1,12}(?:\.[0-9]{1,6})?)%s)?"
@@ -26,33 +24,6 @@ def parse_duration(text: str) -> float:
     if seconds <= 0:
         raise ValueError(f"{text!r} is a duration of no length")
     return float(seconds)
-
-
-@overload
-def in_utc(t: float) -> str: ...
-@overload
-def in_utc(t: None) -> None: ...
-@overload
-def in_utc(t: float | None) -> str | None: ...
-def in_utc(t: float | None) -> str | None:
-    """A moment in Unix seconds as ISO 8601, in UTC and whole seconds; None for None."""
-    if t is None:
-        return None
-    return datetime.fromtimestamp(t, timezone.utc).isoformat(timespec="seconds")
-
-
-def spoken_duration(seconds: float) -> str:
-    """For people, in at most two units: `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
-    whole = max(0, round(seconds))
-    for unit_s, unit, smaller_s, smaller in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= unit_s:
-            rest = whole % unit_s // smaller_s
-            return f"{whole // unit_s} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{whole} s"
 
 
 def format_duration(seconds: float) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from trainer_runtime.core.policy.intervention import OUT_OF_MEMORY
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.finding import Finding
-from trainer_runtime.core.protocol.journal import AttemptRecord, Record
+from trainer_runtime.core.protocol.journal import AttemptRecord, FoundRecord, Record
+from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import PlacementState
 from trainer_runtime.core.protocol.text import code_word
 
 MOST_NAMED = 3
@@ -17,14 +21,39 @@ _PATCH = "patch:"
 _BY_GUARD = frozenset({"nan_loss", "nan_grad"})
 
 
-def past_findings(record: Record) -> list[tuple[int, Finding]]:
-    """By the journal, what is over or of an earlier attempt: (attempt, finding), oldest first."""
-    newest = record.attempts[-1].number if record.attempts else 0
+def past_findings(record: Record, newest: Progress | None) -> list[tuple[int, Finding]]:
+    """By the journal, what is over: (attempt, finding), oldest first. `newest`: what the newest
+    attempt has reported."""
     return [
-        (found.attempt, found.finding)
-        for found in record.findings.values()
-        if found.closed_t is not None or found.attempt != newest
+        (item.attempt, item.finding)
+        for item in record.findings.values()
+        if is_over(item, record, newest)
     ]
+
+
+def is_over(item: FoundRecord, record: Record, newest: Progress | None) -> bool:
+    """Whether a finding is history: closed, or of an earlier attempt.
+
+    One of lacking memory is not while its training only runs again with what it had, until it is
+    past the step where it was met.
+    """
+    if item.closed_t is not None:
+        return True
+    later = [attempt for attempt in record.attempts if attempt.number > item.attempt]
+    if not later or item.finding.code not in OUT_OF_MEMORY:
+        return bool(later)
+    met_again = any(
+        other.finding.code == item.finding.code and other.attempt > item.attempt
+        for other in record.findings.values()
+    )
+    return met_again or any(attempt.set for attempt in later) or _is_past(item, record, newest)
+
+
+def _is_past(item: FoundRecord, record: Record, newest: Progress | None) -> bool:
+    ended = next((one for one in record.attempts if one.number == item.attempt), None)
+    step = item.finding.step or (ended.last_step if ended is not None else None) or 0
+    reached = newest is not None and newest.attempt > item.attempt and newest.step > step + 1
+    return record.state is PlacementState.COMPLETED or reached
 
 
 def over_in_words(
@@ -66,7 +95,7 @@ def _changes(after: AttemptRecord, finding: Finding) -> Iterable[str]:
 
 def _value(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return number_text(value)
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return ",".join(map(str, value))
     return str(value) if isinstance(value, (int, type(None))) else code_word(str(value))

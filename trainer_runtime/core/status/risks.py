@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.curve import Curve
-from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import ATTACHED, number
 from trainer_runtime.core.protocol.progress import Progress
@@ -129,7 +130,7 @@ def _of_disk(record: Record, remaining_s: float | None) -> Iterable[str]:
     soon = hours < _SOON_H if remaining_s is None else 3600 * hours < remaining_s
     if soon:
         left = spoken_duration(3600 * hours)
-        yield f"The disk is full in about {left} at this rate: {free_gib:.1f} GiB are free."
+        yield f"The disk is full in about {left} at this rate: {gib_text(free_gib)} are free."
 
 
 def _of_mirror(record: Record) -> Iterable[str]:

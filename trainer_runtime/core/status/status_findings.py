@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Iterable
 
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.protocol.command import command, names_command
 from trainer_runtime.core.protocol.finding import Finding, Patch
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS
-from trainer_runtime.core.status.past_findings import over_in_words, past_findings
+from trainer_runtime.core.status.past_findings import is_over, over_in_words, past_findings
 
 _MOST_FINDINGS = 6
 _MOST_REMEDIES = 3
@@ -31,22 +32,23 @@ def findings_section(
     A warning of the trainer is listed unless a finding covers it. `worded` gives advice with its
     commands as they can be called where it is shown; None where they can't be, which is said then.
     """
-    found = [item.finding for item in record.open_findings]
+    items = record.findings.values()
+    found = [item.finding for item in items if not is_over(item, record, newest)]
     found.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])
     codes = {finding.code for finding in found}
     warned = [w for w in (newest.warnings[-3:] if newest else []) if w.code not in codes]
-    past = over_in_words(past_findings(record), record, _MOST_PAST)
+    past = over_in_words(past_findings(record, newest), record, _MOST_PAST)
     if not found and not warned and past is None:
         return ""
     lines = ["## Findings", ""]
     for finding in found[:_MOST_FINDINGS]:
         lines += _finding(finding, _Resuming(record, config), worded or str)
     if len(found) > _MOST_FINDINGS:
-        more = (worded or str)(f"`trainmaster diagnose {config.run_id}`")
+        more = (worded or str)(command("diagnose", config.run_id))
         lines.append(f"- and {len(found) - _MOST_FINDINGS} more: {more}")
     lines += [f"- `{warning.code}` at step {warning.step}." for warning in warned]
     lines += [f"- {past}"] if past is not None else []
-    if worded is None and any("`trainmaster " in line for line in lines):
+    if worded is None and any(names_command(line) for line in lines):
         lines += ["", _WHERE]
     return "\n".join(lines) + "\n"
 
@@ -60,8 +62,8 @@ class _Resuming:
         self._ended = record.state in ENDED_PLACEMENTS
 
     def commands(self, finding: Finding, patch: Patch) -> str:
-        resume = f"`trainmaster resume {self._run} --apply {finding.id}:{patch.id}`"
-        return resume if self._ended else f"`trainmaster stop {self._run}`, then {resume}"
+        resume = f"{command('resume', self._run, '--apply', f'{finding.id}:{patch.id}')}"
+        return resume if self._ended else f"{command('stop', self._run)}, then {resume}"
 
 
 def _finding(finding: Finding, resuming: _Resuming, worded: Worded) -> Iterable[str]:

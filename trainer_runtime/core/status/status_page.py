@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex
@@ -12,7 +10,13 @@ from trainer_runtime.core.checkpoints.superseded import kept_until
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.best_metric import badness
 from trainer_runtime.core.protocol.curve import merged, sparkline
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import (
+    in_utc,
+    number_text,
+    share_text,
+    size_text,
+    spoken_duration,
+)
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.lines import ATTACHED, number
@@ -97,13 +101,13 @@ def _head(record: Record, newest: Progress | None, config: RunConfig, now: float
     lines = [
         f"# {config.name}",
         "",
-        f"- State: {state}, as of {_clock_time(now)}",
+        f"- State: {state}, as of {in_utc(now)}",
         f"- Progress: {_progress(newest, config)}",
     ]
     remaining = eta_s(newest, now)
     if remaining is not None and record.state is PlacementState.RUNNING:
         lines.append(
-            f"- Time left: about {spoken_duration(remaining)}, until {_clock_time(now + remaining)}"
+            f"- Time left: about {spoken_duration(remaining)}, until {in_utc(now + remaining)}"
         )
     if newest is not None and newest.phase is not None:
         lines.append(f"- Phase: {newest.phase}")
@@ -161,7 +165,7 @@ def _last(newest: Progress | None) -> str:
 def _best(attempts: Sequence[Progress], metric: str | None) -> str:
     """Of the losses, and of the metric that the best checkpoint is chosen by."""
     return ", ".join(
-        f"{key} {value:.4f} at step {step:,}"
+        f"{key} {number_text(value)} at step {step:,}"
         for key, (value, step) in sorted(best_evaluations(attempts).items())
         if key == metric or key.startswith("val_loss")
     )
@@ -187,7 +191,7 @@ def _speed(newest: Progress | None) -> str:
     values = newest.last if newest is not None else {}
     words = _words(values, _SPEED)
     share = number(values.get("mfu"))
-    return words if share is None else f"{words}, MFU {share:.1%}".replace("%", " %")
+    return words if share is None else f"{words}, MFU {share_text(share, 1)}"
 
 
 def _gpu(telemetry: Mapping[str, object]) -> str:
@@ -208,10 +212,10 @@ def _checkpoints(index: CheckpointIndex, now: float) -> str:
     lines = ["## Checkpoints", ""]
     resume = "the start" if index.resume_from is None else f"step {index.resume_from:,}"
     lines.append(f"A resume would continue from {resume}.")
-    lines += ["", "| step | age | MiB | verified | tags |", "|---|---|---|---|---|"]
+    lines += ["", "| step | age | size | verified | tags |", "|---|---|---|---|---|"]
     for entry in index.entries[-_NEWEST_CHECKPOINTS:]:
         verified = {True: "yes", False: "DAMAGED", None: "not yet"}[entry.verified]
-        size = f"{entry.size_bytes / 2**20:,.1f}"
+        size = size_text(entry.size_bytes)
         age, tags = spoken_duration(now - entry.time), " ".join(entry.tags)
         lines.append(f"| {entry.step:,} | {age} | {size} | {verified} | {tags} |")
     lines += [f"\nPassed over: step {step:,}: {reason}" for step, reason in index.skipped]
@@ -263,17 +267,9 @@ def _risks(
 
 def _bar(share: float) -> str:
     filled = round(_BAR_WIDTH * min(1.0, max(0.0, share)))
-    return "#" * filled + "." * (_BAR_WIDTH - filled) + f" {100 * share:.0f} %"
+    return "#" * filled + "." * (_BAR_WIDTH - filled) + f" {share_text(share)}"
 
 
 def _shown(value: Any) -> str:
     parsed = number(value)
-    if parsed is None or not math.isfinite(parsed):
-        return str(value)
-    if abs(parsed) >= 1000:
-        return f"{parsed:,.0f}"
-    return f"{parsed:.4g}"
-
-
-def _clock_time(now: float) -> str:
-    return datetime.fromtimestamp(now, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return str(value) if parsed is None else number_text(parsed)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe_torch
@@ -101,7 +102,7 @@ def _folder(target: str) -> Path:
             raise RefusedError(
                 "OUTPUT_IS_OURS",
                 f"{_plain(folder)} belongs to the run {_plain(place.name)} of Trainmaster.",
-                f"Resume it: `trainmaster resume {_plain(place.name)}`.",
+                f"Resume it: {command('resume', _plain(place.name))}.",
             )
     return folder
 
@@ -113,8 +114,8 @@ def _refuse_unsafe(torch_version: str | None) -> None:
         raise RefusedError(
             "ENVIRONMENT_UNUSABLE",
             f"{sys.executable} does not open the checkpoints: {refused}.",
-            "Name an interpreter with a newer PyTorch (`--python PATH`), or update this one "
-            "(`pip install 'torch>=2.6'`).",
+            f"Name an interpreter with a newer PyTorch ({option('--python', 'PATH')}), or update "
+            "this one (`pip install 'torch>=2.6'`).",
         ) from None
 
 

@@ -25,13 +25,17 @@ from transformers import (
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.data.sequences import Drawn, write_position
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
+from trainer_runtime.train.hf.text_model import text_model_of
 from trainer_runtime.train.hf.universal import forget_converted
+from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
+from trainer_runtime.train.loop.recorded_samples import refuse_parts
 
 _EVALUATION = "eval_"
 _LOGS_KEPT = 1000
@@ -133,6 +137,7 @@ class TrainmasterCallback(TrainerCallback):
             self._evaluated |= values
         elif "loss" in values:
             self._end_step(args, state, control, values)
+            self._sample_if_due(trained["model"], trained["processing_class"])
         elif "train_loss" in values:
             self._end_training()
         else:
@@ -212,6 +217,13 @@ class TrainmasterCallback(TrainerCallback):
         control.should_training_stop = control.should_training_stop or due.stop
         # Trainer's own interval leaves out the last step.
         control.should_evaluate = control.should_evaluate or attempt.evaluation_is_due()
+
+    def _sample_if_due(self, model: Any, tokenizer: Any) -> None:
+        def text_model(samples: SamplesConfig) -> TextModel:
+            refuse_parts(self._attempt.config)
+            return text_model_of(model, tokenizer, chat=samples.chat)
+
+        self._attempt.sample_if_due(model, text_model)
 
     def _of_a_step(self, values: Mapping[str, float]) -> dict[str, float]:
         recorded = dict(values)
@@ -335,7 +347,7 @@ def _lr_factor(config: RunConfig, steps_done: int) -> float:
     return lr_factor(
         schedule.kind,
         steps_done + 1,
-        config.steps,
+        schedule.length(config.steps),
         schedule.warmup_steps,
         schedule.min_lr_ratio,
     )

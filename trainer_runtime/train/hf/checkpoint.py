@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainer_runtime.core.processes.resharding import strategies_alike
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 
 # DeepSpeed's name for what its ranks have saved.
@@ -22,9 +23,9 @@ def refuse_another_strategy(checkpoint: Path | None, config: RunConfig) -> None:
     written = strategies_alike(config.framework, _strategy_of(checkpoint))
     if config.compute.strategy not in written:
         raise ConfigError(
-            f"compute.strategy {config.compute.strategy}: {checkpoint.name} "
-            f"was written by {' or '.join(written)}, whose optimizer no other strategy can read; "
-            "resume with that, or `--from scratch`"
+            f"compute.strategy {config.compute.strategy}: {checkpoint.name} was written by "
+            f"{' or '.join(written)}, whose optimizer no other strategy can read; resume with "
+            f"that, or {option('--from', 'scratch')}"
         )
 
 

@@ -12,12 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.litgpt.data import RunData
 from trainer_runtime.train.litgpt.state import Trained
+from trainer_runtime.train.litgpt.text_model import text_model_of
+from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
+from trainer_runtime.train.loop.recorded_samples import refuse_parts
 
 # Targets that no loss is taken of, as in PyTorch.
 _IGNORED = -100
@@ -86,7 +90,7 @@ class Loop:
         return config.optimizer.lr * lr_factor(
             schedule.kind,
             min(self.attempt.step + 1, config.steps),
-            config.steps,
+            schedule.length(config.steps),
             schedule.warmup_steps,
             schedule.min_lr_ratio,
         )
@@ -134,6 +138,7 @@ class Loop:
             self._trained.restore_random_state(self._checkpoint, self.attempt.seed_of_rank)
         elif not is_first:
             self.evaluate_if_due()
+            self._sample_if_due()
         due = self.attempt.due()
         if due.save and (due.stop or not is_first):
             self._save()
@@ -153,6 +158,18 @@ class Loop:
             self._evaluated_step = step
             self._evaluate()
         return torch.tensor(self._validation_loss)
+
+    def _sample_if_due(self) -> None:
+        module = self._trained.model.module
+        model = getattr(module, "_orig_mod", module)  # else compiled again for each length
+        fabric = self._trained.fabric
+
+        def text_model(_: SamplesConfig) -> TextModel:
+            refuse_parts(self.attempt.config)
+            return text_model_of(model, self.attempt.config, fabric.device)
+
+        with fabric.autocast():
+            self.attempt.sample_if_due(model, text_model)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

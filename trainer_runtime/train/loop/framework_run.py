@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import trainer_runtime
+from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.frameworks.places import WRITING
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt import nan_guard
@@ -39,7 +40,9 @@ from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCh
 from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
+from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
+from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.report import Cost, StepClock, perplexity
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
@@ -277,6 +280,14 @@ class FrameworkRun:
         every, batches = self.config.evaluation.every_steps, self.config.evaluation.batches
         last = self.step == self.config.steps
         return batches > 0 and (last or bool(every and self.step % every == 0))
+
+    def sample_if_due(
+        self, model: torch.nn.Module, text_model: Callable[[SamplesConfig], TextModel]
+    ) -> None:
+        """Records texts after every `eval.samples.every` steps and after the last one; every rank
+        has to call it, so that none is slower."""
+        if sample_if_due(self.config, self.step, model, text_model, self._emit):
+            self.clock.resume()
 
     def due(self) -> Due:
         """The actions due after the current step; every rank has to call it and gets the same."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import trainer_runtime
+from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
@@ -28,7 +29,10 @@ from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, Checkpointer
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
+from trainer_runtime.train.data.tokenizers import tokenizer_of
 from trainer_runtime.train.loop import startup
+from trainer_runtime.train.loop.drawing import NextLogits, TextModel
+from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.recorder import Recorder
 from trainer_runtime.train.loop.report import Cost, Lines
 from trainer_runtime.train.loop.signals import StopSignal
@@ -134,7 +138,11 @@ class TrainingRun:
         """The schedule's rate for a step."""
         schedule = self.config.schedule
         factor = lr_factor(
-            schedule.kind, step, self.config.steps, schedule.warmup_steps, schedule.min_lr_ratio
+            schedule.kind,
+            step,
+            schedule.length(self.config.steps),
+            schedule.warmup_steps,
+            schedule.min_lr_ratio,
         )
         return self.config.optimizer.lr * factor
 
@@ -226,6 +234,16 @@ class TrainingRun:
         batches = self.config.evaluation.batches
         self._recorder.evaluation(self.step, losses, self._weights, batches, seconds)
         gc.collect()
+
+    def sample_if_due(self, model: nn.Module, next_logits: NextLogits) -> None:
+        """Records texts after every `eval.samples.every` steps and after the last one."""
+
+        def text_model(_: SamplesConfig) -> TextModel:
+            self._recorder.catch_up()
+            return TextModel.of(next_logits, tokenizer_of(self.config.data))
+
+        with self.autocast():
+            sample_if_due(self.config, self.step, model, text_model, self._events.emit)
 
     def save_if_due(self) -> None:
         """Saves where the cadence asks for it; the loop waits for a copy in memory only."""

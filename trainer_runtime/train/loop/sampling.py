@@ -1,8 +1,8 @@
-"""What generating text from a training needs: its newest weights, and its tokenizer."""
+"""What generating text from a training needs: its weights, and its tokenizer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,33 +42,43 @@ class TrainedModel:
         return open_tokenizer(str(self.origin))
 
 
-def trained_model(run_folder: Path) -> TrainedModel:
-    """The exported model of a run's folder, or else its newest checkpoint that verifies.
+def weights_folder(run_folder: Path, start: str | None) -> Path:
+    """The folder that verifies: `final`, `latest` for the newest checkpoint, or that of a step;
+    None: the final model, else the newest checkpoint.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: there is none, or it is damaged.
     """
-    startup.end_imports()
-    final = run_folder / FINAL
-    if not verify(final):
-        return _exported(final)
     checkpoints = run_folder / CHECKPOINTS
+    if start in (None, FINAL.name):
+        problems = verify(run_folder / FINAL)
+        if not problems:
+            return run_folder / FINAL
+        if start is not None:
+            raise ConfigError(f"no whole {FINAL.name}/: {problems[0]}")
+    elif start != "latest":
+        folder = checkpoints / checkpoint_name(int(start))
+        if problems := verify(folder):
+            raise ConfigError(f"the checkpoint of step {start} is not whole: {problems[0]}")
+        return folder
     for step in reversed(stored_steps(checkpoints)):
         folder = checkpoints / checkpoint_name(step)
         if not verify(folder):
-            return _read(read_config(run_folder / "config.json"), folder)
+            return folder
     raise ConfigError(f"no trained model in {run_folder}: neither final/ nor a whole checkpoint")
 
 
-def encode(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The text's tokens; the one that ends a text for an empty one, since a model needs a start."""
-    return list(tokenizer.encode([text])[0]) or [max(0, tokenizer.end_of_text)]
+def trained_model(run_folder: Path, start: str | None = None) -> TrainedModel:
+    """The model of a run's folder; `start` as in `weights_folder`.
 
-
-def decode(tokens: Sequence[int], tokenizer: Tokenizer) -> str:
-    """The text up to the first token that ends one."""
-    end = tokenizer.end_of_text
-    return tokenizer.decode(tokens[: tokens.index(end)] if end in tokens else tokens)
+    Raises:
+        ConfigError: there is none.
+    """
+    startup.end_imports()
+    folder = weights_folder(run_folder, start)
+    if folder.name == FINAL.name:
+        return _exported(folder)
+    return _read(read_config(run_folder / "config.json"), folder)
 
 
 def _exported(final: Path) -> TrainedModel:

@@ -25,6 +25,8 @@ _BETWEEN_S = 0.1
 
 
 class DebugBackend(HostedBackend):
+    runs_no_models = "Runs of the debug host are played, and have no model."
+
     def __init__(self, host: LocalHost) -> None:
         super().__init__(host, InProcessLauncher())
 

@@ -15,6 +15,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.core.files.durable import is_locked, try_lock
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.debug.processes import SimulatedProcesses
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.launchers import Abilities, Job, JobState
@@ -47,7 +48,7 @@ class InProcessLauncher:
         raise HostError(
             "UNSUPPORTED",
             f"Supervisors on {host.name} are threads, which take no signals.",
-            "Stop the run: `trainmaster stop RUN`.",
+            f"Stop the run: {command('stop', 'RUN')}.",
         )
 
     async def cancel(self, host: Host, folder: str) -> bool:

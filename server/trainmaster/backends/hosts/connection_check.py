@@ -11,6 +11,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.interpreter import find_python
@@ -160,7 +161,7 @@ def _unreachable(endpoint: Endpoint, error: OSError) -> HostError:
         message += "the connection is refused."
         fix = "Check that the port is right and the SSH server runs there."
     elif isinstance(error, TimeoutError):
-        message += f"no answer within {_REACH_S:.0f} s."
+        message += f"no answer within {spoken_duration(_REACH_S)}."
         fix = "Check that the machine is up, and that no firewall or VPN blocks it."
     else:
         message += f"{error.strerror or error}."
@@ -171,7 +172,7 @@ def _unreachable(endpoint: Endpoint, error: OSError) -> HostError:
 def _silent(name: str, within_s: float) -> HostError:
     return HostError(
         "HOST_UNREACHABLE",
-        f"{name} did not answer within {within_s:.0f} s.",
+        f"{name} did not answer within {spoken_duration(within_s)}.",
         "Check that the machine is up, and that no firewall or VPN blocks it.",
         retryable=True,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import Failure, Parsed, RuntimeCall, runtime_call
 
@@ -92,7 +93,7 @@ async def _ask(
 ) -> Parsed:
     failure = Failure(
         f"{host.name} could not list its data and models",
-        f"`trainmaster hosts check {host.name}` finds the cause.",
+        f"{command('hosts check', host.name)} finds the cause.",
     )
     call = RuntimeCall(verb, arguments, failure, _TIMEOUT_S)
     return await runtime_call(host, call, parse)

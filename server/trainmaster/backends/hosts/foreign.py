@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
@@ -72,7 +73,7 @@ def _section(answer: Fields, name: str) -> Fields:
 
 def _unread(host: Host, target: str) -> Failure:
     return Failure(
-        f"{target} could not be read on {host.name}", "`trainmaster doctor` checks the host."
+        f"{target} could not be read on {host.name}", f"{command('doctor')} checks the host."
     )
 
 
@@ -90,7 +91,8 @@ def _without_torch(host: Host, python: str | None) -> Failure:
     who = f"{python} on {host.name} lacks" if python else f"no interpreter on {host.name} has"
     return Failure(
         f"Reading checkpoints takes PyTorch; {who} it",
-        "Name one that has it (`--python PATH`), or install it there (`pip install torch`).",
+        f"Name one that has it ({option('--python', 'PATH')}), or install it there "
+        "(`pip install torch`).",
         code="ENVIRONMENT_UNUSABLE",
         retryable=False,
         field="python",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.environment.image_problem import ImageAnswer
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
@@ -46,6 +47,6 @@ async def try_image(host: Host, config: Mapping[str, Any], lines: Sequence[str])
 def _failure(host: Host, name: str) -> Failure:
     return Failure(
         f"compute.image {name} could not be tested on {host.name}",
-        f"`trainmaster hosts check {host.name}` finds the cause.",
+        f"{command('hosts check', host.name)} finds the cause.",
         field="compute.image",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.ssh import Completed
 from trainmaster.words.assets import find_assets
@@ -45,7 +46,7 @@ async def find_python(run: Run) -> str:
     if done.code == 124:
         raise HostError(
             "PYTHON_MISSING",
-            f"Its interpreters did not answer within {_TIMEOUT_S:.0f} s.",
+            f"Its interpreters did not answer within {spoken_duration(_TIMEOUT_S)}.",
             "Try `python3 --version` on it; a disk of it may hang.",
             retryable=True,
         )

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import remove_tree, sync_folder, write_atomic
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends.hosts.kept_runtime import PACKAGE, put_runtime
 from trainmaster.backends.hosts.written_files import write_files
 from trainmaster.backends.ssh import Completed, Stream
@@ -63,7 +64,7 @@ class LocalHost:
                 output = await stream.capture(stdin)
                 code, errors = await stream.end()
         except TimeoutError:
-            return Completed(124, "", f"no answer within {timeout_s:.0f} s")
+            return Completed(124, "", f"no answer within {spoken_duration(timeout_s)}")
         finally:
             if process.returncode is None:  # it timed out, was cancelled, or printed too much
                 with suppress(ProcessLookupError):

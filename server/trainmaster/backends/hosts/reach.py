@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
@@ -55,7 +56,7 @@ def _unreached(answer: Fields) -> Mapping[str, str] | str:
 def _call(host: Host, how: str, asked: Mapping[str, object]) -> RuntimeCall:
     failure = Failure(
         f"{host.name} could not try its connections to other hosts",
-        f"`trainmaster hosts check {host.name}` finds the cause.",
+        f"{command('hosts check', host.name)} finds the cause.",
         code="NODES_UNREACHABLE",
     )
     return RuntimeCall("reach", [how], failure, _TIMEOUT_S, stdin=json.dumps(asked).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import (
     Failure,
@@ -62,7 +63,7 @@ async def verify_checkpoints(host: Host, folder: str) -> list[CheckpointCheck]:
 def _call(host: Host, verb: str, folder: str, *arguments: str) -> RuntimeCall:
     failure = Failure(
         f"The files in {folder} on {host.name} could not be listed",
-        "Check that folder; `trainmaster doctor` checks the host.",
+        f"Check that folder; {command('doctor')} checks the host.",
     )
     return RuntimeCall(verb, ["--", folder, *arguments], failure, _LIST_TIMEOUT_S)
 

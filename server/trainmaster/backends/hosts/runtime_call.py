@@ -19,6 +19,7 @@ from trainer_runtime.core.decoding import (
     decode_value,
 )
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
@@ -47,20 +48,24 @@ _REMEDIES = {
     "PATTERN_MATCHES_NOTHING": "Take a line of the log and replace its numbers by their names, as "
     f"in `{EXAMPLE}`; write {{any}} for what differs from line to line.",
     "OUTPUT_UNKNOWN": "Give the folder that the training writes its checkpoints into.",
-    "OUTPUT_IS_OURS": "Resume that run (`trainmaster resume RUN`), or give another folder.",
+    "OUTPUT_IS_OURS": f"Resume that run ({command('resume', 'RUN')}), or give another folder.",
     "SLURM_MISSING": "Let the account's rc file on the login node add the folder of Slurm's "
     "programs to PATH, also without a terminal: `ssh LOGIN sbatch --version` has to work.",
     "SLURM_UNREACHABLE": "Wait until the controller is back (`scontrol ping` on the login node); "
-    "`trainmaster tick` tries again.",
-    "SLURM_FAILED": "Try again; `trainmaster hosts check HOST` shows the cluster.",
-    "JOB_REFUSED": "Change what its jobs ask for (`trainmaster hosts set HOST --partition NAME`; "
-    "`--account`, `--qos`, `--constraint`, `--time` too), or the spec's `compute`; `trainmaster "
-    "hosts check HOST` shows the partitions.",
+    f"{command('tick')} tries again.",
+    "SLURM_FAILED": f"Try again; {command('hosts check', 'HOST')} shows the cluster.",
+    "JOB_REFUSED": "Change what its jobs ask for ("
+    f"{command('hosts set', 'HOST', '--partition', 'NAME')}; {option('--account')}"
+    f", {option('--qos')}, {option('--constraint')}, {option('--time')} too), or "
+    f"the spec's `compute`; {command('hosts check', 'HOST')} shows the partitions.",
     "FOLDER_NOT_SHARED": "Add the host again with a root that its compute nodes share: "
-    "`trainmaster hosts remove HOST`, then `trainmaster hosts add HOST ADDRESS --launcher slurm "
-    "--root DIR`.",
+    f"{command('hosts remove', 'HOST')}, then "
+    f"{command('hosts add', 'HOST', 'ADDRESS', '--launcher', 'slurm', '--root', 'DIR')}"
+    ".",
     "SUPERVISOR_DID_NOT_START": "Read logs/supervisor.err in the run's folder.",
-    "ENVIRONMENT_UNUSABLE": "Name an interpreter with PyTorch 2.6 or newer (`--python PATH`).",
+    "ENVIRONMENT_UNUSABLE": (
+        f"Name an interpreter with PyTorch 2.6 or newer ({option('--python', 'PATH')})."
+    ),
 }
 
 
@@ -163,7 +168,7 @@ def _refusal(refused: Fields) -> HostError:
     message = f"{_one_line(refused.text('message'))}{HOST_ADVISES}{fix}”"
     if code in _REMEDIES:
         return HostError(code, message, _REMEDIES[code], retryable=code in _PASSING)
-    fix = "Check the host; `trainmaster doctor` checks this machine."
+    fix = f"Check the host; {command('doctor')} checks this machine."
     return HostError("HOST_DATA_REFUSED", f"A host refuses with an unknown code. {message}", fix)
 
 

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.hosts.carried import CARRIED, Sent, carry, runtime_files
 from trainmaster.backends.hosts.interpreter import find_python
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
@@ -180,7 +181,8 @@ class SshHost:
                 raise HostError(
                     "SHELL_UNUSABLE",
                     f"The login shell of {self.name} knows no HOME.",
-                    f"Name an absolute folder: `trainmaster hosts add {self.name} … --root DIR`.",
+                    "Name an absolute folder: "
+                    f"{command('hosts add', self.name, 'ADDRESS', '--root', 'DIR')}.",
                 )
             known["home"] = done.output.strip()
             self._remember(known)

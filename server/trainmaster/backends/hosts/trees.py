@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, changed, list_tree
@@ -43,7 +44,7 @@ _REFUSALS = {
         "Try again; if it comes back, check the disks and memory of both sides.",
         True,
     ),
-    "HOST_CALL_FAILED": ("Check the host with `trainmaster hosts check NAME`.", False),
+    "HOST_CALL_FAILED": (f"Check the host with {command('hosts check', 'NAME')}.", False),
 }
 
 
@@ -229,7 +230,7 @@ class _Upload:
         return HostError(
             "HOST_DATA_REFUSED",
             f"What the receiving side on {self._host} answers is invalid or beyond the limits.",
-            f"`trainmaster hosts check {self._host}`, then try again: what has arrived is kept.",
+            f"{command('hosts check', self._host)}, then try again: what has arrived is kept.",
         )
 
     async def _ended(self) -> HostError:

@@ -13,6 +13,7 @@ from trainer_runtime.core.files import listing
 from trainer_runtime.core.files.checkpoint_check import CheckpointCheck, check_checkpoints
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.kaggle.session_order import RUN_FOLDER
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import InputReceiver, RunFiles
 from trainmaster.backends.follower import Follower
@@ -204,7 +205,7 @@ class KaggleBackend(InputReceiver, RunFiles):
             raise HostError(
                 "UNSUPPORTED",
                 f"Kaggle can't {what} before a session has ended.",
-                f"Wait for its end: `trainmaster status {run_id}` shows the deadline.",
+                f"Wait for its end: {command('status', run_id)} shows the deadline.",
                 retryable=True,
             )
         return Outputs(self._kaggle, kept.ref, self._stay(run_id).output)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc, spoken_duration
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
@@ -92,11 +93,12 @@ class Standing:
     def waits(self) -> str:
         if self.resumes_at is not None:
             until = in_utc(self.resumes_at)
-            return f"The quota is spent until {until}: `trainmaster tick` continues after that."
+            return f"The quota is spent until {until}: {command('tick')} continues after that."
         if self.alive:
-            return "trainmaster wait {run} --until running,end --timeout 3600"
+            return command("wait", "{run}", "--until", "running,end", "--timeout", "3600")
         return (
-            "`trainmaster tick` pushes the next session; `trainmaster wait {run} --until end` too."
+            f"{command('tick')} pushes the next session; "
+            f"{command('wait', '{run}', '--until', 'end')} too."
         )
 
     @property
@@ -126,11 +128,11 @@ class Standing:
         """
         if self.session is None or not self.session.alive:
             return
-        hours = self.session.limit_s / 3600
-        until = in_utc(self.session.deadline_t) or f"{hours:.3g} hours after it begins"
+        longest = spoken_duration(self.session.limit_s)
+        until = in_utc(self.session.deadline_t) or f"{longest} after it begins"
         raise StateError(
             "UNSUPPORTED",
             f"Kaggle has no way to end a session: this one runs until {until} at most.",
-            f"`trainmaster stop {run_id} --after-session` keeps the next one from starting; in a "
+            f"{command('stop', run_id, '--after-session')} keeps the next one from starting; in a "
             "browser, Kaggle's page of the kernel can cancel it.",
         )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.answers.supervisor import SupervisorAnswer
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.launchers.launcher import Abilities, Job, JobState
@@ -24,7 +25,7 @@ class ProcessLauncher:
     async def submit(self, host: Host, folder: str) -> bool:
         failure = Failure(
             f"The supervisor on {host.name} did not start",
-            f"Read {self.log_path(folder)}; `trainmaster doctor` checks the host.",
+            f"Read {self.log_path(folder)}; {command('doctor')} checks the host.",
             code="SUPERVISOR_DID_NOT_START",
         )
         call = RuntimeCall("start", ["."], failure, _TIMEOUT_S, folder=folder, acts=True)
@@ -36,7 +37,7 @@ class ProcessLauncher:
     async def jobs(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
         failure = Failure(
             f"The supervisors on {host.name} could not be listed",
-            f"`trainmaster hosts check {host.name}` finds the cause.",
+            f"{command('hosts check', host.name)} finds the cause.",
         )
         asked = json.dumps({"folders": list(folders)}).encode()
         call = RuntimeCall("supervised", [], failure, _TIMEOUT_S, stdin=asked, acts=True)
@@ -58,7 +59,7 @@ class ProcessLauncher:
     async def _end(self, host: Host, folder: str, done: str, options: Sequence[str]) -> bool:
         failure = Failure(
             f"The supervisor of {folder} on {host.name} could not be {done}",
-            f"`trainmaster hosts check {host.name}` finds the cause.",
+            f"{command('hosts check', host.name)} finds the cause.",
         )
         call = RuntimeCall("cancel", [*options, "--", folder], failure, _TIMEOUT_S, acts=True)
         return await runtime_call(host, call, lambda answer: answer.flag("found"))

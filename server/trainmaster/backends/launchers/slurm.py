@@ -22,6 +22,7 @@ from trainer_runtime.core.answers.slurm import (
     SubmitAnswer,
 )
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
@@ -144,7 +145,7 @@ class SlurmLauncher:
     ) -> Answered:
         failure = Failure(
             f"Slurm on {host.name} could not be used",
-            f"`trainmaster hosts check {host.name}` finds the cause.",
+            f"{command('hosts check', host.name)} finds the cause.",
             code="SLURM_FAILED",
         )
         call = RuntimeCall(

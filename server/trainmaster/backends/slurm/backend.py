@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.answers.slurm import COMPLETING, ClusterAnswer, SubmitAnswer
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainer_runtime.core.protocol.command import command
 from trainmaster.backends.capabilities import EndFinder, JobRenewer
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.hosted import HostedBackend
@@ -57,6 +58,8 @@ _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 1800.0
 
 class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
     """A host whose launcher queues: what Slurm says of a run's job is kept in `records`."""
+
+    runs_no_models = "A login node of Slurm is reached here, which is for no computing."
 
     def __init__(
         self,
@@ -296,8 +299,7 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
             "UNSUPPORTED",
             f"The processes of {run_id} run on a compute node of {self.name}, not on its login "
             "node.",
-            "Stalls are detected there by themselves, with stacks: `trainmaster diagnose "
-            f"{run_id}`.",
+            f"Stalls are detected there by themselves, with stacks: {command('diagnose', run_id)}.",
         )
 
 

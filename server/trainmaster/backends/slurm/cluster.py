@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainer_runtime.core.answers.slurm import ClusterAnswer, PartitionAnswer, UsedUp
 from trainer_runtime.core.environment.gpus import find_gpu
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.slurm.job_node import JobNode, node_for
@@ -38,9 +39,9 @@ async def read_cluster(host: Host, options: HostRecord, *, whole: bool = False) 
     )
     modules = options.modules.split(",") if options.modules and whole else []
     words = [word for name in modules for word in ("--module", name)]
-    for option in ("account", "qos"):
-        value = getattr(options, option)
-        words += [] if value is None else [f"--{option}={value}"]
+    for name in ("account", "qos"):
+        value = getattr(options, name)
+        words += [] if value is None else [f"--{name}={value}"]
     arguments = [*(["--whole"] if whole else []), *words, "--", await host.root()]
     call = RuntimeCall("cluster", arguments, failure, _TIMEOUT_S)
     return await runtime_call(host, call, ClusterAnswer.of)
@@ -77,8 +78,8 @@ def another_root(options: HostRecord) -> str:
     """The commands that give a cluster another root."""
     name, rest = options.name, "".join(f" {shlex.quote(word)}" for word in options.options)
     return (
-        f"`trainmaster hosts remove {name}`, then `trainmaster hosts add {name} {options.target} "
-        f"--root DIR{rest}`"
+        f"{command('hosts remove', name)}, then "
+        f"{command('hosts add', name, options.target, '--root', f'DIR{rest}')}"
     )
 
 
@@ -153,6 +154,6 @@ def _refuse_account(options: HostRecord, partition: PartitionAnswer, charged: st
         "ACCOUNT_REFUSED",
         f"Partition {partition.name} of {options.name} is for the accounts "
         f"{', '.join(partition.accounts)}; jobs would use {account}.",
-        f"Change it: {job_option(options.name, 'account', 'NAME')}, or `--partition`.",
+        f"Change it: {job_option(options.name, 'account', 'NAME')}, or {option('--partition')}.",
         field="host",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.advice import job_option
 
@@ -26,8 +27,8 @@ class Pending:
 def _another_job(option: str, value: str = "NAME") -> str:
     """How a run is given a job with another option; it continues from its checkpoint."""
     return (
-        f"{job_option('{host}', option, value)}, `trainmaster stop {{run}}` and then "
-        "`trainmaster resume {run} --host {host}` give the run another job."
+        f"{job_option('{host}', option, value)}, {command('stop', '{run}')} and then "
+        f"{command('resume', '{run}', '--host', '{host}')} give the run another job."
     )
 
 
@@ -37,7 +38,10 @@ _LESS_TIME = f"of less time ({job_option('{host}', 'time', '12h')}, for the next
 _SHORTER = f"Fewer GPUs (`compute.gpus`), or jobs {_LESS_TIME}, start sooner."
 _SHORTER_ALONE = f"Jobs {_LESS_TIME} start sooner."
 _BRIEFER = f"{_another_job('time', '12h')} What does not fit into one job continues in the next."
-_SMALLER = f"{_another_job('qos')} Or launch it with fewer GPUs (`--set compute.gpus=1`) or nodes."
+_SMALLER = (
+    f"{_another_job('qos')} Or launch it with fewer GPUs ("
+    f"{option('--set', 'compute.gpus=1')}) or nodes."
+)
 _SMALLER_ALONE = f"{_another_job('qos')} Or launch it with fewer nodes."
 _WITHOUT_GPUS = {_SHORTER: _SHORTER_ALONE, _SMALLER: _SMALLER_ALONE}
 _UNKNOWN = Pending("slurm_other", "Slurm gives a reason that is not in our table.", _ASK)
@@ -108,7 +112,8 @@ _TABLE = {
     "DependencyNeverSatisfied": Pending(
         "slurm_dependency_never",
         "It depends on a job that did not end well.",
-        "`trainmaster stop {run}` and then `trainmaster resume {run}` give the run another job.",
+        f"{command('stop', '{run}')} and then {command('resume', '{run}')} give the "
+        "run another job.",
         never_begins=True,
     ),
     "ReservationDeleted": _never(

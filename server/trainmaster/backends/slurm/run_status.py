@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
+from trainer_runtime.core.protocol.figures import in_utc, spoken_duration
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
@@ -140,23 +141,25 @@ class SlurmSessions:
             age = spoken_duration(max(1.0, self._here_t - since_t))
             return (
                 f"Slurm's controller does not answer; what is known is {age} old, and nothing is "
-                "submitted until it does. `trainmaster tick` tries again."
+                f"submitted until it does. {command('tick')} tries again."
             )
         refusal = None if self.alive else self.refused()
         if refusal is not None:
             return (
                 "Slurm refuses the next job, in the words beside the reason. Change what it "
                 f"refuses; the job is submitted again after {in_utc(refusal.again_t)}, and by "
-                "`trainmaster tick` at once. `trainmaster stop {run}` ends the run."
+                f"{command('tick')} at once. {command('stop', '{run}')} ends the run."
             )
         if self.job is None and self.array is not None:
             return (
-                f"Its array is submitted once all runs of it are on the cluster: `trainmaster runs "
-                f"--label array={self.array}` lists them, `trainmaster tick` sends what is missing."
+                "Its array is submitted once all runs of it are on the cluster: "
+                f"{command('runs', '--label', f'array={self.array}')} lists them, "
+                f"{command('tick')} sends what is missing."
             )
         if self.job is None or not self.alive:
             return (
-                "`trainmaster tick` submits the next job; `trainmaster wait {run} --until end` too."
+                f"{command('tick')} submits the next job; "
+                f"{command('wait', '{run}', '--until', 'end')} too."
             )
         why = pending(self.job.reason, alone=self.job.alone)
         remedy, begins = why.remedy_for(self.gpus), in_utc(self.resumes_at)
@@ -165,7 +168,7 @@ class SlurmSessions:
         expected = f" Slurm expects it to start at {begins}." if begins else ""
         return (
             f"Job {self.job.number} waits: {why.meaning}{expected} {remedy} "
-            "`trainmaster wait {run} --until running,end --timeout 3600`."
+            f"{command('wait', '{run}', '--until', 'running,end', '--timeout', '3600')}."
         )
 
     @property

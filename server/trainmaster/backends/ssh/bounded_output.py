@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.words.errors import HostError
 
 _PIECE_BYTES = 1 << 18
@@ -23,7 +25,7 @@ async def read_bounded(read: Callable[[int], Awaitable[bytes]], host: str) -> by
         if received > MAX_DOCUMENT_BYTES:
             raise HostError(
                 "HOST_DATA_REFUSED",
-                f"A command on {host} printed more than {MAX_DOCUMENT_BYTES >> 20} MiB.",
-                f"`trainmaster hosts check {host}`: find out what its shell or its files print.",
+                f"A command on {host} printed more than {size_text(MAX_DOCUMENT_BYTES)}.",
+                f"{command('hosts check', host)}: find out what its shell or its files print.",
             )
     return b"".join(pieces)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.user_config import AGENT_VARIABLE, HostSettings, read_user_config
 from trainmaster.store.host_record import HostRecord
@@ -211,7 +212,7 @@ class _Finder:
             raise HostError(
                 "AUTH_FAILED",
                 f"The private key of {record.name}, {key}, does not exist.",
-                "Restore it, or add the host again with another `--key`.",
+                f"Restore it, or add the host again with another {option('--key')}.",
             )
         return key
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.words.errors import HostError
 
@@ -46,7 +47,7 @@ def no_common_algorithm(endpoint: Endpoint, hop: Hop, reason: str) -> HostError:
         "HOST_UNREACHABLE",
         f"{endpoint.describe(hop)} ({hop.shown}) has no algorithm in common with this transport: "
         f"{_one_line(reason)}.",
-        "Add the host again with another `--transport` (openssh, paramiko, asyncssh).",
+        f"Add the host again with another {option('--transport')} (openssh, paramiko, asyncssh).",
     )
 
 
@@ -57,7 +58,8 @@ def authentication_refused(endpoint: Endpoint, hop: Hop, tried: Sequence[str]) -
         "AUTH_FAILED",
         f"{endpoint.describe(hop)} refuses {hop.user}; tried: {keys}.",
         f"Add your public key to {hop.user}'s ~/.ssh/authorized_keys there, or give another "
-        "`--key` or user. Passwords, one-time codes and hardware keys need `--transport openssh`.",
+        f"{option('--key')} or user. Passwords, one-time codes and hardware keys need "
+        f"{option('--transport', 'openssh')}.",
     )
 
 

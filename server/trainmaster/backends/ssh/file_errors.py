@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.words.errors import HostError
 
@@ -14,13 +15,13 @@ def not_written(host: str, path: str, reason: str) -> HostError:
         return HostError(
             "DISK_FULL",
             f"The disk of {host} is full: {path} can't be written.",
-            "Free space there, or add the host again with another `--root`.",
+            f"Free space there, or add the host again with another {option('--root')}.",
             retryable=True,
         )
     return HostError(
         "ROOT_NOT_WRITABLE",
         f"{path} on {host} can't be written: {_one_line(reason)}.",
-        f"Make the folder writable for the user of {host}, or name another `--root`.",
+        f"Make the folder writable for the user of {host}, or name another {option('--root')}.",
     )
 
 

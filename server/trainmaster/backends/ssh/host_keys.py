@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import sync_folder, write_atomic
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.known_hosts import KnownKeys
 from trainmaster.words.errors import HostError
@@ -180,7 +181,7 @@ class Pins:
         other = None if is_pinned else self._beside(hop)
         return (
             "If the machine was reinstalled, compare the fingerprint, then run "
-            f"`trainmaster hosts trust {(other or self).name}`."
+            f"{command('hosts trust', (other or self).name)}."
         )
 
     def _passes(self, pin: Pin, label: str) -> bool:
@@ -209,8 +210,8 @@ class Pins:
             "HOST_KEY_CHANGED",
             f"{pinned} is pinned for {label} ({hop}), but {known.places} names {named}: ssh would "
             "refuse the pinned key.",
-            "Compare both with the machine's key. If the other one is right, run `trainmaster "
-            f"hosts trust {self.name}`; if the pinned one is, `ssh-keygen -R "
+            "Compare both with the machine's key. If the other one is right, run "
+            f"{command('hosts trust', self.name)}; if the pinned one is, `ssh-keygen -R "
             f"{shlex.quote(known.name)}`.",
         )
 
@@ -225,7 +226,7 @@ class Pins:
                 "HOST_KEY_CHANGED",
                 f"The pinned keys of {self.name} are damaged: {self.path} has a line that is "
                 "not in known_hosts format.",
-                f"Run `trainmaster hosts trust {self.name}` to pin its key again.",
+                f"Run {command('hosts trust', self.name)} to pin its key again.",
             ) from error
         for hop in hops.split(","):
             yield Pin(hop, kind, key)

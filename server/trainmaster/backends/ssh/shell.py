@@ -12,6 +12,7 @@ import secrets
 import signal
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import HostError, UsageError
@@ -139,7 +140,7 @@ def kill_command(pid: int) -> list[str]:
 
 def no_answer(timeout_s: float) -> str:
     """The error text of a command that did not end in time."""
-    return f"no answer within {timeout_s:.0f} s"
+    return f"no answer within {spoken_duration(timeout_s)}"
 
 
 def shell_unusable(name: str, noise: bytes) -> HostError:

@@ -53,16 +53,19 @@ function decimal(numbers, alike) {
   });
 }
 
-/** Seconds by their two largest units. */
+const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+
+/** Seconds in at most two units, as the commands write them. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds > 0 && seconds < 0.95) return `${Number(seconds.toPrecision(2))} s`;
   const whole = Math.max(0, Math.round(seconds));
-  if (whole < 60) return `${whole} s`;
-  const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return minutes < 10 && whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
-  const hours = Math.floor(minutes / 60);
-  if (hours < 48) return `${hours} h ${minutes % 60} min`;
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  for (const [size, unit, smaller, name] of UNITS) {
+    if (whole < size) continue;
+    const rest = Math.floor((whole % size) / smaller);
+    return `${Math.floor(whole / size)} ${unit}${rest ? ` ${rest} ${name}` : ""}`;
+  }
+  return `${whole} s`;
 }
 
 /** How long ago a Unix time was. */

@@ -12,7 +12,10 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.sync.workspace import Workspace
+    from trainmaster.words.answers.alerts import AlertAddedAnswer
     from trainmaster.words.answers.base import Answer
+    from trainmaster.words.paths import Home
 
 OneRun = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="A run's id or name; every run without.")
@@ -51,7 +54,12 @@ def add(
     ],
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="DESTINATION", help="As named in the settings."),
+        typer.Option(
+            "--to",
+            metavar="DESTINATION",
+            help="As named in the settings; at a terminal also a new one: desktop, "
+            "'command:PROGRAM ARGUMENTS' or https://ADDRESS.",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What messages call it; made of the condition.")
@@ -65,12 +73,42 @@ def add(
     """Add an alert to a run, or to every run. It applies from now on."""
     from trainmaster.runs import alerts as service
 
-    answer = ask(
-        lambda workspace: service.add_alert(
-            workspace, when=when, to=to, name=name, severity=severity, run=run
+    async def added(workspace: Workspace) -> AlertAddedAnswer:
+        named = None if to is None else await _settled(workspace.home, to, as_json)
+        return await service.add_alert(
+            workspace, when=when, to=named, name=name, severity=severity, run=run
         )
-    )
-    _show(answer, as_json)
+
+    _show(ask(added), as_json)
+
+
+async def _settled(home: Home, to: str, as_json: bool) -> str:
+    """The destination's name in the settings; a new one is written there if its owner agrees.
+
+    Raises:
+        UsageError: `DESTINATION_UNKNOWN`, nobody is there to agree.
+        SpendError: `CONFIRMATION_DECLINED`.
+        StateError: the settings can't take it.
+    """
+    from trainmaster.alerts.new_destination import add_destination, new_destination
+    from trainmaster.cli.confirm import agrees, declined, somebody_answers
+    from trainmaster.words.errors import UsageError
+
+    new = new_destination(to)
+    if new is None:
+        return to
+    if not somebody_answers(as_json):
+        raise UsageError(
+            "DESTINATION_UNKNOWN",
+            "A new destination is taken only from a person at a terminal.",
+            f"Run this there without --json, or add to {home.settings}, below `destinations:`, "
+            f"{new.line}",
+            field="to",
+        )
+    if not await agrees(f"This adds to the destinations in {home.settings}: {new.line}"):
+        raise declined()
+    add_destination(home, new)
+    return new.name
 
 
 @alerts.command("list")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.cli.commands.rent import show
 from trainmaster.cli.confirm import Yes, declined, somebody_answers
 from trainmaster.cli.output import printable
@@ -33,7 +34,7 @@ def approve(
             raise SpendError(
                 "CONFIRMATION_REQUIRED",
                 f"{quoted.text} Only a person approves that, and there is nobody to ask.",
-                f"Let the user run `trainmaster approve {quoted.id}` in a terminal.",
+                f"Let the user run {command('approve', quoted.id)} in a terminal.",
             )
         if not typer.confirm(f"{printable(quoted.text)} Approve?", err=True):
             raise declined()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainer_runtime.core.protocol.duration import spoken_duration
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainmaster.cli.progress_bar import describe, showing_progress
 from trainmaster.cli.run_service import ask
 from trainmaster.metrics.plots.sketch import curve
@@ -38,10 +38,10 @@ _PACKAGES = ("asyncio", "collections", "email", "http", "importlib", "json", "lo
 _SPEC = """\
 name: stdlib-gpt
 framework: nanogpt
-model: {n_layer: 4, n_head: 4, d_model: 192}
-data: {sources: [{path: ./corpus}], tokenizer: byte, seq_len: 128}
-batch: {tokens: 2048}
-optimizer: {lr: 0.002}
+model: {n_layer: 3, n_head: 4, d_model: 128}
+data: {sources: [{path: ./corpus}], tokenizer: byte, seq_len: 64}
+batch: {tokens: 1024}
+optimizer: {lr: 0.004}
 steps: STEPS
 eval: {every_steps: EVERY, batches: 8}
 checkpoint: {every: EVERY, keep_latest: 3}
@@ -172,7 +172,7 @@ class _Demo:
         ]
         self._say("\nloss over steps (the tick marks the kill)")
         self._say("\n".join(curve(points, mark_x=float(killed_at))))
-        first, last = value(series["val_loss"].first), value(series["val_loss"].last)
+        first, last = number_text(series["val_loss"].first), number_text(series["val_loss"].last)
         self._say(f"\nheld-out loss: {first} -> {last}")
 
     async def _sample(self, run: str) -> str:
@@ -203,11 +203,11 @@ class _Demo:
             ("train.sh", "the same training by hand"),
         ):
             self._say(f"  {name:<24} {text}")
-        self._say(f"\nNext: {for_face(f'trainmaster status {run}')}")
-        self._say(f"      {for_face(f'trainmaster metrics {run} --key loss')}")
+        self._say(f"\nNext: {for_face(command('status', run))}")
+        self._say(f"      {for_face(command('metrics', run, '--key', 'loss'))}")
         named, sources = shlex.quote(str(spec)), "'data.sources=[{path: /FOLDER/OF/TEXTS}]'"
         self._say("\nThe same on texts of your own (`plan` in place of `launch` starts nothing):")
-        own = for_face(f"trainmaster launch {named} --set name=mine --set {sources}")
+        own = for_face(command("launch", named, "--set", "name=mine", "--set", sources))
         self._say(f"      {own}")
 
     async def _status(self, run: str) -> StatusAnswer:
@@ -229,9 +229,13 @@ def _write_spec(folder: Path, steps: int) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
     spec = folder / "stdlib-gpt.yaml"
-    text = _SPEC.replace("STEPS", str(steps)).replace("EVERY", str(_every(steps)))
-    spec.write_text(text)
+    spec.write_text(demo_spec(steps))
     return spec
+
+
+def demo_spec(steps: int) -> str:
+    """The spec of the demonstration's training."""
+    return _SPEC.replace("STEPS", str(steps)).replace("EVERY", str(_every(steps)))
 
 
 def _every(steps: int) -> int:
@@ -247,6 +251,6 @@ def _failed(what: str) -> StateError:
     return StateError(
         "INTERNAL",
         f"The demonstration failed: {what}.",
-        "`trainmaster status RUN` and `trainmaster logs RUN` show more; `trainmaster doctor` "
+        f"{command('status', 'RUN')} and {command('logs', 'RUN')} show more; {command('doctor')} "
         "checks this machine.",
     )

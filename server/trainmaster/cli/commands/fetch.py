@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.cli.output import emit, is_for_a_person
 from trainmaster.cli.parameters import AsJson, Run
 from trainmaster.cli.run_service import ask
@@ -24,7 +25,12 @@ def fetch(
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to; the paths below it are the run's own.")
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Where to. Of best, latest and final it becomes the model's folder, and may hold "
+            "nothing else; else the paths below it are the run's own.",
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -46,5 +52,5 @@ def fetch(
 def _show(done_bytes: int, total_bytes: int) -> None:
     share = 100 * done_bytes // max(1, total_bytes)
     end = "\n" if done_bytes >= total_bytes else ""
-    progress = f"\r{done_bytes / 2**20:,.1f} of {total_bytes / 2**20:,.1f} MiB ({share} %)"
+    progress = f"\r{size_text(done_bytes)} of {size_text(total_bytes)} ({share} %)"
     print(progress, end=end, file=sys.stderr, flush=True)

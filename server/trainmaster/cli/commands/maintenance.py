@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from trainmaster.words.answers.base import Answer
 
 
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what is not in use here: SSH, Kaggle, providers.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check this machine; names a remedy for whatever is missing. Exit code 1 if a check fails."""
     from trainmaster.cli.doctor.checks import examine
 
-    answer = ask(examine)
+    answer = ask(lambda workspace: examine(workspace, everything=everything))
     show(answer, as_json)
     raise typer.Exit(0 if answer.ok else 1)
 

@@ -86,7 +86,7 @@ def remove(name: Name, as_json: AsJson = False) -> None:
 
 
 def _row(token: AccessToken, now: float) -> AccessTokenRow:
-    from trainer_runtime.core.protocol.duration import in_utc
+    from trainer_runtime.core.protocol.figures import in_utc
     from trainmaster.words.answers.access_tokens import AccessTokenRow
 
     expires_t = token.expires_t

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson, Host, IdempotencyKey, Sets, Spec
 from trainmaster.cli.run_service import ask
@@ -79,14 +80,14 @@ def _refuse_unfitting(vary: list[str], at_once: int | None, dry_run: bool) -> No
         raise UsageError(
             "BAD_ARGUMENT",
             "--at-once limits how many runs of --vary train at a time, and --vary is not given.",
-            "Add `--vary FIELD=VALUE,VALUE`, or leave --at-once out.",
+            f"Add {option('--vary', 'FIELD=VALUE,VALUE')}, or leave --at-once out.",
             field="--at-once",
         )
     if dry_run and vary:
         raise UsageError(
             "BAD_ARGUMENT",
             "--dry-run plans a single run, and --vary is for several.",
-            "Plan one of them: `trainmaster plan SPEC --set FIELD=VALUE`.",
+            f"Plan one of them: {command('plan', 'SPEC', '--set', 'FIELD=VALUE')}.",
             field="--vary",
         )
 

@@ -50,6 +50,18 @@ def provision(
     root: Annotated[
         str | None, typer.Option("--root", help="Folder for runs there, instead of the default.")
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep it for further runs until its lease ends, also idle."),
+    ] = False,
+    volume: Annotated[
+        str | None,
+        typer.Option(
+            "--volume",
+            metavar="NAME[:GB[:DAYS]]",
+            help="A network volume for its runs, which stays; a new one needs a size.",
+        ),
+    ] = None,
     confirmed: Yes = False,
     idempotency_key: Annotated[
         str | None,
@@ -66,9 +78,20 @@ def provision(
     """Rent an instance. Shows the price and asks; the instance becomes a host."""
     from trainmaster.machines.renting.provision import ProvisionRequest
     from trainmaster.machines.renting.provision import provision as service
+    from trainmaster.machines.renting.volume_request import volume_request
 
     request = ProvisionRequest(
-        offer, hours, name, image, disk_gib, region, root, spec, idempotency_key
+        offer,
+        hours,
+        name,
+        image,
+        disk_gib,
+        region,
+        root,
+        spec,
+        idempotency_key,
+        keep=keep,
+        volume=volume_request(volume, region),
     )
 
     answer = ask(
@@ -85,7 +108,7 @@ def provision(
 def release(
     instance: Annotated[
         str,
-        typer.Argument(metavar="INSTANCE", help="The host's name, or a tag from `costs`."),
+        typer.Argument(metavar="INSTANCE", help="The host's or volume's name, or a tag."),
     ],
     force: Annotated[
         bool, typer.Option("--force", help="Stop its runs, and give up data that can't be copied.")
@@ -93,7 +116,7 @@ def release(
     confirmed: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """End a rented instance. Copies records and mirrored checkpoints here first."""
+    """End a rented instance, or delete a volume. Copies records and mirrored checkpoints first."""
     from trainmaster.machines.renting.release import release as service
 
     answer = ask(

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from trainer_runtime import __version__
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import gib_text, size_text
 from trainmaster.backends import LOCAL
-from trainmaster.cli.doctor.kaggle import kaggle_checks
-from trainmaster.cli.doctor.keeper import keeping_checks
+from trainmaster.cli.doctor.kaggle import kaggle_checks, uses_kaggle
+from trainmaster.cli.doctor.keeper import keeping_checks, uses_providers
 from trainmaster.cli.doctor.ssh import ssh_checks
 from trainmaster.plan import HostFacts
 from trainmaster.plan.decisions.requirements import frameworks_there
@@ -26,8 +28,16 @@ from trainmaster.words.settings import read_settings
 _LEAST_DISK_GIB = 5.0
 
 
-async def examine(workspace: Workspace) -> DoctorAnswer:
-    """Check what Trainmaster and a local training need; changes nothing."""
+async def examine(workspace: Workspace, *, everything: bool = False) -> DoctorAnswer:
+    """Check what Trainmaster and a local training need, and of what only some use what this home
+    uses, or `everything`; changes nothing."""
+    uses = {
+        "hosts by SSH": bool(workspace.control.hosts()),
+        "Kaggle": uses_kaggle(workspace, os.environ),
+        "providers of rented machines": uses_providers(workspace, os.environ),
+    }
+    of_ssh, of_kaggle, of_providers = (everything or used for used in uses.values())
+    unused = [] if everything else [name for name, used in uses.items() if not used]
     checks = [
         passed("python", f"{platform.python_version()} at {sys.executable}"),
         _window(),
@@ -40,26 +50,34 @@ async def examine(workspace: Workspace) -> DoctorAnswer:
         checks += _host_checks(facts)
     except TrainmasterError as error:
         checks.append(failed("host", error.message, error.fix))
-    checks += await ssh_checks(os.environ)
-    checks += kaggle_checks(workspace.home, os.environ)
-    checks += await keeping_checks(workspace, os.environ)
+    checks += await ssh_checks(os.environ) if of_ssh else []
+    checks += kaggle_checks(workspace.home, os.environ) if of_kaggle else []
+    checks += await keeping_checks(workspace, os.environ, of_providers=of_providers)
     return DoctorAnswer(
         ok=none_failed(checks),
         version=__version__,
         home=str(workspace.home.root),
         checks=checks,
+        not_checked=_not_checked(unused),
         next_step=_next_step(workspace, checks),
     )
+
+
+def _not_checked(unused: Sequence[str]) -> str | None:
+    if not unused:
+        return None
+    names = ", ".join(unused)
+    return f"Not in use here, so not checked: {names}; {command('doctor', '--all')} does."
 
 
 def _next_step(workspace: Workspace, checks: Sequence[CheckRow]) -> str:
     """What to type now: the failing check's remedy, or the way to the first or the next run."""
     failing = next((row for row in checks if row.state == "fail"), None)
     if failing is not None:
-        return f"{failing.name}: {failing.remedy} Then `trainmaster doctor` again."
+        return f"{failing.name}: {failing.remedy} Then {command('doctor')} again."
     if workspace.control.list.newest(1):
-        return "trainmaster overview"
-    return "`trainmaster plan SPEC` decides and starts nothing; `trainmaster demo` shows a run."
+        return command("overview")
+    return f"{command('plan', 'SPEC')} decides and starts nothing; {command('demo')} shows a run."
 
 
 def _window() -> CheckRow:
@@ -90,11 +108,11 @@ def _room(workspace: Workspace) -> CheckRow:
         return failed("home's disk", f"{root}: {full[1]} ({full[0]})", remedy)
     inodes = inodes_left(root)
     left = "" if inodes is None else f", {inodes:,} inodes"
-    return passed("home's disk", f"{root}: {shutil.disk_usage(root).free >> 20:,} MiB{left} free")
+    return passed("home's disk", f"{root}: {size_text(shutil.disk_usage(root).free)}{left} free")
 
 
 def _host_checks(facts: HostFacts) -> list[CheckRow]:
-    processor = f"{facts.cpu_model}, {facts.cores:g} cores, {facts.memory_total_gib:.1f} GiB"
+    processor = f"{facts.cpu_model}, {facts.cores:g} cores, {gib_text(facts.memory_total_gib)}"
     return [
         _torch(facts),
         _frameworks(facts),
@@ -131,7 +149,7 @@ def _home(facts: HostFacts) -> CheckRow:
 
 
 def _disk(facts: HostFacts) -> CheckRow:
-    found = f"{facts.disk_free_gib:.1f} GiB free"
+    found = f"{gib_text(facts.disk_free_gib)} free"
     if facts.disk_free_gib >= _LEAST_DISK_GIB:
         return passed("disk", found)
     return failed("disk", found, "Free some room: checkpoints and shards need it.")
@@ -140,5 +158,5 @@ def _disk(facts: HostFacts) -> CheckRow:
 def _gpu(facts: HostFacts) -> CheckRow:
     if not facts.gpus:
         return warning("gpu", "none", "Small models train on the processor; others need a GPU.")
-    found = ", ".join(f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" for gpu in facts.gpus)
+    found = ", ".join(f"{gpu.name} ({gib_text(gpu.memory_gib)})" for gpu in facts.gpus)
     return passed("gpu", found)

@@ -6,12 +6,14 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 
+from trainmaster.backends import KAGGLE
 from trainmaster.backends.kaggle.credentials import HOW_TO_GET, key_places, missing, with_keys
 from trainmaster.backends.kaggle.machine_types import machine_of
+from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, passed, warning
 from trainmaster.words.errors import CloudError, TrainmasterError
 from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
+from trainmaster.words.settings import KaggleSettings, read_settings
 
 # The client imports six and does not say that it needs it.
 _MODULES = ("kaggle", "six")
@@ -20,6 +22,16 @@ _MODULES = ("kaggle", "six")
 def kaggle_checks(home: Home, environment: Mapping[str, str]) -> list[CheckRow]:
     """Its client's package, credentials, and the accelerator of the settings."""
     return [_package(), _credentials(home, environment), _accelerator(home)]
+
+
+def uses_kaggle(workspace: Workspace, environment: Mapping[str, str]) -> bool:
+    """Whether this home has runs at Kaggle, settings for it, or its credentials."""
+    try:
+        is_set = read_settings(workspace.home).kaggle != KaggleSettings()
+        has_keys = bool(key_places(with_keys(workspace.home, environment)))
+    except TrainmasterError:  # which is worth a row
+        return True
+    return is_set or has_keys or any(run.host == KAGGLE for run in workspace.control.runs())
 
 
 def _accelerator(home: Home) -> CheckRow:

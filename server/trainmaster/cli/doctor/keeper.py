@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.store.secret_values import where_kept
@@ -15,10 +16,22 @@ from trainmaster.words.errors import StateError
 _MOST_SHOWN = 500
 
 
-async def keeping_checks(workspace: Workspace, environment: Mapping[str, str]) -> list[CheckRow]:
+async def keeping_checks(
+    workspace: Workspace, environment: Mapping[str, str], *, of_providers: bool = True
+) -> list[CheckRow]:
     """Whether the keeper runs, which providers could be asked, and what ends rented instances."""
     keeper = await _keeper(workspace, environment)
-    return [keeper, _keys(workspace, environment), *_leases(workspace, keeper)]
+    keys = [_keys(workspace, environment)] if of_providers else []
+    return [keeper, *keys, *_leases(workspace, keeper)]
+
+
+def uses_providers(workspace: Workspace, environment: Mapping[str, str]) -> bool:
+    """Whether this home has rented instances, or has a provider's key."""
+    try:
+        kept = where_kept(workspace.home, KEY_NAMES.values(), environment)
+    except StateError:  # which is worth a row
+        return True
+    return bool(kept) or bool(workspace.control.instances.all())
 
 
 def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
@@ -35,7 +48,7 @@ def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
             continue
         problem = f"until {until}; nothing ends it without this machine. {instance.lease_timer}"
         rows.append(
-            warning(name, problem, "`trainmaster keeper install`, on a host that stays on.")
+            warning(name, problem, f"{command('keeper install')}, on a host that stays on.")
         )
     return rows
 
@@ -43,7 +56,7 @@ def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
 async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> CheckRow:
     state = await service.status(workspace, environment)
     if not state.installed:
-        remedy = "`trainmaster keeper install`: what is due is then done unattended, too."
+        remedy = f"{command('keeper install')}: what is due is then done unattended, too."
         return warning("keeper", "not installed", remedy)
     last = (
         f"last tick {state.last_tick_at}, {state.last_tick}" if state.last_tick else "no tick yet"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from trainer_runtime.core.protocol.command import option
 from trainmaster.words.answers.checks import CheckRow, passed, warning
 
 _TIMEOUT_S = 5.0
@@ -24,7 +25,10 @@ async def ssh_checks(environment: Mapping[str, str]) -> list[CheckRow]:
 async def _program(environment: Mapping[str, str]) -> CheckRow:
     path = shutil.which("ssh", path=environment.get("PATH"))
     if path is None:
-        remedy = "Install OpenSSH's client for hosts with `--transport openssh`; others need none."
+        remedy = (
+            "Install OpenSSH's client for hosts with "
+            f"{option('--transport', 'openssh')}; others need none."
+        )
         return warning("ssh", "not there", remedy)
     _, output = await _answer(environment, path, "-V")
     version = _VERSION.search(output)

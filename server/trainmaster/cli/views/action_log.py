@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.actions import ActionLogAnswer
 
@@ -17,8 +18,8 @@ def _(answer: ActionLogAnswer) -> list[Block]:
             row.action,
             " ".join(f"{name}={value}" for name, value in row.target.items()),
             row.outcome,
-            f"{row.duration_s:.1f}",
+            spoken_duration(row.duration_s),
         )
         for row in answer.actions
     ]
-    return [Grid(("time (UTC)", "by", "action", "on", "outcome", "s"), rows), f"From {answer.path}"]
+    return [Grid(("time", "by", "action", "on", "outcome", "took"), rows), f"From {answer.path}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.format import size, value
+from trainer_runtime.core.protocol.figures import number_text, size_text
 from trainmaster.cli.views.blocks import Block, Grid, named, pairs, view
 from trainmaster.words.answers.adopt import AdoptAnswer
 
@@ -12,9 +12,9 @@ def _(answer: AdoptAnswer) -> list[Block]:
     reasons = {row.path: row.reason for row in answer.skipped}
     rows = [
         (
-            "?" if row.step is None else value(row.step),
+            "?" if row.step is None else number_text(row.step),
             row.path,
-            size(row.size_bytes),
+            size_text(row.size_bytes),
             pairs(row.metrics),
             "yes" if row.verified else f"no: {reasons[row.path]}",
         )
@@ -24,7 +24,10 @@ def _(answer: AdoptAnswer) -> list[Block]:
     return [
         f"{answer.folder}: output of {answer.framework}",
         Grid(("step", "path", "size", "metrics", "verified"), rows),
-        *(["Continues from step " + value(answer.resume_from)] * (answer.resume_from is not None)),
+        *(
+            ["Continues from step " + number_text(answer.resume_from)]
+            * (answer.resume_from is not None)
+        ),
         *([begun] if answer.run_id else []),
         *named("Starting spec", answer.spec),
         *(["The spec:", *answer.spec_text.splitlines()] if answer.spec_text else []),

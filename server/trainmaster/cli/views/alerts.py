@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.alerts import (
     AlertAddedAnswer,

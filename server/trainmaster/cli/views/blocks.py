@@ -7,8 +7,8 @@ from functools import singledispatch
 from importlib import import_module
 from importlib.util import find_spec
 
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
-from trainmaster.cli.format import value
 from trainmaster.words.answers.base import Answer
 
 
@@ -42,14 +42,18 @@ def named(name: str, text: str | None) -> Iterable[Block]:
 
 def steps(step: int, target_step: int | None) -> str:
     """How far a run is."""
-    return value(step) if target_step is None else f"{value(step)} of {value(target_step)}"
+    return (
+        number_text(step)
+        if target_step is None
+        else f"{number_text(step)} of {number_text(target_step)}"
+    )
 
 
 def pairs(values: Mapping[str, object]) -> str:
     """Names and values side by side, in one cell."""
-    return "  ".join(f"{name}={value(item)}" for name, item in values.items())
+    return "  ".join(f"{name}={number_text(item)}" for name, item in values.items())
 
 
 def figure(item: object) -> str:
     """A value; nothing where there is none."""
-    return "" if item is None else value(item)
+    return "" if item is None else number_text(item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from trainmaster.cli.format import size, value
+from trainer_runtime.core.protocol.figures import number_text, share_text, size_text
 from trainmaster.cli.views.blocks import Block, view
 from trainmaster.cli.views.metrics import drafted_words, understood
 from trainmaster.metrics.log_pattern import TEACH
@@ -35,11 +35,11 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     if answer.compared is not None:
         blocks += _compared(answer.compared)
     if answer.omitted is not None:
-        blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")
+        blocks.append(f"{number_text(answer.omitted)} more, less pressing: --all shows them.")
     if answer.read_bytes is not None:
         blocks += _read(answer, answer.read_bytes)
     if answer.series_until_step is not None:
-        blocks.append(f"Its series were read up to step {value(answer.series_until_step)}.")
+        blocks.append(f"Its series were read up to step {number_text(answer.series_until_step)}.")
     if answer.next_step is not None:
         blocks.append(f"Next: {answer.next_step}")
     return blocks
@@ -52,14 +52,14 @@ def _compared(good: ComparedRun) -> Iterable[Block]:
     yield f"Unlike {good.run_id}, which completed:"
     yield from (f"  {line}" for line in good.differs)
     if good.omitted is not None:
-        yield f"  and {value(good.omitted)} more"
+        yield f"  and {number_text(good.omitted)} more"
 
 
 def _read(answer: DiagnosisAnswer, read_bytes: int) -> Iterable[Block]:
     """How much of a file was read, and what was understood of it."""
     share, found = answer.read_share, answer.understood
-    part = "" if share is None else f", {share:.0%} of the lines with numbers"
-    yield f"Read {size(read_bytes)}{part}{'' if found is None else understood(found)}."
+    part = "" if share is None else f", {share_text(share)} of the lines with numbers"
+    yield f"Read {size_text(read_bytes)}{part}{'' if found is None else understood(found)}."
     if found is not None and found.untrusted_samples:
         yield "Not understood, for example:"
         yield from (f"  > {line}" for line in found.untrusted_samples)
@@ -78,10 +78,10 @@ def _nothing_found(answer: DiagnosisAnswer) -> str:
 
 
 def _finding(finding: FindingAnswer) -> Iterable[Block]:
-    step = "" if finding.step is None else f" at step {value(finding.step)}"
+    step = "" if finding.step is None else f" at step {number_text(finding.step)}"
     attempt = "" if finding.attempt is None else f" in attempt {finding.attempt}"
     over = ", over" if finding.over else ""
-    sure = f", {finding.confidence:.0%} sure" if finding.confidence < 1 else ""
+    sure = f", {share_text(finding.confidence)} sure" if finding.confidence < 1 else ""
     yield f"{finding.severity.upper()} {finding.code}{step}{attempt} ({finding.id}{sure}{over})"
     yield f"  {finding.explanation}"
     yield from (f"  > {line}" for line in finding.evidence)
@@ -96,7 +96,9 @@ def _patch(patch: PatchAnswer) -> Iterable[Block]:
         for path, new in patch.set.items()
     )
     start = f"from {patch.from_}" if isinstance(patch.from_, str) else f"from step {patch.from_}"
-    skipped = "" if patch.skip is None else f", without {value(patch.skip['sequences'])} sequences"
+    skipped = (
+        "" if patch.skip is None else f", without {number_text(patch.skip['sequences'])} sequences"
+    )
     tried = " (was tried)" if patch.tried else ""
     yield f"  Patch {patch.id}{tried}: {'; '.join(filter(None, (sets, start + skipped)))}"
     yield f"    {patch.why}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
-from trainmaster.cli.format import size, value
+from trainer_runtime.core.protocol.figures import in_utc, number_text, size_text, usd_text
 from trainmaster.cli.views.blocks import Block, Grid, named, view
+from trainmaster.cli.views.rentals import volume_blocks
 from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.hosts import (
     GcAnswer,
@@ -27,13 +27,13 @@ def _(answer: HostsAnswer) -> list[Block]:
         (
             row.name,
             row.state,
-            "" if row.as_of is None else time.strftime("%m-%d %H:%M", time.localtime(row.as_of)),
+            in_utc(row.as_of) or "",
             row.address,
             row.transport or "",
             *([_launcher(row)] if has_clusters else []),
             row.root if row.cache is None else f"{row.root}, cache {row.cache}",
             ", ".join(row.gpus or ()),
-            value(row.open_runs),
+            number_text(row.open_runs),
         )
         for row in answer.hosts
     ]
@@ -44,11 +44,13 @@ def _(answer: HostsAnswer) -> list[Block]:
         f"{row.name}: {row.untrusted_reason}" for row in answer.hosts if row.untrusted_reason
     )
     rented = (
-        f"{row.name}: rented for {row.usd_per_h:.2f} USD an hour until {row.lease_ends_at}"
+        f"{row.name}: rented for {usd_text(row.usd_per_h)}/h until {row.lease_ends_at}"
         for row in answer.hosts
         if row.usd_per_h is not None
     )
-    return [Grid(columns, rows), *reasons, *rented, *(view(answer.check) if answer.check else ())]
+    volumes = volume_blocks(answer.volumes) if answer.volumes else []
+    checked = view(answer.check) if answer.check else ()
+    return [Grid(columns, rows), *reasons, *rented, *volumes, *checked]
 
 
 def _launcher(row: HostRow) -> str:
@@ -108,13 +110,16 @@ def _(answer: RecoverAnswer) -> list[Block]:
 def _(answer: GcAnswer) -> list[Block]:
     verb = "Would remove" if answer.dry_run else "Removed"
     rows = [
-        *((verb, f"{row.kind}/{row.name}", size(row.size_bytes), "") for row in answer.removed),
         *(
-            ("Kept", f"{row.kind}/{row.name}", size(row.size_bytes), row.reason or "")
+            (verb, f"{row.kind}/{row.name}", size_text(row.size_bytes), "")
+            for row in answer.removed
+        ),
+        *(
+            ("Kept", f"{row.kind}/{row.name}", size_text(row.size_bytes), row.reason or "")
             for row in answer.kept
         ),
     ]
-    freed = f"{verb} {size(answer.freed_bytes)} from the cache of {answer.host}"
+    freed = f"{verb} {size_text(answer.freed_bytes)} from the cache of {answer.host}"
     return [Grid(("", "entry", "size", "used by"), rows), freed] if rows else [freed]
 
 

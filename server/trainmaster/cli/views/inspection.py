@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer_runtime.core.protocol.duration import spoken_duration
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import number_text, share_text, spoken_duration
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
@@ -22,7 +21,7 @@ _STATES = {
 
 @view.register
 def _(answer: InspectionAnswer) -> list[Block]:
-    sure = f" ({answer.confidence:.0%} sure)" if answer.confidence else ""
+    sure = f" ({share_text(answer.confidence)} sure)" if answer.confidence else ""
     return [
         f"{answer.run_id}, attempt {answer.attempt}: {answer.verdict}{sure}",
         answer.why,
@@ -40,7 +39,7 @@ def _pace(answer: InspectionAnswer) -> list[Block]:
     if answer.silent_s is not None:
         parts.append(f"{spoken_duration(answer.silent_s)} ago")
     if answer.usual_step_s is not None:
-        parts.append(f"usually one in {value(answer.usual_step_s)} s")
+        parts.append(f"usually one in {number_text(answer.usual_step_s)} s")
     return [", ".join(parts)] if parts else []
 
 
@@ -49,7 +48,7 @@ def _ranks(seen: RanksSeen) -> list[Block]:
     who += _in_brackets(seen.pids)
     step = "" if seen.step is None else f", step {seen.step}"
     state = _STATES.get(seen.state, seen.state)
-    head = f"{who}{step}: at {seen.at}, {state}, {seen.cpu_share:.0%} of a core"
+    head = f"{who}{step}: at {seen.at}, {state}, {share_text(seen.cpu_share)} of a core"
     worker = "worker" if seen.workers == 1 else "workers"
     workers = f"; {seen.workers} {worker}{_in_brackets(seen.worker_pids)}" if seen.workers else ""
     return [
@@ -65,7 +64,7 @@ def _gpus(answer: InspectionAnswer) -> list[Block]:
         return []
     columns = list(answer.gpus)
     rows = [
-        ["-" if cell is None else value(cell) for cell in row]
+        ["-" if cell is None else number_text(cell) for cell in row]
         for row in zip(*answer.gpus.values(), strict=True)
     ]
     return [Grid(["GPU" if name == "index" else name for name in columns], rows)]

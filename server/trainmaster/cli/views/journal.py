@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 
 from trainer_runtime.core.decoding import DecodingError, decode_fields
+from trainer_runtime.core.protocol.figures import in_utc
 
 _BOOKKEEPING = frozenset({"v", "seq", "t", "kind"})
 _LONGEST_VALUE = 200
@@ -26,7 +26,7 @@ def journal_words(line: str) -> str:
 
 def _time(t: float) -> str:
     try:
-        return datetime.fromtimestamp(t, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        return in_utc(t)
     except (OverflowError, OSError, ValueError):
         return "?"
 

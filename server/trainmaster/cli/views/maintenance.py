@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.cli.views.hosts import check_grid
+from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.hosts import DoctorAnswer
 from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.runs import ReplayAnswer
@@ -28,11 +29,11 @@ def _(answer: KeeperAnswer) -> list[Block]:
 
 @view.register
 def _(answer: DoctorAnswer) -> list[Block]:
-    verdict = "Everything needed is here." if answer.ok else "Something needed is missing."
     return [
         f"Trainmaster {answer.version}, home {answer.home}",
+        *_verdict(answer.checks),
         check_grid(answer.checks),
-        verdict,
+        *([answer.not_checked] if answer.not_checked else []),
         f"Next: {answer.next_step}",
     ]
 
@@ -51,11 +52,21 @@ def _(answer: TickAnswer) -> list[Block]:
 
 @view.register
 def _(answer: ReplayAnswer) -> list[Block]:
-    points, runs = value(answer.points), value(answer.runs)
+    points, runs = number_text(answer.points), number_text(answer.runs)
     return [
-        f"Read {points} points of {runs} runs again in {answer.seconds:.1f} s.",
+        f"Read {points} points of {runs} runs again in {spoken_duration(answer.seconds)}.",
         *(f"Quarantined again: {run}" for run in answer.quarantined or ()),
     ]
+
+
+def _verdict(checks: Sequence[CheckRow]) -> Iterable[Block]:
+    """How many checks passed, and the names of those that didn't."""
+    states = ("ok", "fail", "warn")
+    by_state = {state: [row.name for row in checks if row.state == state] for state in states}
+    needed = f"Missing: {', '.join(by_state['fail'])}" if by_state["fail"] else "Nothing is missing"
+    yield f"{needed}; {len(by_state['ok'])} of {len(checks)} checks passed."
+    if by_state["warn"]:
+        yield f"Trainings run without, or less well: {', '.join(by_state['warn'])}."
 
 
 def _headline(answer: KeeperAnswer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.access_tokens import (
     AccessTokenAnswer,
@@ -13,7 +14,7 @@ from trainmaster.words.answers.access_tokens import (
 @view.register
 def _(answer: AccessTokensAnswer) -> list[Block]:
     if not answer.tokens:
-        return ["No access tokens. `trainmaster mcp-tokens add NAME` makes one."]
+        return [f"No access tokens. {command('mcp-tokens add', 'NAME')} makes one."]
     rows = [
         (
             row.name,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from trainer_runtime.core.protocol.curve import sparkline
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.cli.views.blocks import Block, Grid, figure, view
 from trainmaster.words.answers.metrics import LogCoverage, MetricsAnswer
 
@@ -15,13 +16,14 @@ _CURVE_WIDTH = 48
 
 @view.register
 def _(answer: MetricsAnswer) -> list[Block]:
+    labels = distinct_labels(list(answer.runs))
     rows = [
         (
-            run,
+            labels[run],
             key,
             sparkline(_thinned(series.values)),
             *(figure(item) for item in (series.first, series.last, series.min, series.max)),
-            value(series.n),
+            number_text(series.n),
         )
         for run, by_key in answer.runs.items()
         for key, series in by_key.items()
@@ -30,6 +32,21 @@ def _(answer: MetricsAnswer) -> list[Block]:
     grid = Grid(("run", metric, "curve", "first", "last", "min", "max", "points"), rows)
     grids: list[Block] = [grid] if rows else []
     return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
+
+
+def distinct_labels(names: Sequence[str]) -> dict[str, str]:
+    """Names that fit into a column: of paths the last part, and where others end alike, also what
+    comes before it."""
+    parts = {name: PurePath(name).parts for name in names}
+    labels = {}
+    for name, mine in parts.items():
+        depth = 1
+        while depth < len(mine) and any(
+            other[-depth:] == mine[-depth:] for one, other in parts.items() if one != name
+        ):
+            depth += 1
+        labels[name] = "/".join(mine[-depth:]) if "/" in name else name
+    return labels
 
 
 def _thinned(values: Sequence[object]) -> Sequence[object]:
@@ -41,7 +58,7 @@ def _thinned(values: Sequence[object]) -> Sequence[object]:
 def ranked_runs(answer: MetricsAnswer) -> list[str]:
     """The best run of those compared, and of all runs the best few, by metric."""
     best = [
-        f"Best {key}: {value(item.value)} at step {value(item.step)} of {item.run}"
+        f"Best {key}: {number_text(item.value)} at step {number_text(item.step)} of {item.run}"
         for key, item in (answer.best or {}).items()
     ]
     for key, ranking in (answer.ranking or {}).items():
@@ -49,7 +66,8 @@ def ranked_runs(answer: MetricsAnswer) -> list[str]:
         labels = [_labelled(one) for one in ranking.labels or [{}] * len(ranking.runs)]
         rows = zip(ranking.runs, ranking.steps, ranking.values, labels, strict=True)
         best += [
-            f"- {value(found)} at step {value(step)} of {run}{by}" for run, step, found, by in rows
+            f"- {number_text(found)} at step {number_text(step)} of {run}{by}"
+            for run, step, found, by in rows
         ]
     return best
 
@@ -64,16 +82,16 @@ def understood(coverage: LogCoverage) -> str:
     form = "" if coverage.form is None else f" ({coverage.form})"
     if coverage.last_step is None:
         return form
-    target = "" if coverage.target_step is None else f" of {value(coverage.target_step)}"
+    target = "" if coverage.target_step is None else f" of {number_text(coverage.target_step)}"
     ended = {True: ", ended", False: ", not ended", None: ""}[coverage.ended]
-    steps = f"steps {value(coverage.first_step)} to {value(coverage.last_step)}"
+    steps = f"steps {number_text(coverage.first_step)} to {number_text(coverage.last_step)}"
     return f"{form}: {steps}{target}{ended}"
 
 
 def remarks(answer: MetricsAnswer) -> list[str]:
     """How much of a log was read, and the notes."""
     read = [
-        f"Read {coverage.read_share:.0%} of the lines with numbers in {name}"
+        f"Read {share_text(coverage.read_share)} of the lines with numbers in {name}"
         + understood(coverage)
         + ("" if coverage.too_long is None else f", passed over {coverage.too_long} too long ones")
         + ("" if coverage.other_ranks is None else f"; {coverage.other_ranks} more ranks are there")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import in_utc, number_text
 from trainmaster.cli.output import printable
 from trainmaster.words.answers.monitor import MonitorEvent
 
@@ -23,12 +21,12 @@ def line(event: MonitorEvent) -> str:
         words.append(printable(event.detail)[:_LONGEST_WORDS])
     if event.step is not None:
         words.append(f"at step {event.step}")
-    losses = (f", {key} {value(found)}" for key, found in (event.metrics or {}).items())
+    losses = (f", {key} {number_text(found)}" for key, found in (event.metrics or {}).items())
     return f"{' '.join(words)}{''.join(losses)}. Next: {printable(event.next_step)}"
 
 
 def _time(t: float) -> str:
     try:
-        return datetime.fromtimestamp(t, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return in_utc(t)
     except (OverflowError, OSError, ValueError):
         return "at an unknown time"

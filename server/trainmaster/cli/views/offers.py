@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.format import value
+from trainer_runtime.core.protocol.figures import gib_text, number_text, usd_text
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.rentals import OfferColumns, OffersAnswer
 
@@ -14,7 +14,7 @@ def _(answer: OffersAnswer) -> list[Block]:
     if listed.offer:
         sources = ", ".join(answer.sources.values())
         blocks.append(f"Prices of {min(listed.priced_at)}, from {sources}")
-    blocks += [f"{value(answer.more)} more; raise --limit."] * bool(answer.more)
+    blocks += [f"{number_text(answer.more)} more; raise --limit."] * bool(answer.more)
     blocks += [f"Not asked: {name}: {why}" for name, why in (answer.not_asked or {}).items()]
     blocks += [f"Why not: {answer.spec_problem}"] * bool(answer.spec_problem)
     return [*blocks, f"Next: {answer.next_step}"]
@@ -25,8 +25,8 @@ def _grid(listed: OfferColumns) -> Grid:
     columns = {
         "offer": listed.offer,
         "GPU": [_gpus(listed, at) for at in range(len(listed.offer))],
-        "$/h": [f"{price:.2f}" for price in listed.usd_per_h],
-        "$/B tokens": [_figure(price, "?") for price in listed.usd_per_btok or ()],
+        "an hour": [usd_text(price) for price in listed.usd_per_h],
+        "a billion tokens": [usd_text(price) for price in listed.usd_per_btok or ()],
         "machine": [_machine(listed, at) for at in range(len(listed.offer))],
     }
     shown = {name: cells for name, cells in columns.items() if any(cells)}
@@ -35,7 +35,7 @@ def _grid(listed: OfferColumns) -> Grid:
 
 def _gpus(listed: OfferColumns, at: int) -> str:
     memory = listed.gpu_memory_gib[at]
-    each = "" if memory is None else f" {memory:.0f} GiB"
+    each = "" if memory is None else f" {gib_text(memory)}"
     return f"{listed.count[at]}x {listed.gpu[at]}{each}"
 
 
@@ -44,12 +44,8 @@ def _machine(listed: OfferColumns, at: int) -> str:
     known = (
         "interruptible" if listed.interruptible[at] else "",
         "" if cores is None else f"{cores:g} cores",
-        "" if memory is None else f"{memory:.0f} GiB",
-        "" if disk is None else f"{disk:.0f} GiB disk",
+        "" if memory is None else gib_text(memory),
+        "" if disk is None else f"{gib_text(disk)} disk",
         listed.region[at] or "",
     )
     return ", ".join(part for part in known if part)
-
-
-def _figure(number: float | None, unknown: str) -> str:
-    return unknown if number is None else value(number)

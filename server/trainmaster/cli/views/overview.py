@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.cli.views.blocks import Block, view
 from trainmaster.words.answers.overview import OverviewAnswer
 
@@ -18,7 +19,7 @@ def _(answer: OverviewAnswer) -> list[Block]:
     return [
         *(blocks or ["No runs."]),
         f"Next: {answer.next_step}",
-        "`trainmaster --help` lists the commands.",
+        f"{command('--help')} lists the commands.",
     ]
 
 

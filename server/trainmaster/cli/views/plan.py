@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainer_runtime.core.protocol.duration import spoken_duration
-from trainmaster.cli.format import setting, value
+from trainer_runtime.core.protocol.figures import (
+    gib_text,
+    number_text,
+    share_text,
+    spoken_duration,
+    usd_text,
+)
+from trainmaster.cli.format import setting
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.words.answers.runs import PlanAnswer, RenderAnswer
 
 
 @view.register
 def _(answer: PlanAnswer) -> list[Block]:
-    decisions = [(item.field, setting(item.value), item.reason) for item in answer.decisions]
+    if answer.fields is not None:
+        return [f"What {answer.name} takes", *answer.fields, f"Next: {answer.next_step}"]
+    decisions = [
+        (item.field, setting(item.value), item.reason or "") for item in answer.decisions or ()
+    ]
     return [
         f"Plan for {answer.name} on {answer.host}",
         Grid(("field", "value", "reason"), decisions),
-        _estimate_grid(answer.estimates),
+        _estimate_grid(answer.estimates or {}),
         *_gpu(answer.gpu),
-        *(f"Warning: {warning}" for warning in answer.warnings),
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *([f"Unattended: {answer.unattended}"] if answer.unattended else []),
         *([f"Next: {answer.next_step}"] if answer.next_step else []),
     ]
@@ -48,7 +58,7 @@ def _estimates(estimates: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     rows = []
     for key, figure in estimates.items():
         if key != "ranges":
-            name, said = _WORDS.get(key, (key.replace("_", " "), value))
+            name, said = _WORDS.get(key, (key.replace("_", " "), number_text))
             rows.append((name, said(figure), " to ".join(map(said, ranges.get(key, ())))))
     return rows
 
@@ -71,22 +81,22 @@ def _hours(hours: object) -> str:
 
 def _gib(size_gib: object) -> str:
     size = float(str(size_gib))
-    return f"{1024 * size:.0f} MiB" if size < 1 else f"{size:,.1f} GiB"
+    return gib_text(size)
 
 
 def _percent(share: object) -> str:
-    return f"{100 * float(str(share)):.0f} %"
+    return share_text(float(str(share)))
 
 
 def _usd(amount: object) -> str:
-    return f"{float(str(amount)):.2f} USD"
+    return usd_text(float(str(amount)))
 
 
 _WORDS: dict[str, tuple[str, Callable[[object], str]]] = {
-    "parameters": ("parameters", value),
+    "parameters": ("parameters", number_text),
     "memory_gib": ("memory", _gib),
     "disk_gib": ("disk", _gib),
-    "tokens_per_s": ("tokens a second", value),
+    "tokens_per_s": ("tokens a second", number_text),
     "mfu": ("MFU", _percent),
     "hours": ("time", _hours),
     "usd": ("cost", _usd),

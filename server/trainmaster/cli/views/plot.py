@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.format import size, value
+from trainer_runtime.core.protocol.figures import number_text, size_text
 from trainmaster.cli.views.blocks import Block, view
 from trainmaster.words.answers.plot import PlotAnswer
 
@@ -11,9 +11,9 @@ from trainmaster.words.answers.plot import PlotAnswer
 def _(answer: PlotAnswer) -> list[Block]:
     if answer.path is None:
         return list(answer.lines or ())
-    points = value(sum(answer.runs.values()))
+    points = number_text(sum(answer.runs.values()))
     return [
-        f"{answer.path}: {size(answer.size_bytes or 0)}, {', '.join(answer.keys)} of "
+        f"{answer.path}: {size_text(answer.size_bytes or 0)}, {', '.join(answer.keys)} of "
         f"{', '.join(answer.runs)}, {points} points",
         *(f"Marked: {run}: {'; '.join(marks)}" for run, marks in (answer.marks or {}).items()),
     ]

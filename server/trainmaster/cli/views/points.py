@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 
+from trainer_runtime.core.protocol.figures import number_text
 from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
 
 _COLUMNS = ("run", "metric", "step", "value")
@@ -39,4 +40,4 @@ def _points(series: MetricSeries) -> Iterator[tuple[int, object]]:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return number_text(value)

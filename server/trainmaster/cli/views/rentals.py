@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.format import usd
+from collections.abc import Sequence
+
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 from trainmaster.words.answers.rentals import (
@@ -11,6 +14,7 @@ from trainmaster.words.answers.rentals import (
     OrphanRow,
     ProvisionAnswer,
     ReleaseAnswer,
+    VolumeRow,
 )
 
 
@@ -18,10 +22,12 @@ from trainmaster.words.answers.rentals import (
 def _(answer: ApprovalsAnswer) -> list[Block]:
     if not answer.waiting:
         return ["No approval is pending."]
-    rows = [(row.id, row.action, usd(row.usd), row.expires_at, row.text) for row in answer.waiting]
+    rows = [
+        (row.id, row.action, usd_text(row.usd), row.expires_at, row.text) for row in answer.waiting
+    ]
     return [
-        Grid(("id", "action", "USD at most", "good until", "what"), rows),
-        "Next: `trainmaster approve ID` shows one and asks.",
+        Grid(("id", "action", "at most", "good until", "what"), rows),
+        f"Next: {command('approve', 'ID')} shows one and asks.",
     ]
 
 
@@ -34,7 +40,7 @@ def _(answer: ApprovalAnswer) -> list[Block]:
 def _(answer: ProvisionAnswer) -> list[Block]:
     return [
         f"{answer.host}: {answer.state}, {answer.instance} at {answer.provider}",
-        f"{usd(answer.usd_per_h)} USD an hour, {usd(answer.budget_usd)} at most, "
+        f"{usd_text(answer.usd_per_h)}/h, {usd_text(answer.budget_usd)} at most, "
         f"lease until {answer.lease_ends_at}",
         f"At its end: {answer.lease_timer}",
         *_notes(answer.reason, answer.next_step),
@@ -45,7 +51,7 @@ def _(answer: ProvisionAnswer) -> list[Block]:
 def _(answer: ReleaseAnswer) -> list[Block]:
     brought = [f"Copied here before: {', '.join(answer.mirrored)}"] if answer.mirrored else []
     return [
-        f"{answer.host}: {answer.state}, {answer.instance}; {usd(answer.spent_usd)} USD spent",
+        f"{answer.host}: {answer.state}, {answer.instance}; {usd_text(answer.spent_usd)} spent",
         *brought,
         *_notes(None, answer.next_step),
     ]
@@ -54,37 +60,65 @@ def _(answer: ReleaseAnswer) -> list[Block]:
 @view.register
 def _(answer: CostsAnswer) -> list[Block]:
     blocks: list[Block] = [
-        f"{usd(answer.spent_usd)} USD spent, {usd(answer.committed_usd)} committed to open "
-        f"leases; {usd(answer.max_usd_total)} allowed in total"
+        f"{usd_text(answer.spent_usd)} spent, {usd_text(answer.committed_usd)} committed to open "
+        f"leases; {usd_text(answer.max_usd_total)} allowed in total"
     ]
     if answer.instances:
         columns = (
             "host",
             "provider",
             "state",
-            "USD/h",
+            "an hour",
             "spent",
             "budget",
-            "until (UTC)",
+            "until",
             "instance",
         )
         blocks.append(Grid(columns, [_instance(row) for row in answer.instances]))
+    if answer.volumes:
+        blocks += volume_blocks(answer.volumes)
     if answer.runs:
-        blocks.append(Grid(("run", "USD"), [(run, usd(cost)) for run, cost in answer.runs.items()]))
+        blocks.append(
+            Grid(("run", "cost"), [(run, usd_text(cost)) for run, cost in answer.runs.items()])
+        )
     blocks += [f"{row.host}: {row.state}, {row.reason}" for row in answer.instances if row.reason]
     blocks += [_orphan(row) for row in answer.orphans or ()]
     blocks += [f"{name} was not asked: {why}" for name, why in (answer.not_asked or {}).items()]
     return [*blocks, *_notes(None, answer.next_step)]
 
 
+def volume_blocks(volumes: Sequence[VolumeRow]) -> list[Block]:
+    """A line for each network volume: also of the list of hosts."""
+    columns = (
+        *("volume", "provider", "state", "GB", "per hour", "per month", "spent", "until"),
+        *("used by", "files of runs"),
+    )
+    rows = [
+        (
+            row.volume,
+            f"{row.provider} {row.region}",
+            row.state,
+            str(row.size_gb),
+            usd_text(row.usd_per_h),
+            usd_text(row.usd_per_month),
+            usd_text(row.spent_usd),
+            row.ended_at or row.lease_ends_at,
+            row.used_by or "",
+            ", ".join(row.runs or ()),
+        )
+        for row in volumes
+    ]
+    return [Grid(columns, rows)]
+
+
 def _instance(row: InstanceRow) -> tuple[str, ...]:
-    spent, budget = usd(row.spent_usd), usd(row.budget_usd)
-    until = (row.ended_at or row.lease_ends_at)[5:16].replace("T", " ")
+    spent, budget = usd_text(row.spent_usd), usd_text(row.budget_usd)
+    until = row.ended_at or row.lease_ends_at
     return (
         row.host,
         row.provider,
         row.state,
-        usd(row.usd_per_h),
+        usd_text(row.usd_per_h),
         spent,
         budget,
         until,
@@ -96,7 +130,7 @@ def _orphan(row: OrphanRow) -> str:
     whose = "of this home" if row.of_this_home else "of another home"
     return (
         f"Orphan: {row.instance} at {row.provider} ({row.provider_id}), "
-        f"{usd(row.usd_per_h)} USD an hour, {whose}, without a record here"
+        f"{usd_text(row.usd_per_h)}/h, {whose}, without a record here"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.checkpoints.superseded import kept_until
-from trainmaster.cli.format import size, value
+from trainer_runtime.core.protocol.figures import number_text, size_text
 from trainmaster.cli.views.blocks import Block, Grid, named, pairs, view
 from trainmaster.words.answers.runs import (
     ArrayAnswer,
@@ -18,6 +18,7 @@ from trainmaster.words.answers.runs import (
     StopAnswer,
     TransferAnswer,
     WaitAnswer,
+    removed_words,
 )
 
 
@@ -25,6 +26,7 @@ from trainmaster.words.answers.runs import (
 def _(answer: LaunchAnswer) -> list[Block]:
     reason = f" ({answer.reason})" if answer.reason else ""
     return [
+        *([answer.name_taken] if answer.name_taken else []),
         f"{answer.run_id}: {answer.state}{reason}, attempt {answer.attempt} on {answer.host}",
         *named("The next session begins at", answer.resumes_at),
         *(["The host could not be reached yet; delivery is pending."] * bool(answer.pending)),
@@ -48,7 +50,7 @@ def _(answer: ArrayAnswer) -> list[Block]:
 
 
 def _skipped(item: SkippedCheckpoint) -> str:
-    text = f"Skipped: step {value(item.step)}, {item.reason}"
+    text = f"Skipped: step {number_text(item.step)}, {item.reason}"
     return text if item.untrusted_detail is None else f"{text}: {item.untrusted_detail}"
 
 
@@ -64,15 +66,15 @@ def _(answer: LogAnswer) -> list[Block]:
 @view.register
 def _(answer: WaitAnswer) -> list[Block]:
     state = "" if answer.state in (None, answer.event) else f"; {answer.state}"
-    at = "" if answer.step is None else f" at step {value(answer.step)}"
+    at = "" if answer.step is None else f" at step {number_text(answer.step)}"
     run = "" if answer.run_id is None else f"{answer.run_id}: "
     left = "" if answer.still_open is None else f" ({answer.still_open} still open)"
     return [
         f"{run}{answer.event}{state}{at}{left}",
-        *([f"- {value(answer.omitted)} others left out"] if answer.omitted else []),
+        *([f"- {number_text(answer.omitted)} others left out"] if answer.omitted else []),
         *(
             f"- {'' if change.run_id is None else f'{change.run_id}: '}{change.event}"
-            + ("" if change.step is None else f" at step {value(change.step)}")
+            + ("" if change.step is None else f" at step {number_text(change.step)}")
             + "".join(f": {said}" for said in (change.detail, change.untrusted_detail) if said)
             for change in answer.changes
         ),
@@ -85,8 +87,8 @@ def _(answer: WaitAnswer) -> list[Block]:
 def _(answer: CheckpointsAnswer) -> list[Block]:
     rows = [
         (
-            value(row.step),
-            size(row.size_bytes),
+            number_text(row.step),
+            size_text(row.size_bytes),
             pairs(row.metrics),
             " ".join(row.tags),
             {True: "verified", False: "damaged", None: "not checked"}[row.verified],
@@ -98,7 +100,7 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
     elif answer.resume_from is None:
         took = "A resume would start from scratch."
     else:
-        took = f"A resume would start from step {value(answer.resume_from)}."
+        took = f"A resume would start from step {number_text(answer.resume_from)}."
     return [
         Grid(("step", "size", "metrics", "tags", "integrity"), rows),
         *(_skipped(item) for item in answer.skipped),
@@ -117,9 +119,11 @@ def _(answer: StopAnswer) -> list[Block]:
 @view.register
 def _(answer: CleanAnswer) -> list[Block]:
     verb = "Would remove" if answer.dry_run else "Removed"
-    freed = "" if answer.dry_run else f": {size(answer.freed_bytes)} freed"
+    freed = "" if answer.dry_run else f"; {size_text(answer.freed_bytes)} freed"
+    kept = f"; kept: {len(answer.kept)}" if answer.kept else ""
     return [
-        f"{answer.run_id} on {answer.host}{freed}",
+        f"{answer.run_id} on {answer.host}: {verb.lower()} {removed_words(answer.removed)}{freed}"
+        f"{kept}",
         *(f"{verb}: {path}" for path in answer.removed),
         *(f"Kept: {path}" for path in answer.kept),
         *named("Note", answer.note),
@@ -130,9 +134,9 @@ def _(answer: CleanAnswer) -> list[Block]:
 def _(answer: FetchAnswer) -> list[Block]:
     what = ", ".join(answer.brought or ("nothing",))
     rest = "; the rest is still to come" if answer.more else ""
-    files = "1 file" if answer.files == 1 else f"{value(answer.files)} files"
+    files = "1 file" if answer.files == 1 else f"{number_text(answer.files)} files"
     return [
-        f"{what}: {files}, {size(answer.bytes)}, in {answer.folder}{rest}",
+        f"{what}: {files}, {size_text(answer.bytes)}, in {answer.folder}{rest}",
         *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
         *named("Next", answer.next_step),
     ]

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import (
+    number_text,
+    share_text,
+    size_text,
+    spoken_duration,
+    usd_text,
+)
 from trainmaster.backends import KAGGLE
-from trainmaster.cli.format import preparing, setting, size, usd, value
+from trainmaster.cli.format import preparing, setting
 from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
-from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, StatusAnswer
+from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, Sample, StatusAnswer
 
 # A step that came longer ago than this is worth a word.
 _LONG_STEP_S = 60.0
+
+_ENDS = {
+    "end_of_text": "the text ended",
+    "max_tokens": "cut at the number of tokens",
+    "time": "cut at the time-out",
+    "not_finite": "the model's output is not finite",
+    "failed": "failed",
+}
 
 
 @view.register
@@ -41,6 +55,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *(f"Risk: {risk}" for risk in answer.risks or ()),
         *_attempts(answer),
         *named("Telemetry", pairs(answer.telemetry or {})),
+        *(block for one in answer.samples or () for block in sample(one)),
         *named("Cost", _cost(answer.cost)),
         *named("Folder", answer.folder),
         *named("Window", answer.window),
@@ -57,16 +72,20 @@ def _age(age_s: float | None, unconfirmed: str) -> str | None:
 def _cost(cost: RunCost | None) -> str | None:
     if cost is None:
         return None
-    price = "" if cost.usd_per_h is None else f", {cost.usd_per_h:.2f} USD an hour"
-    budget = "" if cost.budget_usd is None else f", of {cost.budget_usd:.2f} USD"
-    return f"{usd(cost.usd)} USD{price}{budget}"
+    price = "" if cost.usd_per_h is None else f", {usd_text(cost.usd_per_h)}/h"
+    budget = "" if cost.budget_usd is None else f", of {usd_text(cost.budget_usd)}"
+    return f"{usd_text(cost.usd)}{price}{budget}"
 
 
 def _ranks(ranks: RanksState | None) -> str | None:
     if ranks is None:
         return None
     slowest = "" if ranks.slowest is None else f"; slowest: rank {ranks.slowest}"
-    behind = "" if ranks.behind is None else f", {value(ranks.behind)} times slower than the median"
+    behind = (
+        ""
+        if ranks.behind is None
+        else f", {number_text(ranks.behind)} times slower than the median"
+    )
     return f"{ranks.aggregated} aggregated{slowest}{behind}"
 
 
@@ -75,9 +94,14 @@ def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
     if newest is None:
         return
     mirrored = (
-        "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
+        ""
+        if newest.mirrored_step is None
+        else f", mirrored up to {number_text(newest.mirrored_step)}"
     )
-    yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
+    yield (
+        f"Checkpoint: step {number_text(newest.step)}, {spoken_duration(newest.age_s)} "
+        f"old{mirrored}"
+    )
     yield from named("Not mirrored", newest.untrusted_mirror_problem)
 
 
@@ -107,10 +131,11 @@ def _transfer(answer: StatusAnswer) -> Iterable[Block]:
     if state is None:
         return
     if state.total_bytes:
-        share = f"{state.done_bytes / state.total_bytes:.0%}"
-        rate = f", {size(state.bytes_per_s)}/s" if state.bytes_per_s else ""
+        share = share_text(state.done_bytes / state.total_bytes)
+        rate = f", {size_text(state.bytes_per_s)}/s" if state.bytes_per_s else ""
         yield (
-            f"Transfer: {state.what}, {size(state.done_bytes)} of {size(state.total_bytes)} "
+            f"Transfer: {state.what}, {size_text(state.done_bytes)} of "
+            f"{size_text(state.total_bytes)} "
             f"({share}){rate}"
         )
     if state.error is not None:
@@ -122,7 +147,7 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
         return
     rows = [
         (
-            value(row.number),
+            number_text(row.number),
             row.why,
             figure(row.started_at_step),
             figure(row.last_step),
@@ -145,3 +170,12 @@ def _job(row: AttemptRow) -> str:
         return ""
     who = f" {row.session.untrusted_detail}" if row.session.untrusted_detail else ""
     return f"(job {row.session.number}: {row.session.outcome}{who})"
+
+
+def sample(one: Sample) -> list[Block]:
+    """A line about a text, and its lines."""
+    step = "" if one.step is None else f"step {one.step}, "
+    after = "" if one.untrusted_prompt is None else f"after {one.untrusted_prompt!r}, "
+    why = f": {one.untrusted_detail}" if one.untrusted_detail else ""
+    head = f"{step}{after}{one.tokens} tokens, {_ENDS[one.ended]}{why}:"
+    return [head[0].upper() + head[1:], *(f"  | {line}" for line in one.untrusted_text.split("\n"))]

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from trainer_runtime.core.protocol.curve import sparkline
+from trainer_runtime.core.protocol.figures import number_text, rough_duration, usd_text
 from trainer_runtime.core.records import dataclass
-from trainmaster.cli.format import usd, value
 from trainmaster.cli.output import printable
 from trainmaster.words.answers.base import State
 from trainmaster.words.answers.watch import WatchAnswer, WatchRow
@@ -113,20 +113,11 @@ def _step(row: WatchRow) -> str:
 
 
 def _figure(number: object) -> str:
-    return "" if number is None else value(number)
+    return "" if number is None else number_text(number)
 
 
 def _eta(row: WatchRow) -> str:
-    """In at most two units and few letters: `42s`, `5m`, `2h05m`, `3d04h`."""
-    if row.eta_s is None:
-        return ""
-    seconds = max(0, round(row.eta_s))
-    if seconds < 60:
-        return f"{seconds}s"
-    minutes, hours = seconds // 60, seconds // 3600
-    if hours == 0:
-        return f"{minutes}m"
-    return f"{hours}h{minutes % 60:02}m" if hours < 24 else f"{hours // 24}d{hours % 24:02}h"
+    return "" if row.eta_s is None else rough_duration(row.eta_s)
 
 
 def _speed(row: WatchRow) -> str:
@@ -134,7 +125,7 @@ def _speed(row: WatchRow) -> str:
 
 
 def _cost(row: WatchRow) -> str:
-    return "" if row.usd is None else usd(row.usd)
+    return "" if row.usd is None else usd_text(row.usd)
 
 
 def _total(answer: WatchAnswer) -> str:
@@ -143,7 +134,7 @@ def _total(answer: WatchAnswer) -> str:
     words = [f"{len(answer.runs) - ended} open", f"{ended} ended"]
     words += [f"{states[state]} {state}" for state in _BAD if states[state]]
     if answer.usd_per_h is not None:
-        words.append(f"instances cost ${answer.usd_per_h:.2f}/h")
+        words.append(f"instances cost {usd_text(answer.usd_per_h)}/h")
     return ", ".join(words)
 
 

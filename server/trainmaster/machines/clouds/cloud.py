@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainer_runtime.core.records import dataclass
+
+if TYPE_CHECKING:
+    from trainmaster.machines.clouds.volumes import VolumeStore
 
 CloudName = Literal["runpod", "vast", "lambda"]
 InstanceState = Literal["starting", "running", "stopped", "ending"]
@@ -90,7 +93,8 @@ class InstanceRequest:
 
     `public_key`: in OpenSSH format; its owner can log in. `image`: None for the provider's default,
     or Trainmaster's. `environment`: plain variables of the instance, never secrets.
-    `max_usd_per_h`: the quote; a higher price is refused.
+    `max_usd_per_h`: the quote; a higher price is refused. `volume_id`: of a volume in `region`, to
+    mount where `VolumeStore.mount` says.
     """
 
     tag: str
@@ -99,6 +103,7 @@ class InstanceRequest:
     max_usd_per_h: float
     image: str | None = None
     region: str | None = None
+    volume_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -163,6 +168,13 @@ class Cloud(Protocol):
     def self_termination(self, provider_id: str) -> OwnEnd | None:
         """The request by which the instance can end itself, with a key limited to that, in the form
         of `core.lease.lease.Lease.own_end`; None if the provider has no such key."""
+
+    def volume_store(self) -> VolumeStore:
+        """Its network volumes.
+
+        Raises:
+            CloudError: `VOLUME_UNSUPPORTED`, with the reason.
+        """
 
     async def disconnect(self) -> None:
         """Close connections. Idempotent."""

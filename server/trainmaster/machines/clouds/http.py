@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_value
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds.replies import InstanceReply, readable
@@ -320,7 +321,7 @@ class Api:
 
     def _rate_limited(self, retry_after: str) -> _RateLimited:
         after_s = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
-        pause = f" for {after_s:.0f} s" if after_s else ""
+        pause = f" for {spoken_duration(after_s)}" if after_s else ""
         message = f"{self._account.provider} accepts no requests{pause} (status 429)."
         error = _RateLimited("RATE_LIMITED", message, "Try again later.", retryable=True)
         error.after_s = after_s

@@ -43,6 +43,7 @@ from trainmaster.machines.clouds.replies import (
     Word,
     readable,
 )
+from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
 
 BASE_URL = "https://cloud.lambda.ai/api/v1"
 KEY_PAGE = "https://cloud.lambda.ai/api-keys"
@@ -157,6 +158,11 @@ class Lambda:
     def self_termination(self, provider_id: str) -> OwnEnd | None:
         """None: an instance has no key, and is still billed after it powers itself off."""
         return None
+
+    def volume_store(self) -> VolumeStore:
+        raise unsupported(
+            self.name, "its file systems are billed by what is stored, so no quote could hold"
+        )
 
     async def disconnect(self) -> None:
         await self._api.disconnect()

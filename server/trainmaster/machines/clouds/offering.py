@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 
 from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_label, slug
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import gib_text, usd_text
 from trainmaster.machines.clouds.cloud import InstanceRequest, Offer, Wanted
 from trainmaster.words.errors import CloudError
 
@@ -33,7 +35,7 @@ def quoted_gpu(offer: Offer) -> str:
     The provider's own words could say anything, so a model that the table lacks is called unknown,
     beside its slug.
     """
-    memory = f" with {offer.gpu_memory_gib:.0f} GiB" if offer.gpu_memory_gib else ""
+    memory = f" with {gib_text(offer.gpu_memory_gib)}" if offer.gpu_memory_gib else ""
     if offer.gpu in _KNOWN:
         return f"{gpu_label(offer.gpu)}{memory}"
     return f"GPU of an unknown model (`{gpu_label(offer.gpu)}`){memory}"
@@ -59,9 +61,9 @@ def refuse_higher_price(usd_per_h: float, offer: Offer, request: InstanceRequest
     if usd_per_h > request.max_usd_per_h + _ROUNDING_USD:
         raise CloudError(
             "PRICE_ABOVE_QUOTE",
-            f"{offer.name} now costs {usd_per_h:.3f} dollars an hour; the quote was "
-            f"{request.max_usd_per_h:.3f}.",
-            "List the offers again (`trainmaster offers`), and take one at its current price.",
+            f"{offer.name} now costs {usd_text(usd_per_h)}/h; the quote was "
+            f"{usd_text(request.max_usd_per_h)}.",
+            f"List the offers again ({command('offers')}), and take one at its current price.",
         )
 
 
@@ -69,7 +71,7 @@ def no_capacity(offer: Offer, reason: str) -> CloudError:
     return CloudError(
         "NO_CAPACITY",
         f"{offer.provider} has no {offer.count} x {quoted_gpu(offer)} free: {reason}.",
-        "Take another offer (`trainmaster offers`), or try again later.",
+        f"Take another offer ({command('offers')}), or try again later.",
         retryable=True,
     )
 

@@ -48,6 +48,7 @@ from trainmaster.machines.clouds.replies import (
     is_safe_id,
     readable,
 )
+from trainmaster.machines.clouds.runpod_volumes import RunPodVolumes
 from trainmaster.words.errors import CloudError
 
 BASE_URL = "https://api.runpod.io/v2"
@@ -71,6 +72,8 @@ _STATES: dict[str, InstanceState] = {
     "ERROR": "stopped",
 }
 _GONE = "TERMINATED"
+# Some data center, and which one; without a region it is the provider's choice.
+_ANY_REGION = "*"
 # A lack of capacity has no error code, only a message with status 400.
 _NO_CAPACITY = re.compile(r"capacity|no (longer )?(any )?(instance|resource|machine)|availab", re.I)
 
@@ -176,6 +179,9 @@ class RunPod:
         url = self._api.url("pods", provider_id)
         return OwnEnd(method="DELETE", url=url, key_variable=POD_KEY, tried_by="GET")
 
+    def volume_store(self) -> RunPodVolumes:
+        return RunPodVolumes(self._api, self._free_region)
+
     async def disconnect(self) -> None:
         await self._api.disconnect()
 
@@ -188,6 +194,10 @@ class RunPod:
         wanted = Wanted(count=int(parts[2]), disk_gib=disk_gib, region=region)
         offers = await self._offers_of(parts[3], wanted, is_of_image=is_of_image)
         return next((offer for offer in offers if offer.offer_id == offer_id), None)
+
+    async def _free_region(self, offer_id: str, region: str | None) -> str | None:
+        offer = await self._offer(offer_id, None, region or _ANY_REGION, is_of_image=False)
+        return None if offer is None else offer.region
 
     async def _offers_of(
         self, cloud: str, wanted: Wanted, *, is_of_image: bool = True
@@ -262,7 +272,7 @@ def _region(kind: _GpuType, wanted: str | None) -> str | None:
     order = ("HIGH", "MEDIUM", "LOW")
     free = [
         center for center in centers
-        if center.availability != "NONE" and in_region(center.id, wanted)
+        if center.availability != "NONE" and (wanted == _ANY_REGION or in_region(center.id, wanted))
     ]  # fmt: skip
     free.sort(key=lambda one: order.index(one.availability) if one.availability in order else 3)
     return free[0].id if free else None
@@ -284,6 +294,8 @@ def _body(now: Offer, request: InstanceRequest) -> dict[str, Any]:
         "env": {**request.environment, "PUBLIC_KEY": request.public_key.strip()},
         "startSsh": True,
     }
+    if request.volume_id is not None:
+        body["mounts"] = {"network": {"volumeId": request.volume_id, "path": RunPodVolumes.mount}}
     return {**body, "dataCenterIds": [now.region]} if now.region else body
 
 

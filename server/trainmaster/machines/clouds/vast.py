@@ -19,6 +19,8 @@ from pydantic import BeforeValidator, Field
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.lease.lease import OwnEnd
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.clouds.cloud import (
     CloudName,
     Instance,
@@ -48,6 +50,7 @@ from trainmaster.machines.clouds.replies import (
     Time,
     readable,
 )
+from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
 from trainmaster.words.errors import CloudError
 
 BASE_URL = "https://console.vast.ai/api"
@@ -198,6 +201,11 @@ class Vast:
         url = self._api.url("v0", "instances", provider_id)
         return OwnEnd(method="DELETE", url=url, key_variable=INSTANCE_KEY)
 
+    def volume_store(self) -> VolumeStore:
+        raise unsupported(
+            self.name, "its volumes lie on one machine, and no other offer could mount them"
+        )
+
     async def disconnect(self) -> None:
         await self._api.disconnect()
 
@@ -253,9 +261,9 @@ class Vast:
         if refusal.code == _BID_TOO_LOW:
             return CloudError(
                 "PRICE_ABOVE_QUOTE",
-                f"{offer.name} is no longer available for {request.max_usd_per_h:.3f} dollars an "
-                f"hour: {refusal.message}.",
-                "List the offers again (`trainmaster offers`), and take one at its current price.",
+                f"{offer.name} is no longer available for {usd_text(request.max_usd_per_h)}/h: "
+                f"{refusal.message}.",
+                f"List the offers again ({command('offers')}), and take one at its current price.",
             )
         return self._api.refused(refusal)
 

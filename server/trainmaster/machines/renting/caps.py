@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmaster.runs.cost import committed_usd, spent_usd
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
+from trainmaster.runs.cost import Rented, committed_usd, spent_usd
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.words.errors import SpendError
 from trainmaster.words.settings import Settings
@@ -12,33 +14,37 @@ from trainmaster.words.settings import Settings
 
 def refuse_beyond_caps(
     settings: Settings,
-    instances: Sequence[RentedInstance],
-    usd_per_h: float,
+    rented: Sequence[Rented],
+    instance: RentedInstance,
     hours: float,
-    now: float,
+    volume_usd: float,
 ) -> None:
-    """Refuse an instance that would exceed a cap together with those on record.
+    """Refuse an instance that would exceed a cap together with what is on record. `volume_usd`:
+    what its network volume costs beyond what was agreed to before.
 
     Raises:
         SpendError: `SPEND_CAP`, naming the setting.
     """
+    usd_per_h = instance.usd_per_h
+    now = instance.intended_t
     if usd_per_h > settings.max_usd_h:
-        raise _beyond("max_usd_h", f"{usd_per_h:.2f} $ an hour", f"{settings.max_usd_h:.2f} $")
+        raise _beyond("max_usd_h", f"{usd_text(usd_per_h)}/h", usd_text(settings.max_usd_h))
     if hours > settings.max_hours:
         raise _beyond("max_hours", f"a lease of {hours:g} h", f"{settings.max_hours:g} h")
-    spent = sum(spent_usd(instance, now) for instance in instances)
-    committed = sum(committed_usd(instance, now) for instance in instances)
-    total = spent + committed + usd_per_h * hours
+    spent = sum(spent_usd(each, now) for each in rented)
+    committed = sum(committed_usd(each, now) for each in rented)
+    more_usd = instance.budget_usd + volume_usd
+    total = spent + committed + more_usd
     if total > settings.max_usd_total:
         need = (
-            f"{usd_per_h * hours:.2f} $, on top of {spent:.2f} $ spent and {committed:.2f} $ "
-            "committed to open leases"
+            f"{usd_text(more_usd)}, on top of {usd_text(spent)} spent and committed to open leases"
         )
-        raise _beyond("max_usd_total", need, f"{settings.max_usd_total:.2f} $")
+        raise _beyond("max_usd_total", need, usd_text(settings.max_usd_total))
 
 
 def _beyond(setting: str, need: str, cap: str) -> SpendError:
-    release = ", release instances (`trainmaster costs` lists them)" * (setting == "max_usd_total")
+    is_total = setting == "max_usd_total"
+    release = f", release what is rented ({command('costs')} lists it)" * is_total
     return SpendError(
         "SPEND_CAP",
         f"It would take {need}; `{setting}` allows {cap}.",

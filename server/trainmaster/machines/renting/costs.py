@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.machines.renting.instance_answers import reason_of
-from trainmaster.runs.cost import committed_usd, spans_of, spent_usd, usd_of
+from trainmaster.runs.cost import all_rented, committed_usd, spans_of, spent_usd, usd_of
+from trainmaster.runs.volumes import volume_rows
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
@@ -29,11 +30,13 @@ async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None)
             with failures.caught(run.run_id):
                 usd = usd_of(spans_of(workspace, run), instances, now)
                 runs[run.run_id] = round(usd, 4)
+    rented = all_rented(workspace)
     return CostsAnswer(
-        spent_usd=round(sum(spent_usd(one, now) for one in instances), 4),
-        committed_usd=round(sum(committed_usd(one, now) for one in instances), 4),
+        spent_usd=round(sum(spent_usd(one, now) for one in rented), 4),
+        committed_usd=round(sum(committed_usd(one, now) for one in rented), 4),
         max_usd_total=read_settings(workspace.home).max_usd_total,
         instances=[_row(one, now) for one in shown],
+        volumes=volume_rows(workspace) or None,
         runs={run_id: usd for run_id, usd in runs.items() if usd > 0},
         orphans=found.orphans if found else None,
         not_asked=found.not_asked if found else None,
@@ -53,5 +56,6 @@ def _row(instance: RentedInstance, now: float) -> InstanceRow:
         budget_usd=round(instance.budget_usd, 2),
         lease_ends_at=in_utc(instance.lease_end_t),
         ended_at=in_utc(instance.ended_t),
+        keep=instance.keep,
         reason=reason_of(instance),
     )

@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.maintain import maintain
@@ -140,8 +141,8 @@ def open_runs_error(instance: RentedInstance, runs: Sequence[str]) -> StateError
     return StateError(
         "RUN_IS_RUNNING",
         f"{instance.host} has open runs: {', '.join(runs)}.",
-        f"Stop them (`trainmaster stop {runs[0]}`) and wait until they have ended, or have them "
-        f"stopped first: `trainmaster release {instance.host} --force`.",
+        f"Stop them ({command('stop', runs[0])}) and wait until they have ended, or have them "
+        f"stopped first: {command('release', instance.host, '--force')}.",
     )
 
 
@@ -164,7 +165,7 @@ def _final_folder(workspace: Workspace, view: RunView) -> Path:
 async def _fetch_final(workspace: Workspace, view: RunView) -> None:
     folder = _final_folder(workspace, view)
     with suppress(UsageError):  # an attached training, or one that exports nothing
-        await fetch(workspace, view.run.run_id, FINAL, folder.parent)
+        await fetch(workspace, view.run.run_id, FINAL, folder)
 
 
 async def _still_open(workspace: Workspace, runs: Sequence[Run]) -> list[str]:
@@ -190,7 +191,7 @@ def _not_mirrored_error(instance: RentedInstance, error: TrainmasterError) -> St
     return StateError(
         "NOT_MIRRORED",
         f"Data on {instance.host} can't be copied here: {error.message}",
-        f"Run `trainmaster hosts check {instance.host}` for the cause, or release it all the "
-        f"same: `trainmaster release {instance.host} --force`.",
+        f"Run {command('hosts check', instance.host)} for the cause, or release it all the same: "
+        f"{command('release', instance.host, '--force')}.",
         retryable=True,
     )

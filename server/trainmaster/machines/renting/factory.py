@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.machines.clouds import Cloud, open_cloud
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import CloudError
@@ -46,7 +47,7 @@ async def with_timeout(
     except TimeoutError:
         raise CloudError(
             "CLOUD_UNREACHABLE",
-            f"{provider} gave no answer within {within_s:.0f} s.",
+            f"{provider} gave no answer within {spoken_duration(within_s)}.",
             "Try again, or check the provider's status page.",
             retryable=True,
         ) from None

@@ -11,8 +11,9 @@ from trainmaster.words.errors import StateError
 
 
 def has_rentals(workspace: Workspace, environment: Mapping[str, str]) -> bool:
-    """Whether an instance is open, or a provider has a key and may list orphans."""
-    if workspace.control.instances.all(only_open=True):
+    """Whether an instance or volume is open, or a provider has a key and may list orphans."""
+    control = workspace.control
+    if control.instances.all(only_open=True) or control.volumes.all(only_open=True):
         return True
     try:
         return bool(where_kept(workspace.home, KEY_NAMES.values(), environment))

@@ -50,8 +50,8 @@ def lease_ends(instance: RentedInstance, now: float) -> bool:
 def idle_instances(
     workspace: Workspace, now: float, failures: Failures, settings: Settings | None = None
 ) -> list[RentedInstance]:
-    """Instances idle for `idle_minutes` and not being released yet. One whose runs can't be read is
-    kept, and recorded in `failures`.
+    """Instances idle for `idle_minutes`, not to be kept and not being released yet. One whose runs
+    can't be read is kept, and recorded in `failures`.
 
     Raises:
         StateError: `SETTINGS_NOT_READABLE`.
@@ -62,7 +62,7 @@ def idle_instances(
     idle = []
     for instance in workspace.control.instances.all(only_open=True):
         refused_t = instance.release_refused_t or 0.0
-        if instance.release or 0 <= now - refused_t < _RETRY_AFTER_S:
+        if instance.keep or instance.release or 0 <= now - refused_t < _RETRY_AFTER_S:
             continue
         with failures.caught(instance.tag):
             since_t = idle_since(instance, _activities(workspace, instance))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.runs.cost import spent_usd
 from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
@@ -27,7 +28,7 @@ def provision_answer(instance: RentedInstance) -> ProvisionAnswer:
 
 
 def release_answer(instance: RentedInstance) -> ReleaseAnswer:
-    again = f"It continues in the background; check with `trainmaster release {instance.host}`."
+    again = f"It continues in the background; check with {command('release', instance.host)}."
     return ReleaseAnswer(
         instance=instance.tag,
         host=instance.host,
@@ -53,10 +54,10 @@ def recorded_error(record: RecordedError) -> CloudError:
 
 def _next_step(instance: RentedInstance) -> str:
     if instance.state is RentState.READY:
-        return f"Launch there: `trainmaster launch SPEC --host {instance.host}`."
+        return f"Launch there: {command('launch', 'SPEC', '--host', instance.host)}."
     if instance.state is RentState.ENDED:
-        return "Take another: `trainmaster offers`."
+        return f"Take another: {command('offers')}."
     return (
-        "It continues in the background. `trainmaster hosts` shows it once it is ready; repeat the "
-        "request with the same idempotency key for its state, or for why it failed."
+        f"It continues in the background. {command('hosts')} shows it once it is ready; repeat "
+        "the request with the same idempotency key for its state, or for why it failed."
     )

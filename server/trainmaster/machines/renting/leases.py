@@ -12,6 +12,8 @@ from typing import Any
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
@@ -127,7 +129,7 @@ def lease_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> Lease
     ahead of this machine's, where the lease was shifted for that."""
     missing = answer.lacks
     text = "Stops its trainings in time for them to save, and "
-    by_others = "`trainmaster release INSTANCE` or the keeper must end it."
+    by_others = f"{command('release', 'INSTANCE')} or the keeper must end it."
     if lease.own_end is None:
         text += f"can't end the instance: {lease.provider} gives it no key for that. {by_others}"
     elif missing:
@@ -135,7 +137,9 @@ def lease_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> Lease
     else:
         text += f"then ends the instance at {lease.provider}."
     if skew_s:
-        text += f" Its clock is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}."
+        text += (
+            f" Its clock is {spoken_duration(abs(skew_s))} {'ahead' if skew_s > 0 else 'behind'}."
+        )
     return LeaseTimer(lease.own_end is not None and not missing, text)
 
 
@@ -162,7 +166,7 @@ def _skew_s(answer: TimerAnswer) -> float:
 async def _timer(host: Host, option: str) -> TimerAnswer:
     failure = Failure(
         f"The lease timer on {host.name} gave no valid answer",
-        f"Run `trainmaster hosts check {host.name}`.",
+        f"Run {command('hosts check', host.name)}.",
     )
     call = RuntimeCall("lease", [await host.root(), option], failure, _TIMEOUT_S, acts=True)
     return await runtime_call(host, call, TimerAnswer.of)

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.registry import remove_host
@@ -15,6 +17,7 @@ from trainmaster.machines.renting.bootstrap import bootstrap_instance
 from trainmaster.machines.renting.drain import drain
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import ensure_lease, is_alive, lease_of
+from trainmaster.machines.renting.volumes import create_volume
 from trainmaster.store.control.instances import (
     RecordedError,
     ReleaseRequest,
@@ -102,19 +105,37 @@ async def _intended(step: Step) -> list[str]:
     if waited_s > step.instance.timeouts.late_s:
         await step.close("not_created", _never_listed(step.instance))
         return ["closed: nothing was created"]
-    return await _create(step) if requested_t is None else []
+    if requested_t is not None:
+        return []
+    if step.instance.volume is None:
+        return await _create(step, None)
+    return await _create_on_volume(step, step.instance.volume)
 
 
-async def _create(step: Step) -> list[str]:
+async def _create_on_volume(step: Step, tag: str) -> list[str]:
+    """Create the instance's volume first, unless it exists."""
+    volume = step.workspace.control.volumes.find(tag)
+    assert volume is not None  # recorded with the intent, and never removed
+    try:
+        store = step.cloud.volume_store()
+        volume = await create_volume(step.workspace, store, volume, step.now)
+    except CloudError as error:
+        if error.outcome_unknown or error.code == "RATE_LIMITED":
+            raise
+        await step.close(error.code, RecordedError.of(error))
+        return [f"closed: {error.code}"]
+    return [] if volume.provider_id is None else await _create(step, volume.provider_id)
+
+
+async def _create(step: Step, volume_id: str | None) -> list[str]:
     offer = Offer.from_dict(step.instance.offer)
     requested = step.instance.requested
     assert requested is not None  # every intent has one
     public_key = rented_key(step.workspace.home).public
     step.change(create_requested_t=step.now)
     try:
-        provider_id = await step.cloud.create(
-            offer, InstanceRequest(step.instance.tag, public_key, **asdict(requested))
-        )
+        request = InstanceRequest(step.instance.tag, public_key, **asdict(requested))
+        provider_id = await step.cloud.create(offer, replace(request, volume_id=volume_id))
     except CloudError as error:
         if error.code == "RATE_LIMITED":  # the request was not accepted: it may be sent again
             step.change(create_requested_t=None)
@@ -283,7 +304,7 @@ async def _with_alternatives(cloud: Cloud, offer: Offer, error: CloudError) -> C
     others = [one for one in found if one.name != offer.name][:_MAX_ALTERNATIVES]
     if not others:
         return error
-    text = ", ".join(f"{one.name} ({one.gpu}, {one.usd_per_h:.2f} $/h)" for one in others)
+    text = ", ".join(f"{one.name} ({one.gpu}, {usd_text(one.usd_per_h)}/h)" for one in others)
     return CloudError(error.code, error.message, f"Similar offers: {text}.", error.retryable)
 
 
@@ -291,7 +312,7 @@ def _never_listed(instance: RentedInstance) -> RecordedError:
     return RecordedError(
         "CLOUD_UNREACHABLE",
         f"{instance.provider} did not answer the request for {instance.host}, and never listed it.",
-        "Request it again: nothing was rented. `trainmaster costs` shows it if it appears later.",
+        f"Request it again: nothing was rented. {command('costs')} shows it if it appears later.",
         retryable=True,
     )
 
@@ -299,9 +320,9 @@ def _never_listed(instance: RentedInstance) -> RecordedError:
 def _too_expensive(instance: RentedInstance, listed: Instance) -> CloudError:
     return CloudError(
         "PRICE_ABOVE_QUOTE",
-        f"{instance.provider} charges {listed.usd_per_h:.2f} $/h for {instance.host}, which was "
-        f"quoted at {instance.usd_per_h:.2f}; it was released.",
-        "See `trainmaster offers` for the current price.",
+        f"{instance.provider} charges {usd_text(listed.usd_per_h)}/h for {instance.host}, "
+        f"which was quoted at {usd_text(instance.usd_per_h)}; it was released.",
+        f"See {command('offers')} for the current price.",
     )
 
 
@@ -310,7 +331,7 @@ def _did_not_boot(instance: RentedInstance) -> CloudError:
     return CloudError(
         "INSTANCE_DID_NOT_BOOT",
         f"No SSH command succeeded on {instance.host} within "
-        f"{instance.timeouts.boot_s / 60:.0f} min, and it was released.{last}",
+        f"{spoken_duration(instance.timeouts.boot_s)}, and it was released.{last}",
         "Take another offer, or allow more time for a large image.",
         retryable=True,
     )

@@ -7,12 +7,14 @@ import os
 import time
 from dataclasses import field
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.machines.renting.idle import release_due
 from trainmaster.machines.renting.instances import advance_instance, start_provision_worker
 from trainmaster.machines.renting.reconcile import reconcile
+from trainmaster.machines.renting.volumes import maintain_volumes
 from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReconcileAnswer
@@ -33,10 +35,11 @@ class MaintenanceReport:
 async def maintain_instances(
     workspace: Workspace, *, factory: CloudFactory | None = None, now: float | None = None
 ) -> MaintenanceReport:
-    """Release idle and expiring instances, do the next step for each open one, and compare the
-    providers' lists with the records. A failure of one does not stop the others; bounded in time.
+    """Release idle and expiring instances, do the next step for each open one and for volumes, and
+    compare the providers' lists with the records. A failure of one does not stop the others;
+    bounded in time.
 
-    Does nothing if no instance is open and no provider has a key.
+    Does nothing if no instance or volume is open and no provider has a key.
     """
     report = MaintenanceReport()
     if not has_rentals(workspace, os.environ):
@@ -50,6 +53,8 @@ async def maintain_instances(
             start_provision_worker(workspace, instance.tag)
             async with asyncio.timeout(_INSTANCE_S):
                 await _step(workspace, instance.tag, report, factory)
+    now_t = time.time() if now is None else now
+    report.did.update(await maintain_volumes(workspace, failures, now_t, factory))
     with failures.caught("lists"):
         async with asyncio.timeout(_LISTS_S):
             await _reconcile(workspace, report, factory)
@@ -72,6 +77,6 @@ async def _reconcile(
     for tag, did in (found.did or {}).items():
         report.did.setdefault(tag, []).extend(did)
     for orphan in found.orphans or ():
-        text = f"has no record here, and costs money: `trainmaster release {orphan.instance}`"
+        text = f"has no record here, and costs money: {command('release', orphan.instance)}"
         report.did.setdefault(orphan.instance, []).append(text)
     report.failed.update(found.not_asked or {})

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Literal
 
 from trainer_runtime.core.environment.gpus import find_gpu
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.figures import in_utc, usd_text
 from trainer_runtime.core.protocol.text import shown as shown_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import KEY_NAMES, NAMES, Offer, Wanted
@@ -109,7 +110,7 @@ def _sort(query: OffersQuery) -> Sort:
         raise UsageError(
             "BAD_ARGUMENT",
             "Sorting by value needs a spec.",
-            "Give the spec (`--spec SPEC`), or sort by price.",
+            f"Give the spec ({option('--spec', 'SPEC')}), or sort by price.",
             field="sort",
         )
     return query.sort or ("price" if query.spec is None else "value")
@@ -231,7 +232,7 @@ def _next_step(
         return (
             "The spec fits none of them: fix what `spec_problem` names, or request larger machines."
         )
-    return "Rent one: `trainmaster provision OFFER --hours H`."
+    return f"Rent one: {command('provision', 'OFFER', '--hours', 'H')}."
 
 
 def _problem(prices: Prices | None, token_prices: Mapping[str, float | None]) -> str | None:
@@ -244,10 +245,12 @@ def _problem(prices: Prices | None, token_prices: Mapping[str, float | None]) ->
 def _unknown(name: str, listed: Sequence[Offer]) -> CloudError:
     plain = {offer.name: offer for offer in listed if offer.is_plain}
     others = sorted(plain.values(), key=lambda one: one.usd_per_h)
-    text = ", ".join(f"{offer.name} ({offer.usd_per_h:.2f} $/h)" for offer in others[:_MAX_OTHERS])
+    text = ", ".join(
+        f"{offer.name} ({usd_text(offer.usd_per_h)}/h)" for offer in others[:_MAX_OTHERS]
+    )
     return CloudError(
         "OFFER_UNKNOWN",
         f"{name} is not offered, or no longer.",
-        f"Take another: {text}." if text else "No similar offer exists; see `trainmaster offers`.",
+        f"Take another: {text}." if text else f"No similar offer exists; see {command('offers')}.",
         field="offer",
     )

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import NAMES, Cloud, Instance
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
@@ -58,7 +59,7 @@ async def reconcile(
             did[instance.tag] = done
     did |= await _end_late(workspace.home, records, clouds, lists)
     orphans = find_orphans(workspace, lists.listed)
-    next_step = f"Release it: `trainmaster release {orphans[0].instance}`." if orphans else None
+    next_step = f"Release it: {command('release', orphans[0].instance)}." if orphans else None
     return ReconcileAnswer(
         did=did or None,
         orphans=orphans or None,
@@ -179,7 +180,7 @@ async def _end_and_wait(cloud: Cloud, tag: str, wait_s: float) -> None:
             raise CloudError(
                 "INSTANCE_STILL_LISTED",
                 f"{cloud.name} still lists {tag} after its end was requested.",
-                f"Try again: `trainmaster release {tag}`.",
+                f"Try again: {command('release', tag)}.",
                 retryable=True,
             )
         await asyncio.sleep(_POLL_S)
@@ -194,6 +195,6 @@ def _unknown(name: str, not_asked: Sequence[str]) -> CloudError:
     return CloudError(
         "INSTANCE_UNKNOWN",
         f"No rented instance has the name {name!r}.{unasked}",
-        "`trainmaster costs` lists those on record.",
+        f"{command('costs')} lists those on record.",
         retryable=bool(not_asked),
     )

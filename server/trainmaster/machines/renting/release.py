@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.renting.drain import (
     Losses,
     assess_losses,
@@ -15,6 +17,7 @@ from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
 from trainmaster.machines.renting.instance_answers import release_answer
 from trainmaster.machines.renting.instances import start_provision_worker, wait_while
 from trainmaster.machines.renting.reconcile import release_orphan
+from trainmaster.machines.renting.release_volume import release_volume
 from trainmaster.runs.cost import spent_usd
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.reserve import give_up_reserve
@@ -36,21 +39,24 @@ async def release(
     wait_s: float = WAIT_S,
     factory: CloudFactory | None = None,
 ) -> ReleaseAnswer:
-    """Release an instance by its host's name or its tag, or an orphan by its tag. Idempotent: a
+    """Release an instance by its host's name or its tag, an orphan by its tag, or a network volume
+    by its name or tag. Idempotent: a
     release that has begun continues, and needs no second agreement.
 
     Without `force` it is refused for open runs, and for data that can't be copied here.
 
     Raises:
-        StateError: `RUN_IS_RUNNING`, `NOT_MIRRORED`.
+        StateError: `RUN_IS_RUNNING`, `NOT_MIRRORED`, `VOLUME_IN_USE`, `VOLUME_HOLDS_CHECKPOINTS`.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
         CloudError: `INSTANCE_UNKNOWN`; `INSTANCE_STILL_LISTED`, its end was requested, and is
             requested again in the background; errors of the provider.
     """
     give_up_reserve(workspace.home)
     found = workspace.control.instances.find(name)
+    clouds = cloud_factory(workspace, factory)
+    if found is None and (volume := workspace.control.volumes.find(name)) is not None:
+        return await release_volume(workspace, volume, confirm, force, clouds)
     if found is None:
-        clouds = cloud_factory(workspace, factory)
         return await release_orphan(workspace, name, confirm, wait_s, clouds)
     if not found.open:
         return release_answer(found)
@@ -104,9 +110,9 @@ async def _agree(
 def _quote_text(instance: RentedInstance, losses: Losses, force: bool) -> str:
     spent = spent_usd(instance, time.time())
     text = [
-        f"Release {instance.host} ({instance.provider}), which has cost {spent:.2f} $ of "
-        f"{instance.budget_usd:.2f} $.",
-        "The machine and its disk are deleted.",
+        f"Release {instance.host} ({instance.provider}), which has cost {usd_text(spent)} of "
+        f"{usd_text(instance.budget_usd)}.",
+        f"The machine and its disk are deleted{'; its volume stays' if instance.volume else ''}.",
     ]
     if losses.open_runs:
         text.append(f"Stopped first: {', '.join(losses.open_runs)}.")
@@ -135,7 +141,7 @@ def _still_listed(instance: RentedInstance) -> CloudError:
     return CloudError(
         "INSTANCE_STILL_LISTED",
         f"{instance.provider} still lists {instance.host} after its end was requested{why}.",
-        "The request is repeated in the background; check in a minute with `trainmaster release "
-        f"{instance.host}`. If it remains, end it in the provider's console.",
+        "The request is repeated in the background; check in a minute with "
+        f"{command('release', instance.host)}. If it remains, end it in the provider's console.",
         retryable=True,
     )

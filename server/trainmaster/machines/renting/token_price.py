@@ -8,6 +8,7 @@ from dataclasses import field
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.machines.clouds import Offer
@@ -64,7 +65,7 @@ class Prices:
         speed = made.estimates.tokens_per_s
         if speed is None:
             return None
-        return float(f"{offer.usd_per_h / (speed * _HOUR_S) * _BILLION:.3g}")
+        return rounded(offer.usd_per_h / (speed * _HOUR_S) * _BILLION, 3)
 
     def _spec_on(self, offer: Offer) -> TrainingSpec:
         compute_fields = {"gpus": offer.count, "gpu": None, "gpu_memory_gib": None}

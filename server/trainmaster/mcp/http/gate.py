@@ -12,6 +12,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.mcp.caller import SCOPE_KEY, Caller
 from trainmaster.mcp.http.authentication import (
     Authentication,
@@ -95,7 +96,8 @@ class Gate:
             error = StateError(
                 "CALL_LIMIT",
                 f"{identity.name} made too many requests within a minute.",
-                f"Wait {wait_s:.0f} s; `server.requests_per_minute` in the settings is the limit.",
+                f"Wait {spoken_duration(wait_s)}; `server.requests_per_minute` in the settings "
+                "is the limit.",
                 retryable=True,
             )
             raise Refusal(429, error, retry_after(wait_s))

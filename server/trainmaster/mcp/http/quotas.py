@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from starlette.types import Message, Receive
 
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.mcp.http.authentication import Identity, Principal
 from trainmaster.mcp.http.refusal import Refusal, retry_after
 from trainmaster.words.errors import StateError
@@ -70,7 +71,7 @@ class Quotas:
 
     def _refuse_beyond(self, identity: Identity, share: _Share) -> None:
         if share.body_bytes > MOST_BODY_BYTES:
-            raise too_much(identity, f"{MOST_BODY_BYTES >> 20} MiB of requests at once")
+            raise too_much(identity, f"{size_text(MOST_BODY_BYTES)} of requests at once")
         if self._body_bytes > MOST_BODY_BYTES_IN_ALL:
             raise busy("Its users are sending more than it can hold.")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.plan.decisions.checkpoint_interval import kept_checkpoints
 from trainmaster.plan.decisions.memory import (
     CHECKPOINT_BYTES_PER_PARAMETER,
@@ -66,8 +68,9 @@ def check_disk(
     field = "checkpoint.keep_every_steps" if every is not None else "checkpoint.keep_latest"
     raise PlanError(
         "DISK_TOO_SMALL",
-        f"The run will need {needed_gib:.2f} GiB on {facts.root}, which has "
-        f"{facts.disk_free_gib:.2f} GiB free: checkpoints of {one_gib:.2f} GiB each, of which the "
+        f"The run will need {gib_text(needed_gib)} on {facts.root}, which has "
+        f"{gib_text(facts.disk_free_gib)} free: checkpoints of {gib_text(one_gib)} each, of "
+        "which the "
         f"latest {policy.keep_latest}, the best {policy.keep_best}{periodic} are kept.",
         "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free "
         "disk space, or set the host's root to a larger disk.",
@@ -78,9 +81,9 @@ def check_disk(
 def _cache_too_small(needed_gib: float, free_gib: float, folder: str) -> PlanError:
     return PlanError(
         "DISK_TOO_SMALL",
-        f"Data and environment will need {needed_gib:.2f} GiB in {folder}, which has "
-        f"{free_gib:.2f} GiB free.",
-        "Free disk space (`trainmaster hosts gc HOST` removes unused files), or move the host's "
-        "cache to a larger disk.",
+        f"Data and environment will need {gib_text(needed_gib)} in {folder}, which has "
+        f"{gib_text(free_gib)} free.",
+        f"Free disk space ({command('hosts gc', 'HOST')} removes unused files), or move the "
+        "host's cache to a larger disk.",
         field="host",
     )

@@ -12,6 +12,7 @@ from trainer_runtime.core.environment.torch_builds import (
     SOURCE,
     torch_bound,
 )
+from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.plan.decisions.container import choose_image, facts_in_image, is_contained
 from trainmaster.plan.decisions.requirements import Mismatch, accepted, mismatches, requirements
 from trainmaster.plan.decisions.target import Target
@@ -174,7 +175,7 @@ def warn_of_cuda_without_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledge
     more_gib = _TORCH_GIB["cuda"] - _TORCH_GIB["cpu"]
     ledger.warn(
         f"Unless the host's package index has the CPU build of PyTorch (PyPI does not), the build "
-        f"for GPUs is installed, which takes about {more_gib:g} GiB more. "
+        f"for GPUs is installed, which takes about {gib_text(more_gib)} more. "
         f'`env: {{PIP_EXTRA_INDEX_URL: "{CPU_INDEX}"}}` selects the smaller one.'
     )
 

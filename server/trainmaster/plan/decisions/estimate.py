@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc, rounded
 from trainmaster.plan.decisions.session_calendar import Calendar
 from trainmaster.plan.decisions.throughput import Throughput
 from trainmaster.plan.facts import HostFacts
@@ -67,4 +67,4 @@ def _finish_at(facts: HostFacts, hours: float, sessions: Calendar | None) -> str
 
 def _digits(value: float) -> float:
     """Three significant digits: estimates are not more precise."""
-    return float(f"{value:.3g}")
+    return rounded(value, 3)

@@ -6,6 +6,7 @@ import math
 from functools import partial
 
 from trainer_runtime.core.environment.gpus import GPUS
+from trainer_runtime.core.protocol.figures import gib_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
@@ -168,8 +169,8 @@ def _does_not_fit(
     taken: Memory, sharing: Sharing, trained: int, fitting: int, target: Target
 ) -> PlanError:
     sizes = (
-        f"state {taken.state_gib:.2f}, activations {taken.activations_gib:.2f}, "
-        f"logits {taken.logits_gib:.2f}"
+        f"state {gib_text(taken.state_gib)}, activations {gib_text(taken.activations_gib)}, "
+        f"logits {gib_text(taken.logits_gib)}"
     )
     if fitting >= 1:
         fix, field = f"Set batch.micro_batch to at most {fitting}, or to auto.", "batch.micro_batch"
@@ -184,8 +185,8 @@ def _does_not_fit(
     by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""
     return PlanError(
         "DOES_NOT_FIT",
-        f"Training {trained:,} parameters takes about {taken.total_gib:.2f} GiB{each} ({sizes})"
-        f"{by}, but only {room_gib(target):.2f} GiB {where} can be used.",
+        f"Training {trained:,} parameters takes about {gib_text(taken.total_gib)}{each} ({sizes})"
+        f"{by}, but only {gib_text(room_gib(target))} {where} can be used.",
         fix,
         field=field,
     )

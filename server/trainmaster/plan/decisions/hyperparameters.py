@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 
 # Brown et al. 2020 (GPT-3), table 2.1: parameters and highest learning rate.
@@ -85,4 +86,4 @@ def choose_micro_batch(sequences: int, most: int) -> int:
 
 
 def _two_digits(rate: float) -> float:
-    return float(f"{rate:.1e}")
+    return rounded(rate, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.hyperparameters import learning_rate
 from trainmaster.plan.decisions.method import Method
@@ -117,7 +118,7 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
     if not spec.continues:
         new = "" if method.name == "pretrain" else f", as its weights are new: {_NOT_TUNED}"
         return rate, f"By the model's {size}{new}.", source
-    low = float(f"{rate * _REWARMED_SHARE:.1e}")
+    low = rounded(rate * _REWARMED_SHARE, 2)
     reason = f"A tenth of what it takes from scratch, by its {size}: higher, it forgets more."
     return low, reason, _CONTINUED_SOURCE
 

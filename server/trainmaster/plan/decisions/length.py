@@ -6,6 +6,7 @@ import math
 
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.duration import format_duration, parse_duration
+from trainer_runtime.core.protocol.figures import spoken_hours
 from trainmaster.plan.decisions.checkpoint_interval import ceiling_s
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.decisions.hyperparameters import Batch, warmup_steps
@@ -82,7 +83,7 @@ def choose_checkpoint_interval(
         # One whole number and unit, whatever was written: `1h30m` becomes `90m`.
         return format_duration(parse_duration(every))
     value = format_duration(ceiling_s(hours))
-    length = "a length not known yet" if hours is None else f"about {hours:.1f} h"
+    length = "a length not known yet" if hours is None else f"about {spoken_hours(hours)}"
     reason = f"For a job of {length}; decided again by the trainer after 20 measured steps."
     ledger.decide("checkpoint.every", value, reason)
     return value
@@ -94,7 +95,8 @@ def choose_longest_runtime_s(spec: TrainingSpec, hours: float | None, ledger: Le
         limit_s = parse_duration(spec.limits.max_runtime)
         if hours is not None and hours * HOUR_S > limit_s:
             ledger.warn(
-                f"About {hours:.1f} h are needed, but limits.max_runtime ends the run after "
+                f"About {spoken_hours(hours)} are needed, but limits.max_runtime ends the run "
+                "after "
                 f"{spec.limits.max_runtime}."
             )
         return limit_s

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.protocol.duration import format_duration, spoken_duration
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.duration import format_duration
+from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Ledger
@@ -57,7 +59,7 @@ def within_budget_s(
     bought_s = budget_usd / price * HOUR_S
     if bought_s >= limit_s:
         return limit_s
-    reason = f"{budget_usd:g} $ of limits.budget_usd last so long at {price:.2f} $/h."
+    reason = f"{usd_text(budget_usd)} of limits.budget_usd last so long at {usd_text(price)}/h."
     ledger.decide("limits.max_runtime", format_duration(bought_s), reason)
     return bought_s
 
@@ -86,25 +88,27 @@ def lease_over(host: str, left_s: float) -> HostError:
     return HostError(
         "LEASE_OVER",
         f"The lease of {host} {left}: no training is started there any more.",
-        "Rent another instance (`trainmaster offers`, `trainmaster provision OFFER --hours H`), or "
-        "choose a host.",
+        f"Rent another instance ({command('offers')}, "
+        f"{command('provision', 'OFFER', '--hours', 'H')}), or choose a host.",
         field="host",
     )
 
 
 def _compare(budget_usd: float, costs: Hours, price: float, ledger: Ledger) -> None:
     low, high = costs
-    range_usd = f"{low:.2f} to {high:.2f} $ at {price:.2f} $/h"
+    range_usd = f"{usd_text(low)} to {usd_text(high)} at {usd_text(price)}/h"
     if low > budget_usd:
         raise SpendError(
             "SPEND_CAP",
-            f"The training is expected to cost {range_usd}, more than the {budget_usd:g} $ of "
+            f"The training is expected to cost {range_usd}, more than the {usd_text(budget_usd)} "
+            "of "
             "limits.budget_usd.",
             "Train less (steps, tokens, model), take a cheaper machine, or allow more.",
             field="limits.budget_usd",
         )
     if high > budget_usd:
         ledger.warn(
-            f"The training may cost {range_usd}; limits.budget_usd stops it at {budget_usd:g} $, "
+            f"The training may cost {range_usd}; limits.budget_usd stops it at "
+            f"{usd_text(budget_usd)}, "
             "with a checkpoint."
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.plan.facts import HostFacts, SlurmFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
@@ -71,7 +72,7 @@ def _refuse_too_many(wanted: int, host: str, slurm: SlurmFacts, *, has_gpus: boo
         raise PlanError(
             "PARTITION_TOO_SMALL",
             f"`{_FIELD}` is {wanted}, but partition {slurm.partition} {why}.",
-            f"Set {_FIELD} to at most {most}, or take another partition: `trainmaster hosts set "
-            f"{host} --partition NAME`.",
+            f"Set {_FIELD} to at most {most}, or take another partition: "
+            f"{command('hosts set', host, '--partition', 'NAME')}.",
             field=_FIELD,
         )

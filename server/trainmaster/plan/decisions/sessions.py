@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.figures import in_utc, spoken_hours
 from trainmaster.plan.decisions.environment import may_install
 from trainmaster.plan.decisions.session_calendar import Calendar, calendar, next_refresh
 from trainmaster.plan.decisions.tokenizer import BYTE, chosen_tokenizer
@@ -28,20 +28,24 @@ def plan_sessions(
     found = calendar(sessions, hours, now, uses_quota=uses_quota)
     if found is None:
         ledger.warn(
-            f"{hours:.3g} hours of training never finish in sessions of "
-            f"{sessions.usable_hours:.3g} usable hours out of {sessions.quota_total_h:.3g} a week."
+            f"{spoken_hours(hours)} of training never finish in sessions of "
+            f"{spoken_hours(sessions.usable_hours)} usable out of "
+            f"{spoken_hours(sessions.quota_total_h)} a week."
         )
         return None
     ledger.decide(
         "sessions",
         found.sessions,
-        f"{hours:.3g} hours of training in sessions of {sessions.hours:.3g} hours, of which "
-        f"{sessions.usable_hours:.3g} train; each resumes from the output of the last one.",
+        f"{spoken_hours(hours)} of training in sessions of {spoken_hours(sessions.hours)}, of "
+        "which "
+        f"{spoken_hours(sessions.usable_hours)} train; each resumes from the output of the last "
+        "one.",
     )
     if found.refreshes > is_spent:  # a used-up quota has its own warning
         ledger.warn(
-            f"The week's quota has {sessions.quota_left_h:.3g} of {sessions.quota_total_h:.3g} "
-            f"hours left: the training needs {_quotas(found.refreshes)}."
+            f"The week's quota has {spoken_hours(sessions.quota_left_h)} of "
+            f"{spoken_hours(sessions.quota_total_h)} left: the training needs "
+            f"{_quotas(found.refreshes)}."
         )
     return found
 
@@ -92,7 +96,8 @@ def _warn_of_spent_quota(
         return False
     when = in_utc(next_refresh(sessions, now))
     ledger.warn(
-        f"The week's quota is spent ({sessions.quota_left_h:.2g} hours left): nothing runs before "
+        f"The week's quota is spent ({spoken_hours(sessions.quota_left_h)} left): nothing runs "
+        "before "
         f"{when}."
     )
     return True

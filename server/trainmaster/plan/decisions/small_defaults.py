@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.protocol.figures import number_text
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
@@ -28,6 +29,7 @@ def warn_of_small_defaults(spec: TrainingSpec, parameters: int | None, ledger: L
     ]
     if left:
         ledger.warn(
-            f"Defaults for a first training are used with {parameters / 1e6:,.0f}M parameters: "
+            f"Defaults for a first training are used with "
+            f"{number_text(round(parameters / 1e6))}M parameters: "
             f"{', '.join(left)}. Set what this model is to be trained with ({_SOURCE})."
         )

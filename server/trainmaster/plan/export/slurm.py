@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.plan.export.compose import GRACE_S
 from trainmaster.plan.export.needs import Needs
 from trainmaster.plan.job_script import modules_of, nodes_options

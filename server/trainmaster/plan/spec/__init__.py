@@ -8,9 +8,11 @@ from trainmaster.plan.spec.data import SourceSpec, ValidationSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.fields import Field, all_fields, changes_of
 from trainmaster.plan.spec.load import load_spec
+from trainmaster.plan.spec.lookup import field_lines, framework_asked_about
 from trainmaster.plan.spec.mapping import mapping_markdown
 from trainmaster.plan.spec.method_arguments import arguments_of
 from trainmaster.plan.spec.model import GPT2_PRESETS, AdapterSpec, ModelSpec
+from trainmaster.plan.spec.places import Framework
 from trainmaster.plan.spec.reference import reference_markdown
 from trainmaster.plan.spec.running import NO_MIRROR
 from trainmaster.plan.spec.support import refuse_what_is_not_built
@@ -26,6 +28,7 @@ __all__ = [
     "Changes",
     "EnvironmentSpec",
     "Field",
+    "Framework",
     "ModelSpec",
     "Section",
     "SourceSpec",
@@ -34,6 +37,8 @@ __all__ = [
     "all_fields",
     "arguments_of",
     "changes_of",
+    "field_lines",
+    "framework_asked_about",
     "load_spec",
     "mapping_markdown",
     "missing_secrets",

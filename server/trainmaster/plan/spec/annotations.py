@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from trainer_runtime.core.answers.sampled import LONGEST_PROMPT
 from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.records import dataclass
@@ -123,6 +124,12 @@ Name = Annotated[str, AfterValidator(_name), Accepts(NAME_ACCEPTED)]
 Duration = Annotated[str, AfterValidator(_duration), Accepts(DURATION_ACCEPTED)]
 Size = Annotated[str, AfterValidator(_size), Accepts("a size such as 512m or 16g")]
 Text = Annotated[str, BeforeValidator(_plain_text), Accepts("a text (quote what YAML would read)")]
+Prompt = Annotated[
+    str,
+    BeforeValidator(_plain_text),
+    MaxLen(LONGEST_PROMPT),
+    Accepts(f"a text of at most {LONGEST_PROMPT:,} characters"),
+]
 FilePath = Annotated[str, AfterValidator(_plain_text), MinLen(1), Accepts("a path")]
 Count = Annotated[int, BeforeValidator(_whole), Ge(1), Le(LARGEST)]
 CountOrZero = Annotated[int, BeforeValidator(_whole), Ge(0), Le(LARGEST)]

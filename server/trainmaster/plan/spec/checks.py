@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from trainer_runtime.core.alerts.codes import unknown_code
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.spec.compute import EnvironmentSpec
 from trainmaster.plan.spec.container_checks import container_problems
@@ -91,7 +92,8 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
             yield _wrong(
                 f"model.{name}",
                 f"is given beside `model.{origins[0]}`, which sets it.",
-                f"Remove one of the two; write null to drop `model.{origins[0]}` with `--set`.",
+                f"Remove one of the two; write null to drop `model.{origins[0]}` with "
+                f"{option('--set')}.",
             )
         if model.preset in GPT2_PRESETS and model.style == "llama":
             yield _wrong("model.style", "is llama, but the preset is a gpt2.", "Remove one.")
@@ -331,7 +333,7 @@ def _host_problems(spec: TrainingSpec) -> Iterator[Problem]:
             yield _wrong(
                 "host",
                 f"names {name} among several hosts, which {name} can't be.",
-                "List hosts that `trainmaster hosts` shows, or give host a single name.",
+                f"List hosts that {command('hosts')} shows, or give host a single name.",
             )
         elif name in hosts[:index]:
             yield _wrong("host", f"names {name} twice.", "Name each host once.")

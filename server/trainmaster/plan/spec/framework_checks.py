@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainer_runtime.core.answers.sampled import PARTS
+from trainer_runtime.core.protocol.command import command
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.fields import all_fields
 from trainmaster.plan.spec.method_arguments import argument_problems
@@ -27,6 +29,7 @@ def framework_problems(spec: TrainingSpec) -> Iterator[Problem]:
     yield from _preference_problems(spec)
     yield from _generation_problems(spec)
     yield from _process_problems(spec)
+    yield from _sample_problems(spec)
 
 
 def _has_method(spec: TrainingSpec) -> bool:
@@ -152,6 +155,28 @@ def _process_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "compute.strategy",
             f"is single, but `compute` asks for {several[0]}.",
             "Set compute.strategy to auto, or to ddp.",
+        )
+
+
+def _sample_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    samples = spec.eval.samples
+    if samples is None:
+        return
+    if spec.resolved_method == "reward":
+        yield _wrong("eval.samples", "is given, but a reward model writes no text.", "Remove it.")
+    if spec.compute.strategy in PARTS:
+        yield _wrong(
+            "eval.samples",
+            f"is given, but under {spec.compute.strategy} no rank has the whole model.",
+            "Remove it, or set compute.strategy to ddp; "
+            f"{command('sample', 'RUN')} asks the final model.",
+        )
+    words = [word for prompt in samples.prompts for word in prompt.split()]
+    if spec.data.tokenizer == "none" and not all(word.isdecimal() for word in words):
+        yield _wrong(
+            "eval.samples.prompts",
+            "has words, but tokens without a tokenizer are numbers.",
+            "Write the numbers of tokens, or name the tokenizer.",
         )
 
 

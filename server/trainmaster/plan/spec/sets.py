@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, get_args, get_origin
 
+from trainer_runtime.core.protocol.command import option
 from trainmaster.plan.spec.annotations import Section
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.fields import bare, field_type, members
@@ -34,8 +35,8 @@ def apply_sets(document: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
         if not equals or not path.strip():
             raise SpecError(
                 "INVALID_VALUE",
-                f"`--set {shown(text)}` is not of the form path=value.",
-                "Write for example `--set optimizer.lr=0.001`.",
+                f"{option('--set', shown(text))} is not of the form path=value.",
+                f"Write for example {option('--set', 'optimizer.lr=0.001')}.",
             )
         _assign(changed, path.strip(), load_yaml(value))
     return changed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import Le, MaxLen, MinLen
+
+from trainer_runtime.core.answers.sampled import MOST_PROMPTS
 from trainmaster.plan.spec.annotations import (
     Auto,
     Below1,
@@ -11,14 +14,17 @@ from trainmaster.plan.spec.annotations import (
     CountOrZero,
     NotNegative,
     Positive,
+    Prompt,
     Section,
     Share,
     setting,
 )
-from trainmaster.plan.spec.places import lands, not_built, only
+from trainmaster.plan.spec.places import lands, not_built, nowhere, only
 
 _KINDS = ("cosine", "linear", "constant", "inverse_sqrt", "wsd")
 _BY_THE_RUN = "; the run sets the exact rates"
+# Of a text that a training waits for.
+MOST_TOKENS = 512
 
 
 class BatchSpec(Section):
@@ -145,6 +151,59 @@ class ScheduleSpec(Section):
             hf=f"TrainingArguments.lr_scheduler_kwargs{_BY_THE_RUN}",
         ),
     )
+    steps: Count | None = setting(
+        None,
+        "Over how many steps the schedule is laid; behind them the rate stays. null: over all. A "
+        "resume with another number of steps keeps the schedule's, unless it names this field.",
+        changes="resume",
+        unit="steps",
+        lands=lands(
+            nanogpt="schedule",
+            litgpt="the wrapper's schedule",
+            hf="the run sets the exact rates",
+        ),
+    )
+
+
+_SAMPLED = lands(nanogpt="the loop", litgpt="the loop", hf="the run's callback")
+
+
+class SamplesSpec(Section):
+    """Texts that the model generates while it is trained."""
+
+    prompts: Annotated[list[Prompt], MinLen(1), MaxLen(MOST_PROMPTS)] = setting(
+        ...,
+        "What the texts continue, one each. At most 8: the training waits for them.",
+        changes="resume",
+        lands=_SAMPLED,
+    )
+    every: Count | None = setting(
+        None,
+        "Steps between them, and once at the end. Null takes `eval.every_steps`.",
+        changes="resume",
+        unit="steps",
+        lands=_SAMPLED,
+    )
+    max_tokens: Annotated[Count, Le(MOST_TOKENS)] = setting(
+        64, "Length of a text, at most 512.", changes="resume", unit="tokens", lands=_SAMPLED
+    )
+    temperature: NotNegative = setting(
+        0.8,
+        "Divides the logits; 0 takes the likeliest token. Drawn from `seed`, and from no random "
+        "number of the training.",
+        changes="resume",
+        lands=_SAMPLED,
+    )
+    chat: bool = setting(
+        False,
+        "A prompt is a user's message, in the chat template of the tokenizer.",
+        changes="resume",
+        lands=lands(
+            nanogpt=nowhere("its tokenizers have no chat template"),
+            litgpt=nowhere("its prompt styles are not applied to samples"),
+            hf="apply_chat_template",
+        ),
+    )
 
 
 class EvalSpec(Section):
@@ -164,4 +223,10 @@ class EvalSpec(Section):
         changes="resume",
         unit="micro-batches",
         lands=lands(nanogpt="the loop", litgpt="eval.max_iters", hf="eval_dataset, cut to so many"),
+    )
+    samples: SamplesSpec | None = setting(
+        None,
+        "Generate texts now and then, recorded as events `eval.samples`. Null generates none.",
+        changes="resume",
+        lands=_SAMPLED,
     )

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from trainer_runtime.core.protocol.command import option
 from trainmaster.plan.spec import checks
 from trainmaster.plan.spec.annotations import Section
 from trainmaster.plan.spec.document import TrainingSpec
@@ -75,7 +76,7 @@ def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
             "INVALID_VALUE",
             given[1],
             f"The spec gives more than one length: {listed}.",
-            f"Keep one of them; to drop one: `--set {given[1]}=null`.",
+            f"Keep one of them; to drop one: {option('--set', f'{given[1]}=null')}.",
         )
     ]
 

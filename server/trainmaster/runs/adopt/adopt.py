@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +13,9 @@ from typing import Final
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainer_runtime.core.files.private import share
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
@@ -125,7 +125,7 @@ async def adopt(
     notes = made.notes_on(output, planned)
     if options.dry_run:
         return output.answer(
-            "Adopt it: the same command without `--dry-run`.",
+            f"Adopt it: the same command without {option('--dry-run')}.",
             resume_from=checkpoint.step,
             spec_text=dump_yaml(json.loads(planned.spec_text)),
             warnings=warnings,
@@ -187,7 +187,7 @@ def _refuse_bad(options: AdoptOptions) -> None:
     if options.spec is not None and options.data is not None:
         raise UsageError(
             "BAD_ARGUMENT",
-            "`--spec` and `--data` were given: a spec names its data itself.",
+            f"{option('--spec')} and {option('--data')} were given: a spec names its data itself.",
             "Leave one of them out.",
             field="data",
         )
@@ -208,7 +208,7 @@ def _place(folder: str, host: str | None) -> tuple[str, str]:
         if host is not None and host != named:
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"The folder is on {named}, and `--host` names {host}.",
+                f"The folder is on {named}, and {option('--host')} names {host}.",
                 "Name one of them.",
                 field="host",
             )
@@ -218,7 +218,7 @@ def _place(folder: str, host: str | None) -> tuple[str, str]:
         raise UsageError(
             "BAD_ARGUMENT",
             "On debug nothing is trained that could be taken over.",
-            "Use local for this machine, or a host that `trainmaster hosts` lists.",
+            f"Use local for this machine, or a host that {command('hosts')} lists.",
             field="host",
         )
     if host == LOCAL:
@@ -229,19 +229,18 @@ def _place(folder: str, host: str | None) -> tuple[str, str]:
 def _inspected(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> AdoptAnswer:
     """The folder, and its starting spec written where there is none yet."""
     place = output.folder if output.host == LOCAL else f"{output.host}:{output.folder}"
-    command = f"trainmaster adopt {shlex.quote(place)}"
     name = options.name or _name_of(output)
     derived, notes = fields_to_continue(output, checkpoint, options.sets)
     text, needed = starting_spec(output, checkpoint, name, None, derived)
-    sets = [word for field in needed if field != DATA for word in ("--set", f"{field}=…")]
-    more = " ".join(["--data", "PATH", *sets])
+    sets = [word for field in needed if field != DATA for word in ("--set", f"{field}=VALUE")]
+    at_once = command("adopt", place, "--data", "PATH", *sets)
     if options.dry_run or options.write is None:
-        again = f"Continue from it: `{command} {more}`."
+        again = f"Continue from it: {at_once}."
         return output.answer(again, spec_text=text, open=needed, notes=notes)
     written = _write_new(options.write, text)
     return output.answer(
-        f"Fill in {', '.join(needed)} in {written}, then: `{command} --spec {written}`; or at "
-        f"once: `{command} {more}`.",
+        f"Fill in {', '.join(needed)} in {written}, then: "
+        f"{command('adopt', place, '--spec', written)}; or at once: {at_once}.",
         spec=str(written),
         open=needed,
         notes=notes,
@@ -264,7 +263,7 @@ def _write_new(path: Path, text: str) -> Path:
             raise UsageError(
                 "BAD_ARGUMENT",
                 f"{place} can't be written: {error.strerror}.",
-                "Name another place: `--write PATH`.",
+                f"Name another place: {option('--write', 'PATH')}.",
                 field="write",
             ) from error
         return place
@@ -310,7 +309,8 @@ def _refuse_open(output: Output, needed: Sequence[str], sets: Sequence[str]) -> 
         raise UsageError(
             "BAD_ARGUMENT",
             f"{output.folder} doesn't record {' and '.join(lacking)}.",
-            f"Add {' '.join(f'`--set {field}=…`' for field in lacking)}, or a spec by `--spec`.",
+            f"Add {' '.join(f'`--set {field}=…`' for field in lacking)}, or a spec "
+            f"by {option('--spec')}.",
             field=lacking[0],
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.answers.adopt import AdoptAnswer, OutputRow, SkippedOutput
 from trainmaster.words.errors import StateError, UsageError
@@ -101,7 +102,7 @@ class Output:
         raise StateError(
             "NO_CHECKPOINT",
             f"{self.folder} has no checkpoint of step {step}; there are: {steps}.",
-            "Leave `--from` out for the newest.",
+            f"Leave {option('--from')} out for the newest.",
         )
 
     def _reasons(self) -> str:

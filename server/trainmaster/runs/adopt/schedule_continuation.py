@@ -9,6 +9,8 @@ from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
+from trainer_runtime.core.protocol.command import option
+from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainmaster.plan.spec.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.yaml12 import load_yaml
@@ -60,8 +62,8 @@ def assumed_defaults(output: Output, config: ConfigDocument, known: Sequence[str
     if not chosen:
         return []
     return [
-        f"Not in the folder, so the plan's choice, which may differ from what it was: "
-        f"{', '.join(chosen)}. Give what you know with `--set`."
+        "Not in the folder, so the plan's choice, which may differ from what it was: "
+        f"{', '.join(chosen)}. Give what you know with {option('--set')}."
     ]
 
 
@@ -85,7 +87,8 @@ def _batch(fields: ConfigChanges, given: ConfigDocument) -> tuple[dict[str, Any]
     tokens = pieces * length
     note = (
         f"batch.tokens is {tokens}: {pieces} sequences of {length}, one device without "
-        "accumulation. Neither is in the folder: where there was more, `--set batch.tokens=N`."
+        "accumulation. Neither is in the folder: where there was more, "
+        f"{option('--set', 'batch.tokens=N')}."
     )
     return {"batch.tokens": tokens}, [note]
 
@@ -109,14 +112,18 @@ def _rate(
     ratio = fields.get("schedule.min_lr_ratio", _USUAL.min_lr_ratio)
     if kind not in SCHEDULES or not isinstance(warmup, int) or not isinstance(ratio, int | float):
         return {}, []
-    next_rate, why = rate, f"step {step} left the rate at {rate:.3g}, and it continues from there"
+    next_rate, why = (
+        rate,
+        f"step {step} left the rate at {number_text(rate)}, and it continues from there",
+    )
     if rate < _ENDED_SHARE * highest:
         next_rate = _REWARMED_SHARE * highest
         why = (
-            f"its schedule had come to its end ({rate:.3g} at step {step}), and the rate continues "
-            f"from {next_rate:.3g}, a tenth of its highest, {highest:.3g}"
+            f"its schedule had come to its end ({number_text(rate)} at step {step}), and the "
+            "rate continues "
+            f"from {number_text(next_rate)}, a tenth of its highest, {number_text(highest)}"
         )
-    peak = float(f"{next_rate / (lr_factor(kind, step + 1, steps, warmup, ratio) or 1.0):.6g}")
+    peak = rounded(next_rate / (lr_factor(kind, step + 1, steps, warmup, ratio) or 1.0))
     fields = {"optimizer.lr": peak, "schedule.kind": kind, "schedule.warmup_steps": warmup}
     return fields, [f"optimizer.lr is {peak:g} with schedule.kind {kind}: {why}."]
 

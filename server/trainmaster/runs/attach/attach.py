@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
@@ -128,9 +130,10 @@ def _chosen(options: AttachOptions) -> tuple[str, str]:
     if len(given) != 1 or not str(given[0][1]).strip() or "\0" in str(given[0][1]):
         raise UsageError(
             "BAD_ARGUMENT",
-            f"Give one of `--log`, `--tmux`, `--screen`, `--pid`: {_count(given)}.",
+            f"Give one of {option('--log')}, {option('--tmux')}, {option('--screen')}, "
+            f"{option('--pid')}: {_count(given)}.",
             "Name the one source to watch (log, tmux, screen or pid), e.g. "
-            "`trainmaster attach --log PATH`.",
+            f"{command('attach', '--log', 'PATH')}.",
             field="log",
         )
     return given[0][0], str(given[0][1])
@@ -162,7 +165,7 @@ def _reading_in_words(found: Mapping[str, Any], pattern: str | None) -> str | No
     who = "Trainmaster reads" if pattern is None else "The pattern matches"
     key = found["key"] if _PLAIN_KEY.fullmatch(found["key"]) else "a metric"
     ends = [
-        f"{float(value):.6g} at step {int(step):,}"
+        f"{number_text(float(value))} at step {int(step):,}"
         for step, value in (found["first"], found["last"])
     ]
     return f"{who} {matched:,} of {lines:,} lines with numbers: {key} {ends[0]} to {ends[1]}."
@@ -201,7 +204,7 @@ def _refuse_bad(host: str, options: AttachOptions) -> None:
         raise UsageError(
             "BAD_ARGUMENT",
             "On debug nothing runs that others started.",
-            "Use local for this machine, or a host that `trainmaster hosts` lists.",
+            f"Use local for this machine, or a host that {command('hosts')} lists.",
             field="host",
         )
 
@@ -249,8 +252,7 @@ def _refuse_watched(workspace: Workspace, host: str, source: ConfigDocument) -> 
             raise HostError(
                 "PANE_TAKEN",
                 f"Run {run.run_id} watches this pane already.",
-                f"See `trainmaster status {run.run_id}`; `trainmaster clean {run.run_id}` ends "
-                "that.",
+                f"See {command('status', run.run_id)}; {command('clean', run.run_id)} ends that.",
             )
 
 
@@ -262,7 +264,7 @@ def _watched_already(workspace: Workspace, host: str, source: ConfigDocument) ->
     for run in workspace.control.runs(only_open=True):
         attached = run.config.attached
         if run.host == host and attached is not None and attached.path == path:
-            again = f"`trainmaster clean {run.run_id}` ends that"
+            again = f"{command('clean', run.run_id)} ends that"
             return f"Run {run.run_id} watches this log already; {again}."
     return None
 

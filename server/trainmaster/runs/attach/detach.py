@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import DETACH, Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.maintain import until_closed
@@ -22,8 +23,8 @@ def refuse_attached(run: Run, done: str) -> None:
     raise StateError(
         "ATTACHED_READ_ONLY",
         f"Run {run.run_id} is attached, and only watched: it can't be {done}.",
-        f"Its owner can, on {run.host}. `trainmaster clean {run.run_id}` ends the "
-        "watching and leaves the training alone.",
+        f"Its owner can, on {run.host}. {command('clean', run.run_id)} ends the watching and "
+        "leaves the training alone.",
     )
 
 

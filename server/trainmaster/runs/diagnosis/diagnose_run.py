@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainer_runtime.core.records import dataclass
-from trainer_runtime.core.status.past_findings import over_in_words
+from trainer_runtime.core.status.past_findings import is_over, over_in_words
 from trainmaster.runs.diagnosis.names import is_named
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.refused_data import refused_data
@@ -114,7 +114,7 @@ def _by_host(view: RunView) -> Iterator[FoundOfRun]:
         if is_named(item.finding):
             from trainmaster.runs.diagnosis.vetting import vetted_patches  # and every remedy
 
-            over = item.closed_t is not None or item.attempt != view.attempt
+            over = is_over(item, view.record, view.progress)
             found = replace(item.finding, patches=vetted_patches(item.finding, view.run.document))
             yield FoundOfRun(item.attempt, found, over, by_host=True)
 

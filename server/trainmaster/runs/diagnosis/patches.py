@@ -9,6 +9,7 @@ from typing import Any
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.spec import changes_of
 from trainmaster.runs.diagnosis.attempts import newest_config
@@ -76,7 +77,7 @@ def _finding(view: RunView, named: str) -> FoundOfRun:
     raise StateError(
         "FINDING_UNKNOWN",
         f"Run {view.run.run_id} has no finding {named[:80]!r}. It has: {those}.",
-        f"`trainmaster diagnose {view.run.run_id}` lists them with their patches.",
+        f"{command('diagnose', view.run.run_id)} lists them with their patches.",
         field="apply",
     )
 
@@ -93,7 +94,7 @@ def _patch(view: RunView, found: FoundOfRun, named: str) -> PatchAnswer:
         f"Finding {found.id} ({found.code}) of run {view.run.run_id} has {what}. It has: {those}.",
         "Take one of these."
         if those != "none"
-        else f"Follow the advice of `trainmaster diagnose {view.run.run_id}`, then resume.",
+        else (f"Follow the advice of {command('diagnose', view.run.run_id)}, then resume."),
         field="apply",
     )
 
@@ -128,7 +129,7 @@ def stale(view: RunView, finding: str, patch: str, what: str) -> StateError:
     return StateError(
         "PATCH_STALE",
         f"Patch {patch} of finding {finding} does not fit any more: {what}.",
-        f"See `trainmaster diagnose {view.run.run_id}` for others, or resume with `--set`.",
+        f"See {command('diagnose', view.run.run_id)} for others, or resume with {option('--set')}.",
         field="apply",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainmaster.store.refusals import HOST_DATA_REFUSED, MIRROR_QUOTA
 from trainmaster.sync.run_view import RunView
@@ -15,11 +16,11 @@ REFUSED = {
 REFUSED_ADVICE = {
     HOST_DATA_REFUSED: (
         "Find out what wrote to the run's folder on its host: the runtime never writes such data.",
-        "If the run is quarantined, `trainmaster replay RUN` reads it again.",
+        f"If the run is quarantined, {command('replay', 'RUN')} reads it again.",
     ),
     MIRROR_QUOTA: (
         "Make the log shorter, or raise `mirror.run_gib` or `mirror.total_gib` in the settings; "
-        "`trainmaster replay RUN` reads it again.",
+        f"{command('replay', 'RUN')} reads it again.",
     ),
 }
 _QUARANTINED = "It is not read any more, and keeps its last known state."

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TypeVar
 
+from trainer_runtime.core.protocol.command import Named, command, with_commands
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import log_file
@@ -25,7 +25,7 @@ Found = TypeVar("Found", FindingAnswer, FoundOfRun)
 
 MOST_FINDINGS = 10
 MOST_OF_EVERYTHING = 100
-_CATALOGUE_RUN = re.compile(r"(`trainmaster [a-z]+ )RUN\b")
+_CATALOGUE_RUN = "RUN"
 
 
 async def diagnose(
@@ -88,7 +88,13 @@ def diagnosis_of(
 
 def _of_run(finding: FindingAnswer, run_id: str) -> FindingAnswer:
     """The finding with its run in commands of the advice, which the catalogue has as RUN."""
-    advice = [_CATALOGUE_RUN.sub(rf"\1{run_id}", sentence) for sentence in finding.advice]
+
+    def of_run(named: Named, span: str) -> str:
+        if named.is_option:
+            return span
+        return command(*(run_id if word == _CATALOGUE_RUN else word for word in named.words))
+
+    advice = [with_commands(sentence, of_run) for sentence in finding.advice]
     return finding.model_copy(update={"advice": advice})
 
 

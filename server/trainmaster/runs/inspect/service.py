@@ -11,6 +11,8 @@ from trainer_runtime.core.diagnosis.stacks import messages
 from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, RankReport
 from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import rounded, spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import Inspector
 from trainmaster.runs.inspect.next_step import next_step
@@ -65,8 +67,8 @@ async def inspect_run(
     except TimeoutError as error:
         raise HostError(
             "HOST_UNREACHABLE",
-            f"{view.run.host} has not answered within {left_s:.0f} s.",
-            f"`trainmaster hosts check {view.run.host}` shows what is wrong with it.",
+            f"{view.run.host} has not answered within {spoken_duration(left_s)}.",
+            f"{command('hosts check', view.run.host)} shows what is wrong with it.",
             retryable=True,
         ) from error
     return _answer(workspace, view, attempt, report)
@@ -100,9 +102,9 @@ def _after_its_end(workspace: Workspace, view: RunView) -> str:
     if hung and not view.run.cleaned:
         pattern = f"'attempts/{max(hung)}/stacks.txt'"
         return (
-            f"Stacks that its host took when it hung: `trainmaster fetch {run} {pattern} FOLDER`."
+            f"Stacks that its host took when it hung: {command('fetch', run, pattern, 'FOLDER')}."
         )
-    return f"`trainmaster diagnose {run}` shows what was found."
+    return f"{command('diagnose', run)} shows what was found."
 
 
 def _refuse_unreachable(view: RunView) -> None:
@@ -112,7 +114,7 @@ def _refuse_unreachable(view: RunView) -> None:
         raise HostError(
             code,
             message,
-            f"`trainmaster hosts check {view.run.host}` shows what is wrong with it.",
+            f"{command('hosts check', view.run.host)} shows what is wrong with it.",
             retryable=True,
         )
 
@@ -210,4 +212,4 @@ def _harmless(text: str) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    return None if value is None else rounded(value, 4)

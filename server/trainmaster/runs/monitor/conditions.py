@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import rough_duration, usd_text
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.runs.monitor.events import event_of
@@ -43,7 +44,7 @@ def end_of(key: str, views: Sequence[RunView], now: float) -> MonitorEvent | Non
             continue
         if kind == _RUN:
             return event_of(Change(event="back", t=now, detail=view.state.value), view)
-        return MonitorEvent(t=now, event="host_back", host=name, next_step="trainmaster overview")
+        return MonitorEvent(t=now, event="host_back", host=name, next_step=command("overview"))
     return None
 
 
@@ -56,7 +57,9 @@ def _silence(views: Sequence[RunView], now: float) -> Iterator[Condition]:
         if view.unreachable is not None or view.host_is_gone:
             cut_off[view.run.host].append(view)
             continue
-        change = Change(event="lost", t=now, detail=f"silent for {_rough(view.silent_for_s)}")
+        change = Change(
+            event="lost", t=now, detail=f"silent for {rough_duration(view.silent_for_s)}"
+        )
         token = f"{view.record.heartbeat_t or 0:.0f}"
         yield Condition(f"{_RUN}:{view.run.run_id}", token, event_of(change, view))
     for host, lost in cut_off.items():
@@ -66,7 +69,7 @@ def _silence(views: Sequence[RunView], now: float) -> Iterator[Condition]:
             event="host_lost",
             host=host,
             detail=f"open runs there: {len(lost)}, {lost[0].run.name} among them{gone}",
-            next_step=f"trainmaster hosts check {host}" if not gone else "trainmaster costs",
+            next_step=command("hosts check", host) if not gone else command("costs"),
         )
         yield Condition(f"{_HOST}:{host}", "", event)
 
@@ -84,11 +87,7 @@ def _leases(workspace: Workspace, hosts: Collection[str] | None, now: float) -> 
             t=now,
             event="lease_ends",
             host=one.host,
-            detail=f"in {_rough(left_s)}, ${one.usd_per_h:.2f}/h",
-            next_step="trainmaster costs",
+            detail=f"in {rough_duration(left_s)}, {usd_text(one.usd_per_h)}/h",
+            next_step=command("costs"),
         )
         yield Condition(f"{_LEASE}:{one.tag}", f"{one.lease_end_t:.0f}", event)
-
-
-def _rough(seconds: float) -> str:
-    return " ".join(spoken_duration(max(0.0, seconds)).split()[:2])

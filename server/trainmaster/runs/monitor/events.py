@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
 from trainmaster.runs.changes import news_of
 from trainmaster.runs.monitor.record import Reported
@@ -73,9 +74,7 @@ def event_of(change: Change, view: RunView) -> MonitorEvent:
         detail=None if change.detail == change.event else change.detail,
         finding=change.finding,
         metrics=(has_begun and newest_losses(view)) or None,
-        next_step=f"trainmaster diagnose {run_id}"
-        if is_to_diagnose
-        else f"trainmaster status {run_id}",
+        next_step=command("diagnose", run_id) if is_to_diagnose else command("status", run_id),
     )
 
 

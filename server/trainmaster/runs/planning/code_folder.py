@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.files.unlinked import UnlinkedPaths, unlinked_paths
+from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.runs.planning.git.isolated import GitError
 from trainmaster.runs.planning.git.working_copy import (
@@ -135,11 +136,11 @@ def _refuse_large(folder: Path, there: FileSet, limit_bytes: float) -> None:
     if total <= limit_bytes and count <= _MOST_FILES:
         return
     largest = sorted(there.files, key=lambda file: -file.size_bytes)[:3]
-    named = ", ".join(f"{file.name} ({file.size_bytes / 2**20:,.1f} MiB)" for file in largest)
+    named = ", ".join(f"{file.name} ({size_text(file.size_bytes)})" for file in largest)
     raise PlanError(
         "CODE_TOO_LARGE",
-        f"{folder} has {count:,} files of {total / 2**20:,.1f} MiB that would travel, more "
-        f"than {limit_bytes / 2**20:,.0f} MiB or {_MOST_FILES:,} files: {named}.",
+        f"{folder} has {count:,} files of {size_text(total)} that would travel, more "
+        f"than {size_text(limit_bytes)} or {_MOST_FILES:,} files: {named}.",
         "Have git ignore data and outputs, leave data on the host, or raise max_code_mib in "
         "settings.yaml.",
         field=FIELD,

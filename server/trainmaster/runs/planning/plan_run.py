@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.backends import DEBUG
@@ -31,7 +31,10 @@ from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
+    Framework,
     TrainingSpec,
+    field_lines,
+    framework_asked_about,
     load_spec,
     read_attached,
     refuse_other_files,
@@ -71,7 +74,8 @@ _SMALLER = (
 )
 _NOT_RUN = (
     "`environment.python` was not run for this plan, since no person has trusted it: its version "
-    "and packages are checked by launch, which asks the user. `trainmaster trust PATH` does before."
+    f"and packages are checked by launch, which asks the user. {command('trust', 'PATH')} does "
+    "before."
 )
 
 
@@ -126,19 +130,52 @@ class Planned:
 
 
 async def plan_run(
-    workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
+    workspace: Workspace,
+    spec: str,
+    *,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+    confirm: Confirm | None = None,
+    detail: bool = True,
 ) -> PlanAnswer:
-    """The plan of a launch of this spec (a path, or YAML text); nothing is started.
+    """The plan of a launch of this spec (a path, or YAML text); nothing is started. Of a framework
+    alone (`framework: hf`) the fields that it takes.
+
+    `confirm`: who allows what lies beyond the caller's policy. `detail`: the reason of each
+    decision; of a framework, all fields, and not one screen of them.
 
     Raises:
         TrainmasterError: the launch is impossible.
     """
-    planned = await plan_spec(workspace, spec, host, sets)
+    framework = framework_asked_about(spec)
+    if framework is not None:
+        return _fields(framework, detail=detail)
+    planned = await plan_spec(workspace, spec, host, sets, confirm=confirm, action="plan")
     found = await find_image(workspace.backend(planned.spec.host), planned.config)
     planned = with_notes(planned, decisions=found)
     needs = unattended_plan(workspace, planned.spec, planned.config)
     made = answer(planned, _launch_arguments(spec, host, sets))
+    if not detail:
+        made = made.model_copy(update={"decisions": _without_reasons(planned.decisions)})
     return made.model_copy(update={"unattended": needs})
+
+
+def _fields(framework: Framework, *, detail: bool) -> PlanAnswer:
+    lines = field_lines(framework, everything=detail)
+    more = (
+        "recovery, compute, environment, limits and alerts take further fields, which the details "
+        "of this call list. "
+    )
+    return PlanAnswer(
+        name=framework,
+        fields=lines,
+        next_step=f"{'' if detail else more}Write a spec with these; {command('plan', 'SPEC')} "
+        "checks it.",
+    )
+
+
+def _without_reasons(decisions: Sequence[Decision]) -> list[PlanDecision]:
+    return [PlanDecision(field=one.field, value=one.value) for one in decisions]
 
 
 async def plan_spec(
@@ -148,6 +185,7 @@ async def plan_spec(
     sets: Sequence[str],
     *,
     confirm: Confirm | None = None,
+    action: Literal["plan", "launch"] = "launch",
 ) -> Planned:
     """Load a spec, probe its host and its data, and plan it.
 
@@ -158,24 +196,26 @@ async def plan_spec(
         TrainmasterError: the launch is impossible; nothing was started or changed.
     """
     with remedied(_SMALLER):
-        return await _planned(workspace, spec, host, sets, confirm)
+        named = [*sets, *([f"host={json.dumps(host)}"] if host else [])]
+        return await _planned(workspace, spec, named, confirm, action)
 
 
 async def _planned(
     workspace: Workspace,
     spec: str,
-    host: str | None,
     sets: Sequence[str],
     confirm: Confirm | None,
+    action: Literal["plan", "launch"],
 ) -> Planned:
-    named = [*sets, *([f"host={json.dumps(host)}"] if host else [])]
-    loaded = load_allowed_spec(workspace, spec, named)
+    loaded = load_allowed_spec(workspace, spec, sets)
     _refuse_bad_rehearsal(loaded)
     refuse_private_inputs(workspace.home, loaded)
     beyond = beyond_policy(workspace, loaded)
-    await allow(workspace, beyond, "launch", f"{loaded.name} on {loaded.host}", confirm)
+    await allow(workspace, beyond, action, f"{loaded.name} on {loaded.host}", confirm)
     beyond.refuse_changed()
-    is_run = confirm is not None or may_run_python(workspace, loaded, beyond)
+    is_run = (confirm is not None and action == "launch") or may_run_python(
+        workspace, loaded, beyond
+    )
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend, *_ = [workspace.backend(host) for host in (loaded.host, *loaded.other_hosts)]
@@ -326,7 +366,7 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
         raise SpecError(
             "NOT_YET_SUPPORTED",
             "`host` is debug, which only plays trainings of ours and runs no program.",
-            "Set host to local, or to a host that `trainmaster hosts` lists.",
+            f"Set host to local, or to a host that {command('hosts')} lists.",
             field="host",
         )
     from trainmaster.backends.debug.faults import FAULTS_VARIABLE, STEP_VARIABLE, check_variables
@@ -341,16 +381,26 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
         )
 
 
-def _launch_arguments(spec: str, host: str | None, sets: Sequence[str]) -> str:
+def _launch_arguments(spec: str, host: str | None, sets: Sequence[str]) -> list[str]:
     """What `launch` takes for what was planned; a spec's text is not repeated."""
     is_text = "\n" in spec or ":" in spec
     words = ["SPEC" if is_text else spec, *(["--host", host] if host else [])]
-    return shlex.join([*words, *(word for one in sets for word in ("--set", one))])
+    return [*words, *(word for item in sets for word in ("--set", item))]
 
 
-def answer(planned: Planned, launch_arguments: str) -> PlanAnswer:
+def answer(planned: Planned, launch_arguments: Sequence[str]) -> PlanAnswer:
     """The answer that describes the plan."""
     made = planned.plan
+    spec, *options = launch_arguments
+    if made.launchable:
+        following = f"Launch it: {command('launch', spec, *options)}."
+    else:
+        own_gpu = ("--set", "compute.gpu=null")
+        following = (
+            f"{planned.spec.host} lacks this GPU. For what it has: "
+            f"{command('plan', spec, *_without_gpu(options), *own_gpu)}; {command('offers')} lists "
+            "machines for rent."
+        )
     return PlanAnswer(
         name=planned.spec.name,
         host=planned.spec.host,
@@ -358,8 +408,14 @@ def answer(planned: Planned, launch_arguments: str) -> PlanAnswer:
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
         warnings=list(made.warnings),
-        next_step=f"Launch it: `trainmaster launch {launch_arguments}`.",
+        next_step=following,
     )
+
+
+def _without_gpu(options: Sequence[str]) -> list[str]:
+    """The options without those that set `compute.gpu`."""
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return [word for pair in pairs if not pair[1].startswith("compute.gpu=") for word in pair]
 
 
 def refuse_unlaunchable(planned: Planned) -> None:

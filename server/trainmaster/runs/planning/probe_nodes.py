@@ -14,6 +14,7 @@ from trainer_runtime.core.processes.reaching import (
     Peer,
     unreached_in_words,
 )
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import NodeProber
 from trainmaster.plan import HostFacts
@@ -162,7 +163,7 @@ async def _refuse_skewed(hosts: Sequence[str], probers: Sequence[NodeProber]) ->
         if skew_s - error_s - first_error_s > _LONGEST_SKEW_S:
             raise HostError(
                 "NODES_DIFFER",
-                f"The clocks of {hosts[0]} and {host} are {skew_s:.0f} s apart.",
+                f"The clocks of {hosts[0]} and {host} are {spoken_duration(skew_s)} apart.",
                 "Have both set their clocks by NTP (`timedatectl set-ntp true`).",
                 field="host",
             )

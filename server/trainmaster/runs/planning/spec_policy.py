@@ -137,7 +137,7 @@ def places_of(spec: TrainingSpec) -> dict[str, str]:
 async def allow(
     workspace: Workspace,
     beyond: Beyond,
-    action: Literal["launch", "resume"],
+    action: Literal["plan", "launch", "resume"],
     name: str,
     confirm: Confirm | None,
     *,
@@ -147,15 +147,15 @@ async def allow(
     """Have a person allow what lies beyond the policy; code is trusted from then on.
 
     `name`: what the question is about; `besides`: what else to ask; `request`: what an approval is
-    for, beside the spec. Without `confirm`, untrusted code and `besides` are left to the caller.
+    for, beside the spec. Without `confirm`, untrusted code and `besides` are left to the caller; a
+    plan leaves code to the launch, as it runs none.
 
     Raises:
         PolicyError: no approval allows it, or there is nobody to ask.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
-    asked = list(beyond.errors)
-    if confirm is not None:
-        asked += [code_error(workspace, code) for code in beyond.code]
+    code = beyond.code if confirm is not None and action != "plan" else ()
+    asked = [*beyond.errors, *(code_error(workspace, item) for item in code)]
     questions = [error.question for error in asked if error.question is not None]
     if confirm is None or len(questions) < len(asked):
         for error in sorted(asked, key=lambda error: error.question is not None):
@@ -167,8 +167,8 @@ async def allow(
     text = f"{action.capitalize()} {name}, and allow the agent to {'; to '.join(questions)}."
     identity = digest_of_request(name, sorted(questions), beyond.identity(), list(request))
     by = await confirm(Quote(action, identity, text))
-    for code in beyond.code:
-        trust(workspace, code, by)
+    for item in code:
+        trust(workspace, item, by)
 
 
 def _checks(

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, LOCAL
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
@@ -106,7 +107,7 @@ def code_error(workspace: Workspace, code: Code) -> PolicyError:
     """The refusal to run untrusted code."""
     return workspace.policy.program_error(
         f"`{code.field}` would run {code.shown} on this machine, which no person has trusted.",
-        f"Ask the user: launch asks them, or they run `trainmaster trust {code.shown}`."
+        f"Ask the user: launch asks them, or they run {command('trust', code.shown)}."
         if code.folder
         else "Ask the user: launch asks them.",
         f"run {code.shown} on this machine (`{code.field}`)",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trainmaster.store.control.instances import InstanceRecords
     from trainmaster.store.control.kaggle import KaggleRecords
     from trainmaster.store.control.slurm import SlurmRecords
+    from trainmaster.store.control.volumes import VolumeRecords
 
 
 class Control(RunRecords, HostRecords):
@@ -70,6 +71,12 @@ class Control(RunRecords, HostRecords):
         from trainmaster.store.control.approvals import ApprovalRecords
 
         return ApprovalRecords(self._connection)
+
+    @cached_property
+    def volumes(self) -> VolumeRecords:
+        from trainmaster.store.control.volumes import VolumeRecords
+
+        return VolumeRecords(self._connection, self.facts)
 
     @cached_property
     def instances(self) -> InstanceRecords:

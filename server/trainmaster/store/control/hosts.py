@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 
+from trainer_runtime.core.protocol.command import command
 from trainmaster.store.database import transaction
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
@@ -27,7 +28,7 @@ class HostRecords:
                 raise HostError(
                     "HOST_EXISTS",
                     f"A host is called {host.name!r} already.",
-                    f"Take another name, or `trainmaster hosts remove {host.name}` first.",
+                    f"Take another name, or {command('hosts remove', host.name)} first.",
                 )
             connection.execute(
                 "INSERT INTO hosts VALUES (?1, ?2, ?3)"

@@ -107,6 +107,7 @@ class RentedInstance:
     - `boot_problem`: why it is not ready yet; `last_error`: why nothing progresses.
     - `release`: the pending request; `release_refusal`: why the last one was refused, at
       `release_refused_t`.
+    - `keep`: it is not released when it is idle; `volume`: the tag of its network volume.
     - `mirrored_runs`, `loss`: runs copied before the end, and why some data was lost.
     - `end_reason`, `end_error`: why it was ended, or could not be created.
     """
@@ -139,6 +140,8 @@ class RentedInstance:
     release: ReleaseRequest | None = None
     release_refusal: RecordedError | None = None
     release_refused_t: float | None = None
+    keep: bool | None = None
+    volume: str | None = None
     mirrored_runs: tuple[str, ...] = ()
     loss: str | None = None
     end_reason: str | None = None

@@ -16,7 +16,7 @@ from trainmaster.store.control.facts import Facts
 from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKeys
 from trainmaster.store.database import transaction
 from trainmaster.store.run import Run
-from trainmaster.words.errors import StateError
+from trainmaster.words import run_names
 
 # The launcher of runs that train in Kaggle sessions.
 KAGGLE_LAUNCHER = "kernel"
@@ -111,19 +111,36 @@ class RunRecords:
         return name
 
     def run(self, run: str) -> Run:
-        """The run with this id or name.
+        """The run with this id, or the newest that was launched under this name.
 
         Raises:
             StateError: `RUN_NOT_FOUND`.
         """
         row = self._connection.execute(
-            f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ? OR name = ?", (run, run)
+            f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ?1 OR name = ?1", (run,)
         ).fetchone()
         if row is None:
-            raise StateError(
-                "RUN_NOT_FOUND", f"No run is called {run!r}.", "`trainmaster runs` lists them."
+            rows = self._connection.execute(
+                "SELECT run_id, name FROM runs ORDER BY created_t DESC LIMIT 1000"
             )
-        return _run(row)
+            raise run_names.not_found(run, [name for row in rows for name in row])
+        found = _run(row)
+        if found.run_id == run or run_names.are_exact():
+            return found
+        newest = self.runs_of_line(run)[0]
+        if newest.run_id != found.run_id:
+            run_names.note_meant(run, newest.name)
+        return newest
+
+    def runs_of_line(self, name: str) -> list[Run]:
+        """The runs that were launched under this name, newest first; none for an id."""
+        rows = self._connection.execute(
+            f"SELECT {_RUN_COLUMNS} FROM runs WHERE (name = ?1 OR name GLOB ?2) AND EXISTS"
+            " (SELECT 1 FROM runs WHERE name = ?1) ORDER BY created_t DESC, rowid DESC",
+            (name, f"{name}-[0-9]*"),
+        )
+        runs = [_run(row) for row in rows]
+        return [run for run in runs if run_names.is_of_line(name, run.name, run.spec)]
 
     def runs(self, *, only_open: bool = False) -> list[Run]:
         """All runs, newest first."""

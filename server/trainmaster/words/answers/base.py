@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
 from trainer_runtime.core.decoding import named
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.words.advice import for_face
 from trainmaster.words.answers.fields import (
@@ -237,8 +238,8 @@ def _shown(value: object, *, is_document: bool) -> object:
         }
     if isinstance(value, (list, tuple)):
         return [_shown(item, is_document=is_document) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return named(value)
+    if isinstance(value, float):
+        return rounded(value) if math.isfinite(value) else named(value)
     return value
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 from trainmaster.words.answers.base import Answer, WholeAnswer
 from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.fields import field
+from trainmaster.words.answers.rentals import VolumeRow
 
 
 class DoctorAnswer(WholeAnswer):
@@ -12,6 +13,7 @@ class DoctorAnswer(WholeAnswer):
     version: str
     home: str
     checks: list[CheckRow]
+    not_checked: str | None = field(default=None, description="what isn't in use here")
     next_step: str
 
 
@@ -50,6 +52,7 @@ class HostRow(Answer):
 
 class HostsAnswer(WholeAnswer):
     hosts: list[HostRow]
+    volumes: list[VolumeRow] | None = field(default=None, description="rented network volumes")
     check: HostCheckAnswer | None = None
 
 
@@ -60,6 +63,7 @@ class HostAddedAnswer(WholeAnswer):
     address: str
     fingerprint: str | None = None
     checks: list[CheckRow]
+    not_checked: str | None = field(default=None, description="what isn't in use here")
     next_step: str
 
 

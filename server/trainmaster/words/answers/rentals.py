@@ -81,6 +81,27 @@ class InstanceRow(Answer):
     budget_usd: float
     lease_ends_at: str
     ended_at: str | None = None
+    keep: bool | None = field(default=None, description="not released when it is idle")
+    reason: str | None = None
+
+
+class VolumeRow(Answer):
+    """A network volume. It costs until it is released, whether anything uses it or not."""
+
+    volume: str
+    tag: str
+    provider: str
+    region: str
+    state: Literal["intended", "ready", "releasing", "ended"]
+    size_gb: int
+    usd_per_h: float
+    usd_per_month: float
+    spent_usd: float
+    budget_usd: float
+    used_by: str | None = field(default=None, description="the host that it is attached to")
+    runs: list[str] | None = field(default=None, description="whose files are on it")
+    lease_ends_at: str
+    ended_at: str | None = None
     reason: str | None = None
 
 
@@ -110,6 +131,7 @@ class CostsAnswer(WholeAnswer):
     committed_usd: float = field(description="maximum further cost of open leases")
     max_usd_total: float
     instances: list[InstanceRow]
+    volumes: list[VolumeRow] | None = None
     runs: dict[str, float] = field(description="by run, dollars for the time of its attempts")
     orphans: list[OrphanRow] | None = None
     not_asked: dict[str, str] | None = None

@@ -1,5 +1,6 @@
 """Answers about runs; their status and their list have modules of their own."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from trainmaster.words.answers.base import (
@@ -13,29 +14,43 @@ from trainmaster.words.answers.base import (
 from trainmaster.words.answers.fields import field
 from trainmaster.words.fitting import Cap
 
+_DETAILED_PLAN = Cap(32_000, drops=("warnings", "decisions"))
+_FIELDS = Cap(12_000)
+
 
 class PlanDecision(Answer):
     field: str
     value: Any
-    reason: str
+    reason: str | None = None  # with details
     source: str | None = None
 
 
 class PlanAnswer(WholeAnswer):
-    """The plan of a launch. An estimate that is not possible is omitted."""
+    """The plan of a launch. An estimate that is not possible is omitted.
 
-    cap = Cap(32_000, drops=("warnings", "decisions"))
+    Of a framework alone: its `fields`, a line each, and nothing else.
+    """
+
+    cap = Cap(1_800, drops=("decisions", "warnings"))
 
     name: str
-    host: str
-    decisions: list[PlanDecision]
-    estimates: dict[str, Any]
+    host: str | None = None
+    decisions: list[PlanDecision] | None = None
+    estimates: dict[str, Any] | None = None
     gpu: Any = None
-    warnings: list[str]
+    warnings: list[str] | None = None
+    fields: list[str] | None = field(default=None, description="`path: type = default; meaning`")
     unattended: str | None = field(
         default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )
     next_step: str | None = None
+
+    def size_cap(self) -> Cap:
+        """A larger one for reasons, and for fields."""
+        if self.fields is not None:
+            return _FIELDS
+        reasons = any(one.reason is not None for one in self.decisions or ())
+        return _DETAILED_PLAN if reasons else self.cap
 
 
 class RenderAnswer(WholeAnswer):
@@ -49,6 +64,7 @@ class RenderAnswer(WholeAnswer):
 
 
 class LaunchAnswer(WholeAnswer):
+    name_taken: str | None = None
     run_id: str
     state: State
     reason: str | None = field(default=None, description="why it is queued")
@@ -167,6 +183,14 @@ class StopAnswer(WholeAnswer):
     state: State
     pending: bool | None = None
     next_step: str
+
+
+def removed_words(removed: Sequence[str]) -> str:
+    """Counts and no names: the run's process chose the names of its files."""
+    saved = sum(name.startswith("checkpoints/") for name in removed)
+    model = ", the final model" if "final" in removed else ""
+    rest = len(removed) - saved - bool(model)
+    return f"{saved} checkpoints{model} and {rest} other files and folders"
 
 
 class CleanAnswer(WholeAnswer):

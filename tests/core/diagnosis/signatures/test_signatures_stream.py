@@ -239,7 +239,8 @@ def test_a_lost_node_explains_what_the_other_ranks_print() -> None:
 
 def test_a_signal_on_another_machine_is_not_judged_by_the_memory_of_this_one() -> None:
     free = {"host_mem_gib": 1.0, "host_mem_total_gib": 8.0}
-    assert find_in([b""], Outcome(signal=9, telemetry=free)) == []
+    (here,) = find_in([b""], Outcome(signal=9, telemetry=free))
+    assert (here.code, here.severity) == ("sigkill", "warning")
     killed = Outcome(signal=9, telemetry=free, where="rank 1 on node gpu2", elsewhere=True)
     (there,) = find_in([b""], killed)
     assert (there.code, there.severity) == ("host_oom", "critical")
@@ -263,8 +264,10 @@ def test_host_memory_sets_the_confidence_of_a_sigkill() -> None:
 def test_a_kill_while_most_memory_was_free_was_not_for_lack_of_memory() -> None:
     free = {"host_mem_gib": 1.4, "host_mem_total_gib": 23.5}
     killed = Outcome(signal=9, telemetry=free)
-    assert find_in([b"step 5 loss 2.1\n"], killed, config=_NANOGPT) == []
-    assert find_in([b"train.sh: line 3:  4711 Killed  python train.py\n"], killed) == []
+    for line in (b"step 5 loss 2.1\n", b"train.sh: line 3:  4711 Killed  python train.py\n"):
+        (named,) = find_in([line], killed, config=_NANOGPT)
+        assert (named.code, named.severity) == ("sigkill", "warning")
+        assert "1.4 GiB of the host's 23.5 GiB" in named.explanation
     said = b"slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some processes were killed"
     (found,) = find_in([said], killed)
     assert found.code == "host_oom"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
+from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
 
 
@@ -62,11 +64,7 @@ def evidence(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
 def _format(value: Value) -> str:
     if isinstance(value, list):
         return " ".join(_format(item) for item in value)
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.4g}"
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) < 1e15 else f"{value:.4g}"
-    return str(value)
+    return number_text(value) if isinstance(value, float) else str(value)
 
 
 _SPIKED = (
@@ -332,8 +330,8 @@ MESSAGES: Mapping[str, Message] = {
         ),
         (
             "Give one of its lines as script.pattern, with names in braces for its numbers "
-            "(docs/logs.md): `trainmaster fetch RUN 'attempts/*/train.log' FOLDER` brings the log, "
-            "and `trainmaster metrics FILE --pattern LINE` tries a line.",
+            f"(docs/logs.md): {command('fetch', 'RUN', 'attempts/*/train.log', 'FOLDER')} brings "
+            f"the log, and {command('metrics', 'FILE', '--pattern', 'LINE')} tries a line.",
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),
@@ -352,7 +350,10 @@ MESSAGES: Mapping[str, Message] = {
         (
             "Free space on the host, or raise the bound in `limits.json` in the folder of its runs "
             "(docs/hosts.md): copying then continues where it stopped.",
-            "Or attach again with `--from end`, which leaves out what was written before.",
+            (
+                f"Or attach again with {option('--from', 'end')}, which leaves out what "
+                "was written before."
+            ),
         ),
     ),
     "log_cut": Message(

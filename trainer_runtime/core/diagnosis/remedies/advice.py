@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from trainer_runtime.core.protocol.command import command, option
+
 _NOTHING: Mapping[str, float | int] = MappingProxyType({})
 _FOR_NCCL = (
     "Leave memory for NCCL, which allocates outside PyTorch: a smaller micro-batch with more "
@@ -76,10 +78,13 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "nccl_peer_lost": ("Read the log of the lost rank, and its machine's kernel log.",),
     "node_lost": (
-        "Find out what became of it: `trainmaster hosts check HOST`, and on it `last -x reboot`.",
-        "Start its part again after a restart by `trainmaster tick`, or have a keeper do so.",
-        "Continue without it: `trainmaster resume RUN --set compute.min_nodes=N`, with how many "
-        "hosts may be left.",
+        (
+            f"Find out what became of it: {command('hosts check', 'HOST')}, and on it "
+            "`last -x reboot`."
+        ),
+        (f"Start its part again after a restart by {command('tick')}, or have a keeper do so."),
+        f"Continue without it: {command('resume', 'RUN', '--set', 'compute.min_nodes=N')}, with "
+        "how many hosts may be left.",
     ),
     "nccl_system_error": (
         "Restart with NCCL_DEBUG=INFO: it names the failing call.",
@@ -133,7 +138,10 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "tracker_no_credentials": (
         "List the tracker's variable under `secrets` (WANDB_API_KEY, NEPTUNE_API_TOKEN, "
         "COMET_API_KEY) and set its value where runs are started.",
-        "Or disable the service: `mode: offline` under the tracker's name, or `--set tracking={}`.",
+        (
+            "Or disable the service: `mode: offline` under the tracker's name, or "
+            f"{option('--set', 'tracking={}')}."
+        ),
     ),
     "io_error": (
         "Check the disk and its mount (`dmesg -T`, `df`): a network file system that went "
@@ -161,8 +169,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "package_missing": (
         "Install it on the host, then resume.",
-        "Or launch again with `--set environment.requirements=FILE`, where FILE names it: the host "
-        "builds an environment with it.",
+        f"Or launch again with {option('--set', 'environment.requirements=FILE')}, where FILE "
+        "names it: the host builds an environment with it.",
         "`environment: auto` installs what the framework needs, and nothing for a program "
         "(`framework: script`).",
         "A module of the program itself travels with its folder unless git leaves it out.",
@@ -170,9 +178,15 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "package_mismatch": (
         "Install compatible versions (see the plan's requirements.txt), or launch again with "
         "`environment: auto`; a program (`framework: script`) with "
-        "`--set environment.requirements=FILE`.",
+        f"{option('--set', 'environment.requirements=FILE')}.",
         "A torchvision that is incompatible with PyTorch can be uninstalled: training on text "
         "does not need it.",
+    ),
+    "sigkill": (
+        "Ask who else uses the machine, and read its scheduler's record of the job.",
+        "`dmesg -T | grep -i oom` on the host shows whether the kernel did it; `docker inspect` "
+        "for a container.",
+        "Resume: it continues from the last verified checkpoint.",
     ),
     "preempted_sigterm": ("Resume; on preemptible machines, save more often.",),
     "session_hangup": ("Start it independent of a terminal (setsid, tmux, a scheduler).",),

@@ -103,7 +103,7 @@ def from_process_end(outcome: Outcome, *, log_has_causes: bool) -> list[Cause]:
         code, confidence = named
         if code == "host_oom":
             if outcome.had_memory:
-                return []
+                return [_killed_with_memory_free(outcome)]
             known = {} if outcome.elsewhere else outcome.telemetry
             confidence = _confidence_by_host_memory(known)
         return [_from_outside(code, confidence, line=outcome.where)]
@@ -228,6 +228,16 @@ def _from_outside(
     severity: Severity = "critical" if confidence >= 0.5 else "warning"
     lines = [] if line is None else [line.encode()]
     return Cause(code, severity, confidence, strength, None, lines=lines)
+
+
+def _killed_with_memory_free(outcome: Outcome) -> Cause:
+    cause = _from_outside("sigkill", 0.9, line=outcome.where)
+    cause.severity = "warning"  # by itself it is nothing that a restart would meet again
+    cause.slots = {
+        "used_gib": outcome.telemetry["host_mem_gib"],
+        "total_gib": outcome.telemetry["host_mem_total_gib"],
+    }
+    return cause
 
 
 def _confidence_by_host_memory(telemetry: Mapping[str, float]) -> float:

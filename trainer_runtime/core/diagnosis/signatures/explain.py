@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trainer_runtime.core.protocol.figures import gib_text
+
 EXPLANATIONS: dict[str, str] = {
     "cuda_oom": "The GPU's memory is exhausted.",
     "host_oom": "The host ran out of memory: a process was killed or an allocation failed.",
@@ -67,6 +69,8 @@ EXPLANATIONS: dict[str, str] = {
     "package_mismatch": "Two installed packages are incompatible: one needs another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "
     "scheduler, or a manual cancel.",
+    "sigkill": "SIGKILL ended the process: a person (`kill -9`), a scheduler, or the kernel's "
+    "out-of-memory killer sent it. It can't be caught, so nothing was saved at the end.",
     "session_hangup": "The terminal or session of the training was closed (SIGHUP).",
     "interrupted": "The training was interrupted (SIGINT).",
     "time_limit": "The training reached its time limit.",
@@ -91,6 +95,11 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("gpu_hw_ecc", ("xid",), "The driver reports Xid {xid:d}."),
     ("gpu_fell_off_bus", ("xid",), "The driver reports Xid {xid:d}."),
     ("gpu_mmu_fault", ("xid",), "The driver reports Xid {xid:d}."),
+    (
+        "sigkill",
+        ("used_gib", "total_gib"),
+        "Shortly before, {used} of the host's {total} of memory were in use: hardly the last.",
+    ),
     ("vanished", ("last_step", "target_step"), "It is at step {last_step:d} of {target_step:d}."),
     ("cuda_arch_mismatch", ("sm",), "The architecture is sm_{sm:d}."),
 )
@@ -101,7 +110,14 @@ _LIKELY: dict[str, str] = {
 }
 _RANK = "Rank {rank:d} reported it first."
 _WITHOUT_RANK = frozenset(
-    {"benign_tokenizers_fork", "time_limit", "preempted_sigterm", "interrupted", "session_hangup"}
+    {
+        "benign_tokenizers_fork",
+        "time_limit",
+        "preempted_sigterm",
+        "interrupted",
+        "session_hangup",
+        "sigkill",
+    }
 )
 _GUESSED = "The log does not mention it; it is inferred from how the process ended."
 _CONTINUED = "The training continued afterwards."
@@ -126,7 +142,7 @@ def explain(
     by itself.
     """
     sentences = [_LIKELY.get(code, EXPLANATIONS[code]) if likely else EXPLANATIONS[code]]
-    sizes = {name[:-4]: _size(value) for name, value in slots.items() if name.endswith("_gib")}
+    sizes = {name[:-4]: gib_text(value) for name, value in slots.items() if name.endswith("_gib")}
     for of, needed, sentence in _DETAILS:
         if of == code and all(slot in slots for slot in needed):
             sentences.append(sentence.format(**slots, **sizes))
@@ -151,9 +167,3 @@ def sentences(code: str) -> tuple[str, ...]:
     details = (sentence for of, _, sentence in _DETAILS if of == code)
     likely = (_LIKELY[code],) if code in _LIKELY else ()
     return (EXPLANATIONS[code], *likely, *details, _RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
-
-
-def _size(gib: float) -> str:
-    if gib >= 1.0:
-        return f"{round(gib, 3):g} GiB"
-    return f"{1024 * gib:.3g} MiB" if gib >= 1 / 1024 else f"{gib * 2**20:.3g} KiB"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from trainer_runtime.core.diagnosis.stacks import verdict
 from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 
 REASONS: dict[str, str] = {
@@ -14,8 +15,7 @@ REASONS: dict[str, str] = {
     "stopped_process": "The process of rank {rank}, pid {pid}, was stopped by a signal or a "
     "debugger; `kill -CONT {pid}` resumes it.",
     "moving": "Steps come at the usual pace.",
-    "slow_steps": "Steps come, but a step takes {recent_s:.3g} s instead of the usual "
-    "{usual_s:.3g} s.",
+    "slow_steps": "Steps come, but a step takes {recent_s} s instead of the usual {usual_s} s.",
     "slow_data": "Data arrives, but more slowly than the steps need it.",
     "slow_save": "A checkpoint is being written and makes progress: its stacks change.",
     "compiling": "A step is being compiled, which takes minutes for a large model.",
@@ -94,7 +94,11 @@ _SEVERITIES: dict[str, Severity] = {verdict.SLOW: "warning"}
 
 def explain(found: Verdict) -> str:
     """The explanation of a verdict, with its numbers."""
-    return REASONS[found.reason].format_map(found.slots)
+    slots = {
+        name: number_text(value) if isinstance(value, float) else value
+        for name, value in found.slots.items()
+    }
+    return REASONS[found.reason].format_map(slots)
 
 
 def advice(found: Verdict, *, ours: bool = True) -> tuple[str, ...]:

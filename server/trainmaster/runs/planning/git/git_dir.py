@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.files.unlinked import open_unlinked, read_unlinked
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.runs.planning.git.isolated import Git, GitError
 from trainmaster.runs.planning.git.repository import Repository
 
@@ -142,7 +143,7 @@ def _copy(path: str, copy: Path, most_bytes: int) -> bool:
     with os.fdopen(descriptor, "rb") as original, copy.open("wb") as target:
         status = os.fstat(descriptor)
         if status.st_size > most_bytes:
-            raise GitError(f"{path} is larger than {most_bytes >> 20} MiB")
+            raise GitError(f"{path} is larger than {size_text(most_bytes)}")
         shutil.copyfileobj(original, target)
     # By this time git knows which files changed at the same moment as the index was written.
     os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))

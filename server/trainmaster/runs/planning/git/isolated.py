@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.work import spend
 
@@ -108,7 +109,7 @@ class Git:
                     return output
                 code = _code(process, self.deadline_s)
             except TimeoutError:
-                raise GitError(f"it did not end within {_WITHIN_S:.0f} s") from None
+                raise GitError(f"it did not end within {spoken_duration(_WITHIN_S)}") from None
             finally:
                 if process.returncode is None:
                     with suppress(ProcessLookupError):

@@ -1,0 +1,185 @@
+"""`sample`: text from a run's model, by a bounded process where its checkpoint is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainer_runtime.core.answers.sampled import (
+    LONGEST_PROMPT,
+    MOST_TEXTS,
+    MOST_TOKENS,
+    SampledText,
+    SampleRequest,
+)
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.text import cleaned
+from trainmaster.backends import TextSampler
+from trainmaster.plan.spec import load_spec
+from trainmaster.runs.planning.spec_policy import allow, beyond_policy
+from trainmaster.runs.recorded_samples import ended_of, of_training
+from trainmaster.store.masking import mask_of
+from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.samples import SamplesAnswer
+from trainmaster.words.answers.status import Sample
+from trainmaster.words.confirmation import Confirm
+from trainmaster.words.errors import HostError, StateError, UsageError
+from trainmaster.words.stages import enter_stage
+
+_MOST_RECORDED = 40
+_SECONDS = (5.0, 600.0)
+
+
+async def sample_run(
+    workspace: Workspace,
+    run: str,
+    request: SampleRequest,
+    *,
+    confirm: Confirm | None = None,
+) -> SamplesAnswer:
+    """What the model of a run writes after the prompt. `request.start`: as `trainmaster sample
+    --from` has it, with `best` besides.
+
+    The process runs on the run's host in the training's environment, reads safetensors and the
+    tensors of pickles alone, and ends with the call.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `NO_CHECKPOINT`, `RUN_ENDED` for one that was cleaned.
+        UsageError: `BAD_ARGUMENT`, `UNSUPPORTED` for an attached training.
+        HostError: `NOT_SAMPLED`, `UNSUPPORTED`; the host can't be reached.
+        PolicyError, SpendError: what it runs is beyond the caller's policy.
+    """
+    _refuse_impossible(request)
+    view = await refresh(workspace, run)
+    _refuse_without_weights(view)
+    sampler = TextSampler.of(workspace.backend(view.run.host))
+    await _allow(workspace, view, confirm)
+    enter_stage(f"running the model of {view.run.run_id}")
+    asked = replace(request, start=_start(view, request.start))
+    found = await sampler.sample(view.run.run_id, asked)
+    mask = mask_of(workspace.home, view.run.run_id)
+    return SamplesAnswer(
+        run_id=view.run.run_id,
+        step=found.step,
+        path=cleaned(found.path, 200),
+        device=cleaned(found.device, 20),
+        samples=[_sample(mask.text(text.text), text) for text in found.texts[:MOST_TEXTS]],
+    )
+
+
+async def _allow(workspace: Workspace, view: RunView, confirm: Confirm | None) -> None:
+    """Ask about code of the run's environment that no person has trusted, as a resume does; its
+    program is not run."""
+    if not workspace.policy.bound:
+        return
+    changes = {"host": view.run.host, "script": None}
+    spec = load_spec(f"{view.run.spec}\n").model_copy(update=changes)
+    launched = beyond_policy(workspace, spec)
+    beyond = launched.without(launched, view.run.plan.get("places") or {})
+    await allow(workspace, beyond, "resume", f"the model of {view.run.run_id} for text", confirm)
+
+
+async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
+    """The texts that the training has recorded (`eval.samples` of the spec), the newest last.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    view = await refresh(workspace, run)
+    recorded = of_training(workspace, view.run)[-_MOST_RECORDED:]
+    asking = f"{command('sample', view.run.run_id, '--prompt', 'TEXT')} asks its model now."
+    return SamplesAnswer(
+        run_id=view.run.run_id,
+        samples=recorded,
+        next_step=asking
+        if recorded
+        else "The training has recorded none: the spec has no `eval.samples`, or none was due. "
+        + asking,
+    )
+
+
+def _sample(text: str, found: SampledText) -> Sample:
+    return Sample(untrusted_text=text, tokens=found.tokens, ended=ended_of(found.ended))
+
+
+def _start(view: RunView, start: str | None) -> str | None:
+    known = [entry["step"] for entry in view.index.to_dict()["checkpoints"]]
+    if _is_step(start) and int(str(start)) not in known:
+        steps = ", ".join(map(str, known))
+        raise StateError(
+            "NO_CHECKPOINT",
+            f"Run {view.run.run_id} has no checkpoint of step {start}.",
+            f"Take one of {steps}, or final." if known else "Leave `--from` out.",
+        )
+    if start != "best":
+        return start
+    if view.index.best is None:
+        raise StateError(
+            "NO_CHECKPOINT",
+            f"Run {view.run.run_id} has no verified checkpoint with a validation loss.",
+            "Leave `--from` out: the final model is taken, or the newest checkpoint.",
+        )
+    return str(view.index.best)
+
+
+def _refuse_without_weights(view: RunView) -> None:
+    run = view.run
+    if run.is_attached:
+        raise UsageError(
+            "UNSUPPORTED",
+            f"Run {run.run_id} is only watched: Trainmaster has none of its checkpoints.",
+            f"Take over its output ({command('adopt', 'FOLDER')}), and sample that run.",
+            field="run",
+        )
+    if run.cleaned:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {run.run_id} was cleaned: its host has no weights of it any more.",
+            f"{command('fetch', run.run_id, 'final', 'FOLDER')} brings what was mirrored, if "
+            "anything.",
+        )
+    if view.link_error is not None:
+        code, message = view.link_error
+        raise HostError(
+            code,
+            message,
+            f"{command('hosts check', run.host)} shows what is wrong with it.",
+            retryable=True,
+        )
+    if view.index.resume_from is None and not view.index.superseded:
+        raise StateError(
+            "NO_CHECKPOINT",
+            f"Run {run.run_id} has no verified checkpoint yet.",
+            f"{command('wait', run.run_id, '--until', 'checkpoint')} returns at its first.",
+        )
+
+
+def _refuse_impossible(request: SampleRequest) -> None:
+    start = request.start
+    if not (start in (None, "final", "latest", "best") or _is_step(start)):
+        raise _wrong("from", f"{start!r} names no weights", "Use final, best, latest or a step")
+    for name, value, most in (
+        ("max_tokens", request.max_tokens, MOST_TOKENS),
+        ("count", request.count, MOST_TEXTS),
+    ):
+        if not 1 <= value <= most:
+            raise _wrong(name, f"`{name}` is {value}", f"Give 1 to {most:,}")
+    if not 0 <= request.temperature <= 100:
+        raise _wrong("temperature", f"`temperature` is {request.temperature}", "Give 0 to 100")
+    if not 0 <= request.seed < 2**63:
+        raise _wrong("seed", f"`seed` is {request.seed}", "Give a number from 0 on")
+    if len(request.prompt) > LONGEST_PROMPT:
+        fix = f"Give at most {LONGEST_PROMPT:,} characters"
+        raise _wrong("prompt", f"The prompt has {len(request.prompt):,} characters", fix)
+    least, most_s = _SECONDS
+    if not least <= request.within_s <= most_s:
+        raise _wrong("timeout", "The time is out of bounds", f"Give {least:.0f} to {most_s:.0f} s")
+
+
+def _is_step(start: str | None) -> bool:
+    return start is not None and start.isascii() and start.isdigit() and len(start) < 16
+
+
+def _wrong(field: str, message: str, fix: str) -> UsageError:
+    return UsageError("BAD_ARGUMENT", f"{message}.", f"{fix}.", field=field)

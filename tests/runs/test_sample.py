@@ -1,0 +1,102 @@
+"""Text from a run's model: where it is refused and why, and how a model's words are shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from support.mcp.mcp_client import answer_of, connected, error_of
+from support.runs.light_run import light_spec
+from support.runs.running_run import LONGEST_S, CommandLine
+from support.train.preference_data import save_tiny_model
+
+pytestmark = pytest.mark.slow
+_PROGRAM = """\
+import json, shutil, sys
+for step in (1, 2):
+    print(json.dumps({"step": step, "loss": 1.0 / step}), flush=True)
+shutil.copytree(sys.argv[1], "out/step-2")
+"""
+
+
+def saving(folder: Path, model: Path) -> str:
+    """A spec over a program that saves `model` as its checkpoint."""
+    program = folder / "program"
+    program.mkdir(parents=True)
+    (program / "program.py").write_text(_PROGRAM)
+    script = {
+        "path": str(program),
+        "command": [sys.executable, "program.py", str(model)],
+        "checkpoints": {"path": "out/step-*"},
+    }
+    return f"name: saving\nframework: script\nscript: {json.dumps(script)}\nsteps: 2\n"
+
+
+def completed(command: CommandLine, spec: str) -> str:
+    run: str = command("launch", spec)["run_id"]
+    command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    return run
+
+
+def refused(command: CommandLine, *arguments: str, code: int = 1) -> dict[str, Any]:
+    error: dict[str, Any] = command("sample", *arguments, code=code)["error"]
+    return error
+
+
+def test_a_program_s_folder_of_transformers_writes_text_without_control_characters(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    run = completed(command, saving(tmp_path, save_tiny_model(tmp_path / "model")))
+    asked = {"prompt": "to be", "max_tokens": 400, "temperature": 99.0, "seed": 3}
+    words = [word for key, value in asked.items() for word in (_option(key), str(value))]
+    written = command("sample", run, *words)
+    assert written["path"] == "checkpoints/step-00000002"
+
+    async def over_mcp() -> None:
+        async with connected({"TRAINMASTER_HOME": str(command.home)}) as client:
+            answer = await answer_of(client, "sample_run", run_id=run, **asked)
+            (text,) = answer["samples"]
+            assert text["tokens"] == 400 or text["ended"] == "end_of_text"
+            assert len(text["untrusted_text"]) > 20
+            assert not _unprintable(text["untrusted_text"])
+            assert (await answer_of(client, "sample_run", run_id=run))["samples"] == []
+            wrong = await error_of(client, "sample_run", run_id=run, prompt="a", count=9)
+            assert wrong.startswith("BAD_ARGUMENT") and "Give 1 to 8" in wrong
+
+    assert not _unprintable(written["samples"][0]["untrusted_text"])
+    anyio.run(over_mcp)
+    assert refused(command, run, "--prompt", "a", "--from", "1")["code"] == "NO_CHECKPOINT"
+    too_many = refused(command, run, "--prompt", "a", "--max-tokens", "9999", code=2)
+    assert too_many["field"] == "max_tokens"
+    assert "no chat template" in refused(command, run, "--prompt", "a", "--chat")["message"]
+
+
+def test_a_program_s_own_format_is_refused_with_the_reason(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    run = completed(command, light_spec(tmp_path))
+    error = refused(command, run, "--prompt", "to be")
+    assert error["code"] == "NOT_SAMPLED"
+    assert "not a folder of transformers" in error["message"] and "fetch" in error["fix"]
+
+
+def test_what_has_no_weights_here_is_refused_before_anything_runs(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.0\n")
+    watched = command("attach", "--log", str(log))["run_id"]
+    assert refused(command, watched, "--prompt", "a")["code"] == "UNSUPPORTED"
+    assert refused(command, "nobody", "--prompt", "a")["code"] == "RUN_NOT_FOUND"
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _unprintable(text: str) -> list[str]:
+    return [letter for letter in text if not (letter.isprintable() or letter in "\n\t ")]

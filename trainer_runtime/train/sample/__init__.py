@@ -1,0 +1,1 @@
+"""Generates text with a run's model, outside its training."""
