@@ -136,7 +136,7 @@ def test_memory_held_by_invisible_processes_is_reported(check: Check, programs: 
     nvidia_smi(programs, used="20480")
     found = check()["gpu 0"]
     assert found["state"] == "warn"
-    assert "20.0 GiB by processes that can't be seen from here" in found["found"]
+    assert "20 GiB by processes that can't be seen from here" in found["found"]
 
 
 def test_a_driver_that_does_not_answer_fails_with_its_words(check: Check, programs: Path) -> None:
