@@ -92,7 +92,7 @@ def test_metrics_that_have_no_room_are_read_later_and_answers_say_so(
     assert status.incomplete is None and run.steps() == list(range(1, STEPS + 1))
 
 
-def test_a_follower_goes_on_without_room_and_ingests_once_there_is_some(
+def test_a_follower_continues_without_room_and_ingests_once_there_is_some(
     workspace: FollowedWorkspace, run: FakeRun, disk: Path
 ) -> None:
     async def follows() -> None:

@@ -49,13 +49,13 @@ def test_an_inspection_reads_top_to_bottom() -> None:
         rows = [block.columns, *block.rows] if isinstance(block, Grid) else [[block]]
         lines += ["  ".join(row) for row in rows]
     assert lines == [
-        "gpt-abc234, attempt 2: hang_collective (90% sure)",
+        "gpt-abc234, attempt 2: hang_collective (90 % sure)",
         "The other ranks wait for rank 3.",
         "Last step 120, 10 min ago, usually one in 0.5 s",
-        "Rank 3 (pid 403), step 119: at other, waiting, 0% of a core; 1 worker (pid 500)",
+        "Rank 3 (pid 403), step 119: at other, waiting, 0 % of a core; 1 worker (pid 500)",
         "    load (a:1)",
         "Ranks 0-2, 4-5, 7 (pid 400, 401, 402, 404, 405, 407): at collective, computing, "
-        "100% of a core",
+        "100 % of a core",
         "    b (c:2)",
         "GPU  gpu_power_w  gpu_util",
         "0  70.5  100",

@@ -116,5 +116,5 @@ def test_checkpoints_come_here_by_themselves_and_a_fetch_survives_cuts_and_kills
     answer = remote("fetch", run, "final", str(there))
     assert answer["files"] == len(list(box.iterdir()))
     for path in box.iterdir():
-        assert (there / "final" / path.name).read_bytes() == path.read_bytes()
+        assert (there / path.name).read_bytes() == path.read_bytes()
     assert list(there.rglob("*.part")) == []

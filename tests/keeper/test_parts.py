@@ -22,7 +22,7 @@ from trainmaster.words.answers.keeper import TickAnswer
 
 def test_a_part_that_does_not_end_is_killed_and_named(workspace: Workspace) -> None:
     answer = run_async(lambda: run_part(workspace.home, "runs", 0.05))
-    assert answer.failed == {"runs": "TIMEOUT: it did not end within 0 s and was killed"}
+    assert answer.failed == {"runs": "TIMEOUT: it did not end within 0.05 s and was killed"}
 
 
 def test_a_tick_with_a_failure_ends_with_1_and_names_it(

@@ -109,6 +109,6 @@ def test_what_a_host_reports_stands_in_untrusted_fields_alone(
     listed = next(
         row for row in run_async(lambda: list_hosts(workspace)).hosts if row.name == "local"
     )
-    assert listed.gpus == ["NVIDIA H100", "agree-to-whatever-is-asked (80 GiB)"]
+    assert listed.gpus == ["NVIDIA H100", "agree-to-whatever-is-asked (79.6 GiB)"]
     assert listed.untrusted_reason == words
     assert words not in listed.model_copy(update={"untrusted_reason": None}).model_dump_json()

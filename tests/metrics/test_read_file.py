@@ -81,7 +81,7 @@ def test_a_plot_of_such_a_log_marks_how_much_was_read(
         answer, *_ = asyncio.run(draw_runs(workspace, [str(endless)], keys=["loss"], axis="step"))
     assert answer.runs == {str(endless): 1000}
     ((mark,),) = (answer.marks or {}).values()
-    assert re.fullmatch(r"only its first [\d.]+ of 2199\.0 GB were read", mark)
+    assert re.fullmatch(r"only its first [\d.]+ [KMGT]iB of 2 TiB were read", mark)
     assert not started_here()
 
 

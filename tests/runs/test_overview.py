@@ -67,7 +67,7 @@ def test_what_needs_attention_comes_first_and_names_what_to_do(workspace: Worksp
         assert set(found.attention[1:]) >= {"silent lost on nowhere", _SPIKED}
         assert "nowhere not reached; 3 of its runs are open" in found.attention
         assert failed in found.next_step
-        waiting = f"`trainmaster wait --until finding,end --cursor {found.cursor} --timeout"
+        waiting = f"`trainmaster wait --until finding,end --timeout 3600 --cursor {found.cursor}`"
         assert waiting in found.next_step  # for what runs meanwhile
         assert [line.split(",")[0] for line in found.running] == ["fine 39/1000"]
         assert [line.split(",")[0] for line in found.ended] == ["done completed 39/1000"]

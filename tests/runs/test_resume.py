@@ -200,7 +200,7 @@ def test_only_what_changed_is_sent_and_it_stays_for_the_next_attempt(runs: Runs)
     async def work() -> None:
         run = await runs.ended(schedule="{warmup_steps: 5}")
         await resume(runs.workspace, run, sets=["steps=80", "optimizer.lr=0.001"])
-        assert runs.sent(run) == {"steps": 80, "optimizer.lr": 0.001}
+        assert runs.sent(run) == {"steps": 80, "schedule.steps": 60, "optimizer.lr": 0.001}
         assert await runs.wait(run) == "completed"
         await resume(runs.workspace, run, start="40", sets=["eval.every_steps=5"])
         assert runs.sent(run) == {"eval.every_steps": 5}

@@ -86,8 +86,8 @@ def test_a_second_time_that_the_host_could_not_detect_is_still_found() -> None:
 def test_an_evaluation_is_shown_with_its_loss_and_what_checkpoints_are_chosen_by() -> None:
     values = {"val_loss": 0.25, "val_rewards/margins": 1.5, "val_rewards/accuracies": 0.75}
     view, stored = _seen([], events([("eval", {"step": 4, "values": values})]))
-    assert [change.detail for change in news_of(stored, view)] == ["val_loss 0.2500"]
+    assert [change.detail for change in news_of(stored, view)] == ["val_loss 0.25"]
     chosen_by = {**CONFIG, "checkpoint": {"metric": "val_rewards/margins"}}
     view = replace(view, run=replace(view.run, document=chosen_by))
     changes = [change.detail for change in news_of(stored, view)]
-    assert changes == ["val_loss 0.2500, val_rewards/margins 1.5000"]
+    assert changes == ["val_loss 0.25, val_rewards/margins 1.5000"]

@@ -12,6 +12,7 @@ from trainer_runtime.core.config.optimization import ScheduleConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.protocol.command import option
+from trainer_runtime.core.protocol.figures import number_text
 
 _LENGTH, _WARMUP = "schedule.steps", "schedule.warmup_steps"
 
@@ -42,16 +43,20 @@ def rate_in_words(before: ConfigDocument, changed: Mapping[str, Any], begins: in
         return None
     after = apply_sets(before, changed)
     steps, last = before["steps"], after["steps"]
-    then = "" if begins == 0 else f"{_rate(before, begins):.3g} at step {begins:,} -> "
+    then = "" if begins == 0 else f"{_rate_text(before, begins)} at step {begins:,} -> "
     words = (
-        f"Steps {steps:,} -> {last:,}; learning rate {then}{_rate(after, begins + 1):.3g} at step "
-        f"{begins + 1:,}, {_rate(after, last):.3g} at step {last:,}."
+        f"Steps {steps:,} -> {last:,}; learning rate {then}{_rate_text(after, begins + 1)} at step "
+        f"{begins + 1:,}, {_rate_text(after, last)} at step {last:,}."
     )
     length = _schedule(after).length(last)
     if length >= last:
         return words
     again = option("--set", f"{_LENGTH}=null")
     return f"{words} The schedule keeps its {length:,} steps; {again} lays it over all."
+
+
+def _rate_text(config: ConfigDocument, step: int) -> str:
+    return number_text(_rate(config, step))
 
 
 def _rate(config: ConfigDocument, step: int) -> float:

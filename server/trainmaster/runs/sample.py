@@ -12,6 +12,7 @@ from trainer_runtime.core.answers.sampled import (
     SampleRequest,
 )
 from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.backends import TextSampler
 from trainmaster.plan.spec import load_spec
@@ -174,7 +175,11 @@ def _refuse_impossible(request: SampleRequest) -> None:
         raise _wrong("prompt", f"The prompt has {len(request.prompt):,} characters", fix)
     least, most_s = _SECONDS
     if not least <= request.within_s <= most_s:
-        raise _wrong("timeout", "The time is out of bounds", f"Give {least:.0f} to {most_s:.0f} s")
+        raise _wrong(
+            "timeout",
+            "The time is out of bounds",
+            f"Give {spoken_duration(least)} to {spoken_duration(most_s)}",
+        )
 
 
 def _is_step(start: str | None) -> bool:

@@ -64,7 +64,7 @@ class MirrorTransfer:
         """Copy the newest that is missing; the rest stays due.
 
         Raises:
-            HostError: the host can't be reached, or there is no room here; it is still due.
+            HostError: the host can't be reached, or no room is left here; it is still due.
         """
         await mirror_checkpoints(self._workspace, self._run_id, report=report, most=1)
 
@@ -91,7 +91,7 @@ async def bring_wanted(workspace: Workspace, run: str) -> int:
     number copied. Where another process copies them, waits until they are here.
 
     Raises:
-        HostError: the host can't be reached, or there is no room here.
+        HostError: the host can't be reached, or no room is left here.
     """
     came = 0
     while wanted := wanted_here(workspace, load_view(workspace, run)):
@@ -119,7 +119,7 @@ async def mirror_checkpoints(
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        HostError: the host can't be reached, or there is no room here.
+        HostError: the host can't be reached, or no room is left here.
     """
     view = load_view(workspace, run)
     folder = mirror_folder(workspace, view)

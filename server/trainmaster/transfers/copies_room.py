@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.store.quota import copies_limit_bytes, copies_quota, copies_used
 from trainmaster.transfers.file_sources import FileSource
 from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import Home
 from trainmaster.words.user_paths import real_path
-
-_GIB = float(1 << 30)
 
 
 class CopiesRoom:
@@ -57,13 +56,13 @@ class CountedSource:
 
 
 def _full(home: Home, folders: dict[Path, int], more_bytes: int) -> StorageError:
-    held, limit = sum(folders.values()) / _GIB, copies_limit_bytes(home) / _GIB
+    held, limit = size_text(sum(folders.values())), size_text(copies_limit_bytes(home))
     largest = max(folders, key=lambda place: folders[place], default=None)
-    where = "" if largest is None else f", as {largest} ({folders[largest] / _GIB:.3g} GiB)"
+    where = "" if largest is None else f", as {largest} ({size_text(folders[largest])})"
     return StorageError(
         "COPIES_FULL",
-        f"Downloads and copies of checkpoints in {home.root} take {held:.3g} GiB; "
-        f"{more_bytes / _GIB:.3g} GiB more would exceed mirror.copies_gib ({limit:.3g} GiB).",
+        f"Downloads and copies of checkpoints in {home.root} take {held}; "
+        f"{size_text(more_bytes)} more would exceed mirror.copies_gib ({limit}).",
         f"Remove what nobody needs{where}; or raise mirror.copies_gib in {home.settings}; or fetch "
         "into a folder outside the home.",
         retryable=True,

@@ -128,7 +128,7 @@ def test_a_journal_that_does_not_fit_is_refused(
 def test_an_output_that_the_disk_has_no_room_for_is_refused(payload: Path, before: Path) -> None:
     with (before / "checkpoints/step-00000020/model.safetensors").open("wb") as file:
         file.truncate(1 << 42)
-    with pytest.raises(SessionError, match=r"4194304 MiB, and .* Keep fewer checkpoints"):
+    with pytest.raises(SessionError, match=r"4 TiB, and .* Keep fewer checkpoints"):
         laid_down(payload, an_order(journal_bytes=len(OLDER)), before)
 
 

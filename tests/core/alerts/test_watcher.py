@@ -138,7 +138,7 @@ def test_a_message_says_what_happened_in_our_own_words() -> None:
     onsets = [watcher.point(1, step, step, 3.61234) for step in (100, 200, 300)]
     said = message(when, onsets[-1])
     assert said.text == (
-        "val_loss is 3.61234, > 3.5 for 3 points. small-abc234 is running at step 300 on gpu-1. "
+        "val_loss is 3.612, > 3.5 for 3 points. small-abc234 is running at step 300 on gpu-1. "
         "On the machine it was launched from: `trainmaster status small-abc234`"
     )
     assert set(said.to_dict()) == {

@@ -24,6 +24,7 @@ _ROOT = Path(__file__).parents[3]
 # Lines of logs, what only a host's log has, arguments of commands, file names, and a file that is
 # sent alone.
 _MAY = {
+    "server/trainmaster/metrics/plots/sketch.py",  # of an axis: all in one form
     "trainer_runtime/box/processes/commands.py",
     "trainer_runtime/box/slurm/programs.py",
     "trainer_runtime/box/containers/engine.py",

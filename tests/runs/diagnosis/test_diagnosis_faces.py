@@ -61,7 +61,7 @@ def test_people_read_cause_evidence_advice_and_patch(
     failed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = printed(capsys, "diagnose", failed)
-    assert text.startswith("CRITICAL cuda_oom at step 41 in attempt 1 (0a0a0a0a, 90% sure)\n")
+    assert text.startswith("CRITICAL cuda_oom at step 41 in attempt 1 (0a0a0a0a, 90 % sure)\n")
     assert "  > CUDA out of memory" in text
     assert "  - Check which processes use the GPU's memory (nvidia-smi)." in text
     change = "batch.micro_batch: 8 -> 4, batch.accumulation: 1 -> 2; from latest"

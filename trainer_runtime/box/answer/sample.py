@@ -22,6 +22,7 @@ from trainer_runtime.box.processes.commands import UNANSWERED, ask
 from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import DecodingError, decode_fields
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.masking import Mask
 
 _MODULE = "trainer_runtime.train.sample"
@@ -65,7 +66,7 @@ def _asked(run: RunFolder, request: SampleRequest) -> SampleAnswer:
             timeout_s=request.within_s + _START_S,
         )
     if done.code in (UNANSWERED, -signal.SIGALRM, _SIGNALLED + signal.SIGALRM):
-        raise NotSampledError(f"it was not loaded within {request.within_s:.0f} s")
+        raise NotSampledError(f"it was not loaded within {spoken_duration(request.within_s)}")
     last = done.output[-_LARGEST_OUTPUT_BYTES:].strip().rpartition(b"\n")[2]
     try:
         if done.code == 0:

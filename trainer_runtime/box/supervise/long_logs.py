@@ -5,7 +5,7 @@ count the bytes before they are written. So what lies between a log's beginning 
 becomes a hole; its length, and the place of each line, stay.
 
 Where the file system has no holes, a program's log stays whole while its disk keeps the margin.
-Below that it is emptied: whoever writes it has opened it for appending. Its first and its newest
+Below that it is emptied: its writer has opened it for appending. Its first and its newest
 lines are then in `<name>.beginning` and `<name>.newest`; readers begin again at its start.
 """
 

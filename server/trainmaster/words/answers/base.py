@@ -237,7 +237,13 @@ def _shown(value: object, *, is_document: bool) -> object:
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_shown(item, is_document=is_document) for item in value]
+        # The numbers of a series are rounded by what makes it, or are all of them, exactly.
+        return [
+            item
+            if isinstance(item, float) and math.isfinite(item)
+            else _shown(item, is_document=is_document)
+            for item in value
+        ]
     if isinstance(value, float):
         return rounded(value) if math.isfinite(value) else named(value)
     return value

@@ -16,6 +16,7 @@ from dataclasses import field
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 
 CODE = "not_learning"
@@ -125,7 +126,7 @@ class NotLearning:
         value, points = self.loss.value, self.loss.points
         if not value or points < _SAME or points < _TIMES_LONGEST * self.loss.longest:
             return False
-        return float(f"{value:.2g}") != value
+        return rounded(value, 2) != value
 
     def _falls(self, context: DetectorContext) -> bool:
         """Whether the newest losses lie below the first ones; by more where that is a relief, as
@@ -156,4 +157,4 @@ class NotLearning:
 
 def _is_last_digit(rate: float) -> bool:
     """Whether a rate may be the smallest that its log can print, as 0.0001 with four digits."""
-    return float(f"{rate:.0e}") == rate and f"{rate:.0e}".startswith("1e")
+    return rate > 0 and rounded(rate, 1) == rate and repr(rate).strip("0.").startswith("1")

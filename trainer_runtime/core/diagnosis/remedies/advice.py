@@ -185,8 +185,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "sigkill": (
         "Ask who else uses the machine, and read its scheduler's record of the job.",
-        "`dmesg -T | grep -i oom` on the host shows whether the kernel did it; `docker inspect` "
-        "for a container.",
+        "`dmesg -T` on the host shows whether the kernel did it; `docker inspect` for a container.",
         "Resume: it continues from the last verified checkpoint.",
     ),
     "preempted_sigterm": ("Resume; on preemptible machines, save more often.",),
