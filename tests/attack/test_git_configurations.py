@@ -287,7 +287,7 @@ def test_a_read_only_server_runs_nothing_of_what_it_plans(
     )
 
     async def planning(client: Client) -> None:
-        decisions = (await answer_of(client, "plan_run", spec=spec))["decisions"]
+        decisions = (await answer_of(client, "plan_run", spec=spec, detail=True))["decisions"]
         assert any("with changes" in str(decision) for decision in decisions)
 
     agent.session(planning, read_only=True)

@@ -90,4 +90,4 @@ def test_an_evaluation_is_shown_with_its_loss_and_what_checkpoints_are_chosen_by
     chosen_by = {**CONFIG, "checkpoint": {"metric": "val_rewards/margins"}}
     view = replace(view, run=replace(view.run, document=chosen_by))
     changes = [change.detail for change in news_of(stored, view)]
-    assert changes == ["val_loss 0.25, val_rewards/margins 1.5000"]
+    assert changes == ["val_loss 0.25, val_rewards/margins 1.5"]

@@ -116,8 +116,8 @@ def test_who_holds_a_gpu_is_named_with_pid_and_memory(check: Check, programs: Pa
         finally:
             kill(holder.pid)
     assert rows["gpu 0"]["state"] == "warn"
-    assert f"root, pid {holder.pid} (sleep) 40.0 GiB" in rows["gpu 0"]["found"]
-    assert "pid 4194000 (not to be seen from here) 1.0 GiB" in rows["gpu 0"]["found"]
+    assert f"root, pid {holder.pid} (sleep) 40 GiB" in rows["gpu 0"]["found"]
+    assert "pid 4194000 (not to be seen from here) 1 GiB" in rows["gpu 0"]["found"]
     assert rows["gpu 1"]["state"] == "ok"
 
 
