@@ -72,8 +72,8 @@ def add_destination(home: Home, new: NewDestination) -> None:
         StateError: `SETTINGS_NOT_READABLE`, they name another one so, or their shape takes no line.
     """
     if new.name in destinations(home):
-        known = destinations(home)[new.name].model_dump(exclude_none=True, exclude={"defaults"})
-        if known == dict(new.entry):
+        named = destinations(home)[new.name].model_dump(exclude_none=True, exclude={"defaults"})
+        if named == dict(new.entry):
             return
         raise _by_hand(home, new, f"names another destination {new.name}")
     text = home.settings.read_text(encoding="utf-8-sig") if home.settings.exists() else ""

@@ -84,8 +84,8 @@ class BoardApp:
 
     async def _comparison(self, request: Request) -> Response:
         runs = _runs(request)
-        asked = ("comparison", *runs)
-        return await self._answer(request, asked, lambda: self._reads.comparison(runs))
+        question = ("comparison", *runs)
+        return await self._answer(request, question, lambda: self._reads.comparison(runs))
 
     async def _answer(
         self, request: Request, asked: Hashable, make: Callable[[], Awaitable[Answer]]

@@ -66,9 +66,9 @@ async def _agree(
             f"({command('provision', 'OFFER', '--hours', 'H', '--volume', volume.name)}), or give "
             f"them up: {command('release', volume.name, '--force')}.",
         )
-    asked = json.dumps([volume.tag, "volume", force, unfinished])
+    question = json.dumps([volume.tag, "volume", force, unfinished])
     text = _quote_text(workspace, volume, unfinished)
-    await confirm(Quote("release", asked, text))
+    await confirm(Quote("release", question, text))
     if (user := user_of(workspace, volume)) is not None:  # attached while the user was asked
         raise volume_in_use(volume, user.host)
     return workspace.control.volumes.change(

@@ -130,9 +130,9 @@ def panels_among(
 
 def _choices(present: Collection[str]) -> Sequence[_Choice]:
     """Those of every method whose metrics are present, and those of all trainings."""
-    known = {key.removeprefix("val_") for key in present}
+    metrics = {key.removeprefix("val_") for key in present}
     of_methods = [
-        choice for signs, choices in _METHODS if known.intersection(signs) for choice in choices
+        choice for signs, choices in _METHODS if metrics.intersection(signs) for choice in choices
     ]
     return [*(of_methods or _PRETRAINING), *_OF_ALL]
 
