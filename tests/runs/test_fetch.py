@@ -149,7 +149,7 @@ def test_more_than_the_home_may_hold_is_refused_before_anything_is_written(place
     elsewhere, place.folder = place.folder, home.downloads / "fetched"
     error = place.refused("final/*")
     assert (error.code, error.retryable) == ("COPIES_FULL", True)
-    assert f"{home.downloads / 'other'} (9.97e-05 GiB)" in error.fix
+    assert f"{home.downloads / 'other'} (104 KiB)" in error.fix
     assert not place.folder.exists()
     place.folder = elsewhere
     place.fetch("final/*")
