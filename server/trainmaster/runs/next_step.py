@@ -18,7 +18,8 @@ from trainmaster.sync.rebuild_state import NOT_CURRENT
 from trainmaster.sync.run_view import RunView
 
 _BY_REASON = {
-    "unusable": "Read the reason, fix the spec or the data, and launch again.",
+    "unusable": f"{command('diagnose', '{run}')} says what can't be used; with it mended, "
+    f"{command('launch', 'SPEC')}.",
     "failed_before_first_step": f"Read {command('logs', '{run}')}, fix the cause, then "
     f"{command('resume', '{run}')}.",
     "max_restarts": f"Read {command('logs', '{run}')}; after fixing the cause, "
@@ -68,7 +69,7 @@ def next_step(view: RunView, findings: Sequence[FoundOfRun], *, is_explained: bo
             return f"Free room for the home, then {command('status', view.run.run_id)} again."
         return f"Its records are being rebuilt: {command('status', view.run.run_id)} in a while."
     if view.run.is_attached:
-        return _of_attached(view, is_explained)
+        return _of_attached(view, findings, is_explained)
     return _of_ours(view, findings, is_explained)
 
 
@@ -164,7 +165,7 @@ def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explaine
     wrong = [finding.code for finding in findings if finding.severity == "critical"]
     script = view.run.config.script
     if not wrong and script is not None and script.final is None:
-        what = "'code/*'" if view.index.resume_from is None else "latest"
+        what = "code/*" if view.index.resume_from is None else "latest"
         return f"Done. {command('fetch', run, what, 'FOLDER')} brings what it saved."
     if not wrong:
         return f"Done. {command('fetch', run, 'final', 'FOLDER')} brings the model."
@@ -191,6 +192,11 @@ def _while_running(view: RunView, finding: FoundOfRun, is_explained: bool) -> st
             "shows where every rank waits."
         )
     explains = "" if is_explained else f"{command('diagnose', run)} explains {finding.code}. "
+    if not finding.patches and finding.severity == "critical" and finding.by_host:
+        return (
+            f"{explains}Waiting does not mend it: {command('stop', run)} saves a checkpoint; once "
+            f"the cause is fixed, {command('resume', run)}."
+        )
     if not finding.patches:
         return f"{explains}To wait: {command('wait', run, '--until', 'checkpoint,finding,end')}."
     return (
@@ -266,7 +272,7 @@ def _files_are_kept(view: RunView) -> str:
     return " A resume runs the files as they were launched: if you change them, launch again."
 
 
-def _of_attached(view: RunView, is_explained: bool) -> str:
+def _of_attached(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     """For an attached training: it can't be stopped or resumed from here."""
     run = view.run.run_id
     if view.run.cleaned:
@@ -284,6 +290,11 @@ def _of_attached(view: RunView, is_explained: bool) -> str:
         return _NOT_DELIVERED
     if _is_overdue(view):
         return _OVERDUE.format(run=run)
+    critical = [finding.code for finding in findings if finding.severity == "critical"]
+    if critical and not is_explained:
+        return f"{command('diagnose', run)} explains {critical[0]}; only its owner can stop it."
+    if critical:
+        return f"Inform its owner of {critical[0]}: nobody else can stop it."
     return command("wait", run, "--until", "finding,end", "--timeout", "3600")
 
 
