@@ -108,8 +108,8 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 # Where the text names a symptom that other causes have as well.
 _LIKELY: dict[str, str] = {
-    "host_oom": "A process was killed (SIGKILL): probably the host ran out of memory; a scheduler "
-    "or a person may have done it, too.",
+    "host_oom": "A process was ended by signal 9 (SIGKILL): probably the host ran out of memory; a "
+    "scheduler or a person may have done it, too.",
 }
 _RANK = "Rank {rank:d} reported it first."
 _WITHOUT_RANK = frozenset(
