@@ -17,9 +17,9 @@ from trainmaster.store.run import Run
 from trainmaster.sync.rebuild_state import NOT_CURRENT
 from trainmaster.sync.run_view import RunView
 
-_BY_REASON = {
-    "unusable": f"{command('diagnose', '{run}')} says what can't be used; with it mended, "
-    f"{command('launch', 'SPEC')}.",
+_UNUSABLE = "unusable"
+BY_REASON = {
+    _UNUSABLE: f"Mend what can't be used, then {command('launch', 'SPEC')}.",
     "failed_before_first_step": f"Read {command('logs', '{run}')}, fix the cause, then "
     f"{command('resume', '{run}')}.",
     "max_restarts": f"Read {command('logs', '{run}')}; after fixing the cause, "
@@ -42,7 +42,7 @@ _BY_REASON = {
     f"{command('resume', '{run}', '--host', '{host}')}.",
     "nan": f"Lower the learning rate: {command('resume', '{run}', '--set', 'optimizer.lr=...')}.",
 }
-_BY_REASON_OF_STOP = {
+BY_REASON_OF_STOP = {
     "time_limit": (
         f"Its time is used up: {command('resume', '{run}', '--set', 'limits.max_runtime=12h')}."
     ),
@@ -94,8 +94,8 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) 
 
 def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     run, reason = view.run.run_id, view.record.reason or ""
-    if reason in _BY_REASON_OF_STOP:
-        return _BY_REASON_OF_STOP[reason].format(run=run)
+    if reason in BY_REASON_OF_STOP:
+        return BY_REASON_OF_STOP[reason].format(run=run)
     starts = "resumes from the last checkpoint"
     if view.index.resume_from is None and not any(view.started_at.values()):
         starts = "starts over, since it has no checkpoint"
@@ -104,7 +104,7 @@ def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         if finding.patches and finding.severity != "info":
             return (
                 f"{command('resume', run, '--apply', f'{finding.id}:{finding.patches[0]}')} "
-                f"applies the patch for {finding.code} and starts; {general} without it."
+                f"applies the patch for {finding.code} and starts; without it, {general}."
             )
     return f"{general}."
 
@@ -211,7 +211,9 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
         return early + _files_are_kept(view)
     if not findings:
         general = f"Read {command('logs', '{run}')}, then {command('resume', '{run}')}."
-        advised = _BY_REASON.get(view.record.reason or "", general)
+        advised = BY_REASON.get(view.record.reason or "", general)
+        if view.record.reason == _UNUSABLE and not is_explained:
+            advised = f"{command('diagnose', '{run}')} says why. {advised}"
         if view.unprepared is not None:
             advised = advised.replace(
                 f"{command('logs', '{run}')}", f"{command('logs', '{run}', '--stream', 'setup')}", 1
