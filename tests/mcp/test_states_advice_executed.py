@@ -19,6 +19,7 @@ from support.words.executed_advice import ExecutedAdvice
 from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, sentences
 from trainmaster.runs.next_step import BY_REASON, BY_REASON_OF_STOP
+from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
 
 _STARTING = (attempt_starting(1), state("preparing"))
@@ -65,15 +66,15 @@ def executed(command: CommandLine, tmp_path: Path) -> Iterator[ExecutedAdvice]:
 def plant(command: CommandLine) -> list[str]:
     """A run in each state, on this machine; one on a host that refuses connections."""
     with open_workspace(command.environment) as workspace:
+        login = HostRecord("login", "127.0.0.1", port=9, launcher="slurm")
+        workspace.control.put_host(login, 1.0)
 
         def planted(name: str, journal: tuple[EventBody, ...], **config: Any) -> str:
-            host = "gpu1" if name.endswith(_OF_CLUSTERS) else "local"
+            host = "login" if name.endswith(_OF_CLUSTERS) else "local"
             run = PlantedJournal(workspace, name, host=host, **config)
             run.write(started(0, 1000), name=EVENTS)
             run.write(*journal)
-            code = command.home / "local" / "runs" / run.run_id / "code"
-            code.mkdir(parents=True)
-            (code / "saved.bin").write_bytes(b"weights")
+            files_of(command, run.run_id)
             return run.run_id
 
         runs = [planted(name.replace("_", "-"), journal) for name, journal in _STATES.items()]
@@ -87,6 +88,14 @@ def plant(command: CommandLine) -> list[str]:
         silent = PlantedJournal(workspace, "silent", host="gpu1")
         silent.write(*_RUNNING, t=time.time() - 3600)
         return [*runs, silent.run_id]
+
+
+def files_of(command: CommandLine, run_id: str) -> None:
+    """What advice has fetched, in the folder of a run on this machine."""
+    folder = command.home / "local" / "runs" / run_id
+    for file in ("code/saved.bin", "attempts/1/train.log"):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text("step 1: loss 2.5\n")
 
 
 def test_what_each_state_of_a_run_advises_runs_as_it_is_given(
@@ -119,6 +128,7 @@ def test_what_each_kind_of_finding_advises_runs_as_it_is_given(
     codes |= {code: message.advice for code, message in MESSAGES.items()}
     with open_workspace(command.environment) as workspace:
         run = PlantedJournal(workspace, "ill", host="local")
+        files_of(command, run.run_id)
         run.write(
             *_ENDED,
             *(

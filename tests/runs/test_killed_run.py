@@ -11,7 +11,7 @@ from support.runs.light_run import light_spec, standing
 from support.runs.running_run import LONGEST_S, CommandLine, kill, processes_of
 
 
-def test_a_kill_is_told_with_its_signal_its_step_and_the_resume(
+def test_a_kill_is_reported_with_its_signal_its_step_and_the_resume(
     command: CommandLine, tmp_path: Path
 ) -> None:
     run = command("launch", light_spec(tmp_path, *standing(30)))["run_id"]

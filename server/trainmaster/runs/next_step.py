@@ -19,7 +19,7 @@ from trainmaster.sync.run_view import RunView
 
 _UNUSABLE = "unusable"
 BY_REASON = {
-    _UNUSABLE: f"Mend what can't be used, then {command('launch', 'SPEC')}.",
+    _UNUSABLE: f"Fix what can't be used, then {command('launch', 'SPEC')}.",
     "failed_before_first_step": f"Read {command('logs', '{run}')}, fix the cause, then "
     f"{command('resume', '{run}')}.",
     "max_restarts": f"Read {command('logs', '{run}')}; after fixing the cause, "
@@ -194,7 +194,7 @@ def _while_running(view: RunView, finding: FoundOfRun, is_explained: bool) -> st
     explains = "" if is_explained else f"{command('diagnose', run)} explains {finding.code}. "
     if not finding.patches and finding.severity == "critical" and finding.by_host:
         return (
-            f"{explains}Waiting does not mend it: {command('stop', run)} saves a checkpoint; once "
+            f"{explains}Waiting does not fix it: {command('stop', run)} saves a checkpoint; once "
             f"the cause is fixed, {command('resume', run)}."
         )
     if not finding.patches:

@@ -15,6 +15,8 @@ from support.runs.running_run import CommandLine
 # What needs no stand-in, and ends by itself.
 _PASSED_OVER = ("demo", "watch", "monitor", "keeper", "hosts add", "board")
 _ADVICE = ("next_step", "fix", "advice", "remedy", "note")
+# Before files are removed for good.
+_ASKS = "there is nobody to ask"
 _USAGE = re.compile(r"BAD_ARGUMENT|RUN_NOT_FOUND|UNKNOWN_KEY|Unknown tool|validation error")
 
 
@@ -64,6 +66,8 @@ class ExecutedAdvice:
                 words = [*words, "--timeout", "0"] if "--timeout" not in words else words
                 words[words.index("--timeout") + 1] = "0"
             ended, output, errors = self._command._here(*words)
+            if _ASKS in errors:
+                continue
             assert ended in (0, 1, 3, 4), (code, ended, output, errors)
             assert not _USAGE.search(output + errors), (code, output, errors)
 
