@@ -21,7 +21,7 @@ from trainer_runtime.core.frameworks.choices import (
 )
 from trainmaster.plan.script import training_script
 from trainmaster.plan.spec import AdapterSpec, ModelSpec, TrainingSpec, all_fields, changes_of
-from trainmaster.plan.spec.places import FRAMEWORKS
+from trainmaster.plan.fields.place import FRAMEWORKS
 from trainmaster.words.assets import find_assets
 
 _REPOSITORY = Path(__file__).resolve().parents[2]

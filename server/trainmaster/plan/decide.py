@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import gib_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
-from trainmaster.plan.decisions.architecture import flops_per_token
 from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
     check_corpus,

@@ -15,10 +15,10 @@ from trainmaster.plan.decisions.program_file import refuse_missing_file
 from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.trainer_process import choose_variables
 from trainmaster.plan.facts import CodeFacts, FolderFacts, HostFacts
+from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.plan.job import plan_program_job
 from trainmaster.plan.result import Estimates, GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
-from trainmaster.plan.spec.script import ScriptSpec
 from trainmaster.words.errors import SpecError
 
 FOLDER = "code"

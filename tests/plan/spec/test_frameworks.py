@@ -14,9 +14,9 @@ from trainmaster.plan.spec import (
     mapping_markdown,
     refuse_what_is_not_built,
 )
-from trainmaster.plan.spec.fields import Field, bare, field_type, members
-from trainmaster.plan.spec.method_arguments import ARGUMENTS, argument_problems
-from trainmaster.plan.spec.places import FRAMEWORKS, Framework
+from trainmaster.plan.fields.field_tree import Field, bare, field_type, members
+from trainmaster.plan.frameworks.arguments import ARGUMENTS, argument_problems
+from trainmaster.plan.fields.place import FRAMEWORKS, Framework
 from trainmaster.plan.spec.tracking import missing_secrets
 from trainmaster.words.errors import SpecError
 
