@@ -23,7 +23,7 @@ _LONGEST_PATTERN = 500
 def script_problems(script: ScriptSpec) -> Iterator[Problem]:
     """Everything that is wrong with a program which is sound by its types."""
     if not script.command or not script.command[0].strip():
-        yield wrong_value("command", "is empty.", "Give the program and its arguments as a list.")
+        yield _wrong("command", "is empty.", "Give the program and its arguments as a list.")
     yield from _placeholder_problems("command", script.command)
     yield from _checkpoint_problems(script.command)
     yield from _placeholder_problems("resume", script.resume or ())
@@ -57,7 +57,7 @@ def _placeholder_problems(field: str, words: Sequence[str]) -> Iterator[Problem]
             known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
             meant = nearest(name, list(PLACEHOLDERS))
             guess = f"Did you mean {{{meant}}}? " if meant else ""
-            yield wrong_value(
+            yield _wrong(
                 f"{field}[{index}]",
                 f"names {{{name}}}, which stands for nothing.",
                 f"{guess}Known are {known}, {{data}} and {{data.NAME}}; {{{{{name}}}}} passes "
@@ -68,7 +68,7 @@ def _placeholder_problems(field: str, words: Sequence[str]) -> Iterator[Problem]
 def _checkpoint_problems(command: Sequence[str]) -> Iterator[Problem]:
     for index, word in enumerate(command):
         if "checkpoint" in _BRACED.findall(word):
-            yield wrong_value(
+            yield _wrong(
                 f"command[{index}]",
                 "names {checkpoint}, and at the first start there is none.",
                 "Put these words into script.resume, which are appended to continue; or let the "
@@ -84,7 +84,7 @@ def data_problems(script: ScriptSpec, sources: Sequence[SourceSpec]) -> Iterator
         known["{data}"] = sources[0]
     for words in sorted(named - known.keys()):
         listed = " or ".join(known) or "none: `data.sources` gives nothing"
-        yield wrong_value("command", f"names {words}, which is not there.", f"Known is {listed}.")
+        yield _wrong("command", f"names {words}, which is not there.", f"Known is {listed}.")
     used = [known[words] for words in named & known.keys()]
     for index, source in enumerate(sources):
         if source not in used:
@@ -101,7 +101,7 @@ def _path_problems(script: ScriptSpec) -> Iterator[Problem]:
         return
     path = script.path.removeprefix(ON_BOX)
     if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
-        yield wrong_value(
+        yield _wrong(
             "path",
             f"is {script.path!r}, which is not a plain absolute path of the host.",
             "Give it as host:/folder, without `..` or a slash at its end.",
@@ -117,7 +117,7 @@ def _saves_problems(saves: SavesSpec) -> Iterator[Problem]:
     except re.error:
         groups = 0
     if groups < 1:
-        yield wrong_value(
+        yield _wrong(
             "checkpoints.step",
             f"is {saves.step[:80]!r}, which is not a regular expression with a group for the step.",
             'Write for example "ckpt_(\\\\d+)".',
@@ -128,7 +128,7 @@ def _resume_problems(script: ScriptSpec) -> Iterator[Problem]:
     if script.resume is None:
         return
     if script.checkpoints is None:
-        yield wrong_value(
+        yield _wrong(
             "resume",
             "is given, but no checkpoints are.",
             "Say by script.checkpoints.path what the program saves.",
@@ -136,7 +136,7 @@ def _resume_problems(script: ScriptSpec) -> Iterator[Problem]:
         return
     is_one_file = not any(letter in script.checkpoints.path for letter in "*?[")
     if script.resume and not is_one_file and not _NAMED.search(" ".join(script.resume)):
-        yield wrong_value(
+        yield _wrong(
             "resume",
             "names neither {checkpoint} nor {step}, and the pattern may match several: the program "
             "would choose by itself, also one that is torn.",
@@ -147,8 +147,12 @@ def _resume_problems(script: ScriptSpec) -> Iterator[Problem]:
 
 def _within(field: str, path: str) -> Iterator[Problem]:
     if path.startswith(("/", "~")) or ".." in path.split("/") or path in (".", "*", "**"):
-        yield wrong_value(
+        yield _wrong(
             field,
             f"is {path!r}, which does not lie inside the program's folder.",
             "Give it as seen from script.path, without `..`.",
         )
+
+
+def _wrong(field: str, what: str, fix: str) -> Problem:
+    return wrong_value(f"script.{field}", what, fix)
