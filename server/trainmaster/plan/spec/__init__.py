@@ -1,4 +1,4 @@
-"""The spec: what to train, as the user writes it, and everything that is known about its fields."""
+"""Reads a spec, checks it, and documents its fields (`plan.fields`)."""
 
 from trainmaster.plan.fields.annotations import Annotation, Changes, Section
 from trainmaster.plan.fields.compute import EnvironmentSpec
