@@ -164,7 +164,7 @@ class Problem:
 
 
 def wrong_value(field: str, what: str, fix: str) -> Problem:
-    """The problem of a field's value; `what` goes on after the field's name."""
+    """The problem of a field's value; `what` follows the field's name."""
     return Problem("INVALID_VALUE", field, f"`{field}` {what}", fix)
 
 
