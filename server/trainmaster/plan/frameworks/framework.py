@@ -54,8 +54,7 @@ class Framework:
     `loggers`: the options of each, by name; `loggers_at_once`: None for any number.
 
     Its habits: `keeps_attention_scores`: on CPUs, in short sequences. `is_deterministic`: at no
-    cost to speak of. `exports`: final models that it writes. `output`: the kind of its checkpoints,
-    which frameworks may have in common. `unrecorded`: what about a resolved
+    cost to speak of. `exports`: final models that it writes. `unrecorded`: what about a resolved
     config's data its output folders don't record, as warnings.
     """
 
@@ -86,7 +85,6 @@ class Framework:
     keeps_attention_scores: bool = False
     is_deterministic: bool = False
     exports: int = 1
-    output: str
     unrecorded: Callable[[Mapping[str, Any]], Iterable[str]] = lambda _: ()
 
     def place_of(self, field: Field) -> Place:

@@ -150,7 +150,6 @@ TRAINER_GIB = 0.7
 
 HF = Framework(
     name="hf",
-    output="trainer",
     places=TRAINER_PLACES,
     refusals=trainer_refusals,
     has_biases=True,

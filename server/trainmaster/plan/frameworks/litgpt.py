@@ -144,7 +144,6 @@ _PLACES: Mapping[str, str | Place] = {
 }
 LITGPT = Framework(
     name="litgpt",
-    output="litgpt",
     places=_PLACES,
     refusals=_refusals,
     arguments={

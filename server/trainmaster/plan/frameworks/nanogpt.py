@@ -122,7 +122,6 @@ _PLACES: Mapping[str, str | Place] = {
 }
 NANOGPT = Framework(
     name="nanogpt",
-    output="nanogpt",
     places=_PLACES,
     refusals=_refusals,
     is_single_process=True,

@@ -45,7 +45,6 @@ _PLACES: Mapping[str, str | Place] = {
 }
 SCRIPT = Framework(
     name="script",
-    output="program",
     places=_PLACES,
     otherwise=nowhere("the program's own arguments decide it"),
     runs_program=True,

@@ -150,7 +150,6 @@ _PLACES: Mapping[str, str | Place] = {
 }
 TRL = Framework(
     name="trl",
-    output="trainer",
     places=_PLACES,
     refusals=_refusals,
     usual_method="sft",

@@ -4,6 +4,7 @@ about its data no checkpoint records."""
 from __future__ import annotations
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
+from trainer_runtime.core.config.traits import TRAITS
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.words.errors import Problem, SpecError
 
@@ -12,7 +13,7 @@ def refuse_another_framework(framework: str, output: str) -> None:
     """Raises:
     SpecError: `SHAPE_DIFFERS`, the spec's framework doesn't read what the output's has written.
     """
-    if FRAMEWORKS[framework].output == FRAMEWORKS[output].output:
+    if TRAITS[framework].output == TRAITS[output].output:
         return
     raise SpecError(
         "SHAPE_DIFFERS",
