@@ -104,7 +104,7 @@ def test_nothing_that_decides_a_script_changes_after_the_launch() -> None:
 
 def test_the_choices_are_all_that_a_spec_may_say() -> None:
     values = {one.name: one.values for choices in CHOICES.values() for one in choices}
-    assert tuple(CHOICES) == FRAMEWORKS
+    assert tuple(CHOICES) == tuple(FRAMEWORKS)
     assert set(values["style"]) == _literal(ModelSpec, "style") - {"auto"}
     of_trl = FRAMEWORKS["trl"].place_of(
         next(field for field in all_fields() if field.path == "method")
