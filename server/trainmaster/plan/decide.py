@@ -12,6 +12,7 @@ from trainmaster.plan.decisions.corpus_checks import (
     describe_texts,
     warn_of_passes,
 )
+from trainmaster.plan.decisions.device import choose_target
 from trainmaster.plan.decisions.disk import check_disk, data_gib, disk_gib
 from trainmaster.plan.decisions.environment import (
     choose_environment,
@@ -43,7 +44,7 @@ from trainmaster.plan.decisions.sessions import (
     where_prepared,
 )
 from trainmaster.plan.decisions.small_defaults import warn_of_small_defaults
-from trainmaster.plan.decisions.target import Target, choose_target
+from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.throughput import Throughput, throughput
 from trainmaster.plan.decisions.trainer_process import (
     checked_fp8_lm_head,
