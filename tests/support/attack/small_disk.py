@@ -8,6 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# Of the file systems with quotas, the one that needs no more than its own programs and the kernel.
+_QUOTA = (
+    'truncate -s 256M "$1.img" && mkfs.btrfs -q --mixed "$1.img" && mount -o loop "$1.img" "$1"'
+    ' && btrfs quota enable "$1" && btrfs qgroup limit {size_mib}M "$1"'
+)
+_IN_MEMORY = 'mount -t tmpfs -o size={size_mib}m,nr_inodes={inodes},mode=0755 tmpfs "$1"'
+
+
+def mounts_disk(size_mib: int, *, by_quota: bool, inodes: int = 0) -> str:
+    """What a shell mounts a file system of that size with, at `$1`. `by_quota`: its disk is larger,
+    and what exceeds the size is refused with EDQUOT. `inodes`: 0 is without a limit."""
+    line = _QUOTA if by_quota else _IN_MEMORY
+    return line.format(size_mib=size_mib, inodes=inodes)
+
 
 @contextmanager
 def small_disk(folder: Path, size_mib: int) -> Iterator[Path]:
