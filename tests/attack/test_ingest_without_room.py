@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,41 @@ def test_a_follower_outlives_a_transaction_that_fills_the_disk(
 
     run_async(follows)
     assert "Not brought" not in str(incomplete(workspace))
+
+
+@contextmanager
+def _filled(disk: Path) -> Iterator[None]:
+    filler = leave(disk, 0)
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+@contextmanager
+def _read_only(disk: Path) -> Iterator[None]:
+    """By a mount above, as files are open for writing below."""
+    subprocess.run(["mount", "--bind", disk, disk], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.mark.parametrize("taking_no_more", [_filled, _read_only])
+def test_a_home_that_takes_no_more_once_it_is_open_has_its_metrics_read(
+    workspace: FollowedWorkspace,
+    run: FakeRun,
+    disk: Path,
+    taking_no_more: Callable[[Path], AbstractContextManager[None]],
+) -> None:
+    workspace.reopen_metrics()
+    with taking_no_more(disk):
+        assert run.steps() == [1]
+        status = run_async(lambda: get_status(workspace, run.run_id))
+        assert status.step == 1 and "Not brought up to date" in str(status.incomplete)
+        workspace.reopen_metrics()
+    copied(run)
+    status = run_async(lambda: get_status(workspace, run.run_id))
+    assert status.incomplete is None and status.step == STEPS
