@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 # Of the file systems with quotas, the one that needs no more than its own programs and the kernel.
 _QUOTA = (
     'truncate -s 256M "$1.img" && mkfs.btrfs -q --mixed "$1.img" && mount -o loop "$1.img" "$1"'
@@ -24,11 +26,15 @@ def mounts_disk(size_mib: int, *, by_quota: bool, inodes: int = 0) -> str:
 
 
 @contextmanager
-def small_disk(folder: Path, size_mib: int) -> Iterator[Path]:
-    """A file system of its own at `folder`, in memory."""
+def small_disk(folder: Path, size_mib: int, kind: str = "tmpfs") -> Iterator[Path]:
+    """A file system of its own at `folder`, in memory; of kind `ramfs` without a limit, and without
+    holes. The test fails where this process may not mount one."""
     folder.mkdir(parents=True)
-    options = ["-o", f"size={size_mib}m,mode=0755"]
-    subprocess.run(["mount", "-t", "tmpfs", *options, "none", str(folder)], check=True)
+    options = ["-o", f"size={size_mib}m,mode=0755"] if kind == "tmpfs" else []
+    mount = ["mount", "-t", kind, *options, "none", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.fail(f"This test mounts a file system, which takes root: {done.stderr}")
     try:
         yield folder
     finally:
