@@ -67,8 +67,8 @@ def keep_reserve(home: Home) -> None:
 
 
 def _allocate(path: Path, size_bytes: int) -> None:
-    """Give a file that size on the disk, where twice of it fits: by a quota, whose rest nothing
-    tells, what was given up just now would be taken again.
+    """Give a file that size on the disk, where twice of it fits: by a quota, whose rest is not
+    reported, what was given up just now would be taken again.
 
     Raises:
         OSError: it does not; the file is as before.
