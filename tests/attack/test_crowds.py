@@ -21,6 +21,8 @@ from support.attack.served import (
 )
 from support.mcp.http_server import BEGIN, settings, token_for
 
+from trainmaster.mcp.http.quotas import MOST_OF_A_BODY
+
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 
 # What an interpreter keeps of memory that was in use once.
@@ -142,7 +144,7 @@ def test_one_users_unfinished_bodies_and_streams_are_bounded(
     head = (
         "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"
         f"Content-Type: application/json\r\nAuthorization: Bearer {harming}\r\n"
-        f"Content-Length: {4 << 20}\r\n\r\n"
+        f"Content-Length: {MOST_OF_A_BODY}\r\n\r\n"
     ).encode()
     held: list[socket.socket] = []
     try:
@@ -151,7 +153,7 @@ def test_one_users_unfinished_bodies_and_streams_are_bounded(
             held.append(connection)
             try:
                 connection.sendall(head)
-                connection.sendall(b" " * ((4 << 20) - 1))
+                connection.sendall(b" " * (MOST_OF_A_BODY - 1))
             except OSError:  # refused meanwhile
                 continue
         one.overview_s(other)
