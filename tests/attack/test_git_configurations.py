@@ -229,7 +229,7 @@ def test_links_to_another_repositorys_objects_show_none_of_it(
         elif not link.exists():
             link.symlink_to(place)
     with pytest.raises(PlanError, match="is not a regular file"):
-        read_code(lure, _LIMIT)
+        read_code(lure, _LIMIT, _HOME)
 
 
 def test_a_pipe_among_the_objects_holds_up_no_plan(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_pipe_among_the_objects_holds_up_no_plan(tmp_path: Path) -> None:
     place.unlink()
     os.mkfifo(place)
     with working(Work(within_s=_EARLY_S)), pytest.raises(PlanError, match="not a regular file"):
-        read_code(program, _LIMIT)
+        read_code(program, _LIMIT, _HOME)
 
 
 def test_indexes_are_copied_within_a_bound(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_indexes_are_copied_within_a_bound(tmp_path: Path) -> None:
         place.touch()
         os.truncate(place, 256 << 20)
     with pytest.raises(PlanError, match="indexes have more than 512 MiB"):
-        read_code(program, _LIMIT)
+        read_code(program, _LIMIT, _HOME)
 
 
 def test_git_is_given_rules_of_a_bounded_length(tmp_path: Path) -> None:
