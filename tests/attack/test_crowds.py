@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -17,7 +19,9 @@ from support.attack.served import (
     served_process,
     until,
 )
-from support.mcp.http_server import settings, token_for
+from support.mcp.http_server import BEGIN, settings, token_for
+
+from trainmaster.mcp.http.quotas import MOST_OF_A_BODY
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 
@@ -66,6 +70,50 @@ def test_others_are_served_beside_half_open_connections(
     assert len(one.log.read_text().splitlines()) < 200
 
 
+_ASKING = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %b\r\n"
+_COSTLY = {
+    "chunks": _ASKING + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 43_000,
+    "requests": (_ASKING + b"\r\n") * 3000,
+    "garbage": bytes(range(256)) * 1000,
+}
+
+
+@pytest.mark.parametrize("shows_token", [False, True])
+@pytest.mark.parametrize("kind", list(_COSTLY))
+def test_what_costs_more_to_parse_than_to_send_holds_up_no_other(
+    served: tuple[ServedProcess, str, str], kind: str, shows_token: bool
+) -> None:
+    one, harming, other = served
+    began = one.descriptors(), one.memory_mib()
+    text = _COSTLY[kind].replace(b"%b", harming.encode() if shows_token else b"tmk_unknown")
+    with ExitStack() as held:
+        for _ in range(attack_count(100)):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", one.port)))
+            connection.setblocking(False)
+            with suppress(OSError):
+                connection.send(text)
+        for _ in range(5):
+            one.overview_s(other)
+    ends_as_it_began(one, other, began)
+
+
+def test_what_a_session_keeps_of_its_client_is_bounded(
+    served: tuple[ServedProcess, str, str],
+) -> None:
+    """A request of 1 MiB can be 30 MiB of objects, for as long as the session is open."""
+    one, harming, other = served
+    began = one.descriptors(), one.memory_mib()
+    params = {**BEGIN["params"], "capabilities": {"experimental": {"x": {"y": [{}] * 300_000}}}}
+    with httpx.Client(headers=HEADERS, timeout=60) as http:
+        text = json.dumps({**BEGIN, "params": params})
+        for _ in range(16):
+            answer = http.post(
+                one.url, content=text, headers={"Authorization": f"Bearer {harming}"}
+            )
+            assert answer.status_code == 413
+    ends_as_it_began(one, other, began)
+
+
 def test_one_users_sessions_are_bounded_and_cost_others_none(
     served: tuple[ServedProcess, str, str],
 ) -> None:
@@ -96,7 +144,7 @@ def test_one_users_unfinished_bodies_and_streams_are_bounded(
     head = (
         "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"
         f"Content-Type: application/json\r\nAuthorization: Bearer {harming}\r\n"
-        f"Content-Length: {4 << 20}\r\n\r\n"
+        f"Content-Length: {MOST_OF_A_BODY}\r\n\r\n"
     ).encode()
     held: list[socket.socket] = []
     try:
@@ -105,7 +153,7 @@ def test_one_users_unfinished_bodies_and_streams_are_bounded(
             held.append(connection)
             try:
                 connection.sendall(head)
-                connection.sendall(b" " * ((4 << 20) - 1))
+                connection.sendall(b" " * (MOST_OF_A_BODY - 1))
             except OSError:  # refused meanwhile
                 continue
         one.overview_s(other)

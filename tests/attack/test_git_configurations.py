@@ -26,6 +26,8 @@ from support.mcp.agent import Agent
 from support.mcp.mcp_client import answer_of
 
 from trainmaster.runs.planning.code_folder import CodeFolder, read_code
+from trainmaster.runs.planning.git.isolated import GitError, isolated_git
+from trainmaster.runs.planning.git.rule_files import refuse_endless_rules
 from trainmaster.words.errors import PlanError
 from trainmaster.words.paths import Home
 from trainmaster.words.work import Work, working
@@ -207,6 +209,71 @@ def test_odd_files_in_place_of_gits_own_hold_up_nothing(
         assert [file.name for file in read_code(program, _LIMIT, _HOME).files] == ["train.py"]
     except PlanError as error:
         assert error.code == "CODE_MISSING"
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_links_to_another_repositorys_objects_show_none_of_it(
+    tmp_path: Path, is_packed: bool
+) -> None:
+    private = new_repository(tmp_path / "private", "KEY = 'of somebody else'\n")
+    if is_packed:
+        git(private, "gc", "-q")
+    lure = new_repository(tmp_path / "lure")
+    (lure / "train.py").write_text("print(2)\n")
+    (lure / ".git" / "HEAD").write_text(git(private, "rev-parse", "HEAD") + "\n")
+    objects = private / ".git" / "objects"
+    for place in objects.rglob("*"):
+        link = lure / ".git" / "objects" / place.relative_to(objects)
+        if place.is_dir():
+            link.mkdir(exist_ok=True)
+        elif not link.exists():
+            link.symlink_to(place)
+    with pytest.raises(PlanError, match="is not a regular file"):
+        read_code(lure, _LIMIT, _HOME)
+
+
+def test_a_pipe_among_the_objects_holds_up_no_plan(tmp_path: Path) -> None:
+    program = new_repository(tmp_path / "program")
+    commit = git(program, "rev-parse", "HEAD")
+    place = program / ".git" / "objects" / commit[:2] / commit[2:]
+    place.unlink()
+    os.mkfifo(place)
+    with working(Work(within_s=_EARLY_S)), pytest.raises(PlanError, match="not a regular file"):
+        read_code(program, _LIMIT, _HOME)
+
+
+def test_indexes_are_copied_within_a_bound(tmp_path: Path) -> None:
+    program = new_repository(tmp_path / "program")
+    for number in range(50):
+        place = program / ".git" / f"sharedindex.{number:040x}"
+        place.touch()
+        os.truncate(place, 256 << 20)
+    with pytest.raises(PlanError, match="indexes have more than 512 MiB"):
+        read_code(program, _LIMIT, _HOME)
+
+
+def test_git_is_given_rules_of_a_bounded_length(tmp_path: Path) -> None:
+    """It keeps the whole file in memory."""
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / ".gitignore").touch()
+    refuse_endless_rules(tmp_path, tmp_path)
+    os.truncate(tmp_path / "deep" / ".gitignore", 1 << 30)
+    with pytest.raises(GitError, match="larger than 4 MiB"):
+        refuse_endless_rules(tmp_path, tmp_path)
+
+
+def test_a_git_that_nobody_ends_any_more_ends_by_its_own_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """We may be killed while it walks a tree without an end."""
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    until_bounded = 'while [ "$(ulimit -t)" = unlimited ]; do :; done; ulimit -t'
+    program.write_text(f"#!/bin/sh\n{until_bounded}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with isolated_git(str(tmp_path / "repository")) as isolated:
+        assert int(isolated.run(tmp_path)) == 120
 
 
 @pytest.mark.parametrize("place", [".", "deep/er", "above"])

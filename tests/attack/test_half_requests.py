@@ -173,6 +173,51 @@ def test_a_body_has_a_deadline_that_neither_a_byte_nor_a_token_moves() -> None:
     anyio.run(scenario)
 
 
+_SHORT = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+_CHUNKED = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("is_admitted", [False, True])
+@pytest.mark.parametrize("request_", [_SHORT * 3, _CHUNKED], ids=["three", "endless body"])
+def test_an_answer_to_who_shows_no_token_is_the_last_on_its_connection(
+    request_: bytes, is_admitted: bool
+) -> None:
+    """It arrives, although its client goes on sending."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if is_admitted:
+            admit_connection(scope)
+        while is_admitted and (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"answer"})
+
+    async def scenario() -> bytes:
+        server, received = LimitedServer(app, grace_s=1), b""
+        with listen("127.0.0.1", 0) as listener:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.serve, [listener])
+                port = listener.getsockname()[1]
+                async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+                    await stream.send(request_)
+                    if request_ is _CHUNKED:
+                        for _ in range(20):
+                            await stream.send(b"1\r\nx\r\n" * 4000)
+                        await stream.send(b"0\r\n\r\n")
+                    with suppress(anyio.EndOfStream), anyio.fail_after(_PATIENCE_S):
+                        while received.count(b"answer") < (3 if is_admitted else 4):
+                            received += await stream.receive()
+                            if is_admitted and request_ is _CHUNKED and b"answer" in received:
+                                break
+                server.should_exit = True
+        return received
+
+    received = anyio.run(scenario)
+    expected = 3 if is_admitted and request_ is not _CHUNKED else 1
+    assert received.count(b"answer") == expected
+    assert (b"connection: close" in received) != is_admitted
+
+
 def test_half_handshakes_of_tls_are_counted_end_and_keep_nobody_out(
     home: Path, tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -143,6 +145,49 @@ def test_a_folder_that_is_swapped_for_a_link_all_the_while_brings_nothing(
         swapping.join()
 
 
+def test_a_secret_that_takes_the_place_of_a_listed_file_stays(
+    workspace: Workspace, around: Surroundings
+) -> None:
+    """It has the length and the time of the one that was listed."""
+    secret, place = around.secret_files[1], around.folder / "data.txt"
+    place.write_bytes(b"x" * secret.stat().st_size)
+    os.utime(place, ns=(secret.stat().st_atime_ns, secret.stat().st_mtime_ns))
+    listed = file_set(around.folder, workspace.home).to_send()
+    models = files_at(around.folder, ["data.txt"], workspace.home)
+    place.unlink()
+    os.link(secret, place)
+    for files in (listed, models):
+        assert list(sent(files)) == []
+
+
+_BOUND = """
+import sys
+from pathlib import Path
+from trainmaster.transfers.file_set import file_set
+from trainmaster.words.paths import Home
+print([file.name for file in file_set(Path(sys.argv[1]), Home(Path(sys.argv[2]))).files])
+"""
+
+
+def test_a_secret_that_is_mounted_under_another_name_stays(
+    workspace: Workspace, around: Surroundings
+) -> None:
+    """A mount is no further name of a file, by which it would have several."""
+    mounts = []
+    for number, secret in enumerate(around.secret_files):
+        place = around.folder / f"data-{number}.txt"
+        place.touch()
+        mounts.append(f"mount --bind '{secret}' '{place}'")
+    (around.folder / "train.py").touch()
+    script = " && ".join([*mounts, 'exec "$@"'])
+    words = [sys.executable, "-c", _BOUND, str(around.folder), str(workspace.home.root)]
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "-", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "unshare failed" in done.stderr or "mount: " in done.stderr:
+        pytest.skip("the kernel allows this account no mounts")
+    assert done.stdout == "['train.py']\n", done.stderr
+
+
 def test_the_diff_holds_nothing_of_a_file_that_stays(
     workspace: Workspace, around: Surroundings
 ) -> None:
@@ -181,11 +226,30 @@ def test_what_has_the_form_of_a_secret_is_masked_in_a_diff(
 +-----BEGIN OPENSSH PRIVATE KEY-----
 +b3BlbnNzaC1rZXktdjEAAAAABG5vbmU
 +-----END OPENSSH PRIVATE KEY-----
+@@ -10,2 +10,3 @@
+-QyNTUxOQAAACBmlZGWmHxPZ0FwbTBrZXlib2R5MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1
++    password: correct-donkey
++os.environ['HF_TOKEN'] = 'abcd1234efgh'
++aws_secret_access_key = wJalrXUtnFEMI/K7MDENG
++token: s0me-token-of-theirs
++passwd = '''triple-quoted'''
++token: TokenOfSomeKind
 +tokenizer = "gpt2-medium-long"
 +key = os.environ["API_KEY"]
 """
+    more = ("QyNTU", "donkey", "abcd1234", "wJalr", "s0me", "triple")
     masked = masked_diff(workspace.home, (), {}, diff)
-    for value in ("0123456789", "horse", "abcdefabcdef", "hf_", "topsecret", "home-9", "b3Blb"):
+    for value in (
+        "0123456789",
+        "horse",
+        "abcdefabcdef",
+        "hf_",
+        "topsecret",
+        "home-9",
+        "b3Blb",
+        *more,
+    ):
         assert value not in masked
+    assert "token: TokenOfSomeKind" in masked
     assert 'tokenizer = "gpt2-medium-long"\n+key = os.environ["API_KEY"]' in masked
     assert len(masked) == len(diff)

@@ -19,6 +19,7 @@ from trainmaster.mcp.http.authentication import Identity, Principal
 from trainmaster.mcp.http.quotas import (
     MOST_BODY_BYTES,
     MOST_BODY_BYTES_IN_ALL,
+    MOST_OF_A_BODY,
     MOST_REQUESTS,
     Quotas,
 )
@@ -128,7 +129,7 @@ def test_one_users_requests_are_bounded_and_another_user_has_theirs(
 
 def test_one_users_unfinished_bodies_are_bounded(environment: dict[str, str]) -> None:
     token = token_for(environment, "ann", "read")
-    size = 4 << 20
+    size = MOST_OF_A_BODY
 
     async def scenario() -> None:
         async with serving(environment) as url:
@@ -153,9 +154,9 @@ def test_one_users_unfinished_bodies_are_bounded(environment: dict[str, str]) ->
                     refused += answer.startswith(b"HTTP/1.1 429")
 
             async with anyio.create_task_group() as tasks:
-                for _ in range(6):
+                for _ in range(10):
                     tasks.start_soon(send)
-            assert refused >= 6 - MOST_BODY_BYTES // size
+            assert refused >= 10 - MOST_BODY_BYTES // size
 
     anyio.run(scenario)
 

@@ -146,10 +146,20 @@ def open_log(path: Path) -> BinaryIO:
         file = os.fdopen(open_unprotected(path, os.O_NONBLOCK, real=path), "rb", buffering=0)
     except OSError as error:
         raise not_readable(path, _reason(error)) from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or not _has_an_end(file):
         file.close()
         raise not_readable(path, "it is not a regular file")
     return file
+
+
+def _has_an_end(file: BinaryIO) -> bool:
+    """Whether it has one to read from, as the memory of a process has none."""
+    try:
+        os.lseek(file.fileno(), 0, os.SEEK_END)
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+    except OSError:
+        return False
+    return True
 
 
 def not_readable(path: Path, why: str) -> UsageError:

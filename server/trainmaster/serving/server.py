@@ -21,7 +21,7 @@ from trainmaster.serving.connections import (
     most_connections,
 )
 from trainmaster.serving.lobby import Lobby
-from trainmaster.serving.protocol import LimitedProtocol
+from trainmaster.serving.protocol import BodyTurns, LimitedProtocol
 
 
 class LimitedServer(uvicorn.Server):
@@ -45,7 +45,7 @@ class LimitedServer(uvicorn.Server):
         affordable = most_connections()
         networks = [ip_network(proxy) for proxy in proxies]
         self.limited = Connections(min(most or affordable, affordable), networks, deadlines_s)
-        protocol = partial(LimitedProtocol, connections=self.limited)
+        protocol = partial(LimitedProtocol, connections=self.limited, turns=BodyTurns())
         config = uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", protocol),

@@ -174,7 +174,7 @@ class _Choice:
             return True
         if self._above and is_protected(Path(file.real), self._above):
             return True
-        return file.status.st_nlink > 1 and _inode(file.status) in self._protected()
+        return _inode(file.status) in self._protected()
 
     def _is_in_home(self, name: str) -> bool:
         return bool(self.homes) and not self.homes.isdisjoint(_folders([name]))

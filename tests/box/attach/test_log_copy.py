@@ -159,3 +159,18 @@ def test_a_copy_from_the_end_begins_there(tmp_path: Path, log: Path, opened: Ope
     append(log, *LINES[50:60])
     drain(copy)
     assert copied(tmp_path) == b"".join(LINES[50:60])
+
+
+def test_a_pipe_in_the_place_of_the_log_holds_up_nothing(
+    tmp_path: Path, log: Path, opened: Opener
+) -> None:
+    """Also where a further supervisor takes up what it was copied from."""
+    append(log, *LINES[:10])
+    drain(opened())
+    log.unlink()
+    os.mkfifo(log)
+    assert opened().advance() == 0
+    log.unlink()
+    append(log, *LINES[10:20])
+    drain(opened())
+    assert copied(tmp_path) == b"".join(LINES[:20])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -14,7 +14,12 @@ from trainer_runtime.box.attach.examine_source import examine_source
 from trainer_runtime.box.attach.log_copy import LogCopy
 from trainer_runtime.core.files.corpus import AskedSource
 from trainer_runtime.core.files.listing import LeftOut, list_files
-from trainer_runtime.core.files.protected import ProtectedError, is_protected, open_unprotected
+from trainer_runtime.core.files.protected import (
+    ProtectedError,
+    is_protected,
+    names_credentials,
+    open_unprotected,
+)
 from trainmaster.metrics.log_file import log_file, read_text
 from trainmaster.plan.spec import load_spec
 from trainmaster.sync.workspace import Workspace
@@ -154,3 +159,13 @@ def test_other_files_are_not_protected(filled: Path, tmp_path: Path, name: str) 
         os.link(folder / name, folder / f"{name}.copy")
         assert not is_protected(folder / name, [filled])
     assert not is_protected(tmp_path / "settings.yaml", [filled])
+
+
+@pytest.mark.parametrize("name", [".env", ".env.local", ".ENV.production", ".env~", ".env-old"])
+def test_files_of_variables_count_as_credentials_whatever_their_ending(name: str) -> None:
+    assert names_credentials(PurePath("program", name))
+
+
+@pytest.mark.parametrize("name", [".env.example", ".env.template", ".environment", "env.py"])
+def test_templates_of_variables_do_not(name: str) -> None:
+    assert not names_credentials(PurePath("program", name))

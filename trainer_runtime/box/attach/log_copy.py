@@ -7,7 +7,9 @@ moment resumes with the same bytes, each once. What a sparse file never wrote is
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -229,8 +231,12 @@ class LogCopy:
         return None
 
     def _opened(self, path: Path) -> int:
-        """Its owner may have put a link to secrets into the place of the log."""
-        return open_unprotected(path, homes=[self._root])
+        """Its owner may have put a link to secrets into the place of the log, or a pipe."""
+        source = open_unprotected(path, os.O_NONBLOCK, homes=[self._root])
+        if not stat.S_ISREG(os.fstat(source).st_mode):
+            os.close(source)
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        return source
 
     def _is_in_place(self, origin: Origin) -> bool:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -30,10 +31,13 @@ _MOST_CREDENTIALS = 10_000  # of one folder
 _CREDENTIAL_FILES = frozenset(
     {
         *(".netrc", "_netrc", ".pgpass", ".git-credentials", ".pypirc", ".npmrc", ".boto"),
-        *(".s3cfg", ".env", ".vault-token", _SECRETS, *_FILES),
+        *(".s3cfg", ".envrc", ".vault-token", ".dockercfg", ".htpasswd", _SECRETS, *_FILES),
+        *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "kaggle.json"),
         *(_HOME_MARK, f"{_HOME_MARK}-wal", f"{_HOME_MARK}-shm"),
     }
 )
+# `.env` and what frameworks and editors make of it: `.env.local`, `.env~`; templates hold none.
+_ENV = re.compile(r"\.env(?!\.(?:example|sample|template|dist|defaults?)$)(?:[.~_-].*)?")
 _CREDENTIAL_FOLDERS = (
     *((name,) for name in (".ssh", ".aws", ".azure", ".kube", ".gnupg", ".kaggle", ".oci")),
     *((name,) for name in (".huggingface", ".password-store")),
@@ -99,7 +103,7 @@ def protected_inodes(homes: Iterable[Path], user_home: Path) -> frozenset[tuple[
     """Device and inode of each such file of these homes, and of the user's keys and credentials: by
     them another name (a hard link) of one is known, wherever it lies."""
     files = [file for home in homes for file in (*_protected_files(home), *_databases(home))]
-    files += [user_home / name for name in _CREDENTIAL_FILES]
+    files += [user_home / name for name in (".env", *_CREDENTIAL_FILES)]
     for parts in _CREDENTIAL_FOLDERS:
         place = user_home.joinpath(*parts)
         files += islice(place.rglob("*"), _MOST_CREDENTIALS) if place.is_dir() else (place,)
@@ -109,10 +113,15 @@ def protected_inodes(homes: Iterable[Path], user_home: Path) -> frozenset[tuple[
 def names_credentials(path: PurePath) -> bool:
     """Whether a path, on whatever machine, is by its name one of keys or credentials."""
     parts = tuple(part.casefold() for part in path.parts)
-    return (parts[-1:] or ("",))[0] in _CREDENTIAL_FILES or any(
-        parts[start : start + len(names)] == names
-        for names in _CREDENTIAL_FOLDERS
-        for start in range(len(parts) - len(names) + 1)
+    name = (parts[-1:] or ("",))[0]
+    return (
+        name in _CREDENTIAL_FILES
+        or _ENV.fullmatch(name) is not None
+        or any(
+            parts[start : start + len(names)] == names
+            for names in _CREDENTIAL_FOLDERS
+            for start in range(len(parts) - len(names) + 1)
+        )
     )
 
 

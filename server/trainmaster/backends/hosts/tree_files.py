@@ -22,6 +22,7 @@ class TreeFile:
     path, which is opened without following a link.
 
     `modified_ns` is given to the copy, and None for bytes, which are known by their `sha256`.
+    `inode`, with its device: of the file that was listed.
     """
 
     name: str
@@ -30,6 +31,7 @@ class TreeFile:
     mode: int
     sha256: str | None
     source: bytes | Path
+    inode: tuple[int, int] | None = None
 
 
 def list_tree(
@@ -80,7 +82,8 @@ def file_at(path: Path, name: str, status: os.stat_result) -> TreeFile:
     """A file at a real path as one to send, as it was when `status` was taken; the receiving user
     can read it."""
     mode = stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRUSR
-    return TreeFile(name, status.st_size, status.st_mtime_ns, mode, None, path)
+    inode = (status.st_dev, status.st_ino)
+    return TreeFile(name, status.st_size, status.st_mtime_ns, mode, None, path, inode)
 
 
 class Contents:
@@ -137,8 +140,8 @@ class Contents:
         if self._descriptor is None:
             return
         status = os.fstat(self._descriptor)
-        listed = (self._file.size_bytes, self._file.modified_ns)
-        if (status.st_size, status.st_mtime_ns) != listed:
+        listed = (self._file.size_bytes, self._file.modified_ns, self._file.inode)
+        if (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino)) != listed:
             raise changed(self._file, "changed")
 
 

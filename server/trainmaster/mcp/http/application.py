@@ -25,6 +25,7 @@ from trainmaster.mcp.http.gate import Gate, KnownByName
 from trainmaster.mcp.http.limits import RequestLimit
 from trainmaster.mcp.http.names import Names
 from trainmaster.mcp.http.oauth import verifier_of
+from trainmaster.mcp.http.quotas import MOST_OF_A_BODY
 from trainmaster.mcp.http.sessions import MOST_IN_ALL
 from trainmaster.mcp.server import server_of
 from trainmaster.mcp.toolsets import role_for
@@ -106,7 +107,11 @@ def _managers(
         }
         # Hosts and origins were checked before; that must not depend on the role.
         unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        server.streamable_http_app(transport_security=unchecked, max_sessions=_MOST_SESSIONS)
+        server.streamable_http_app(
+            transport_security=unchecked,
+            max_sessions=_MOST_SESSIONS,
+            max_request_body_size=MOST_OF_A_BODY,
+        )
         managers[role] = server.session_manager
     return managers
 

@@ -10,13 +10,16 @@ from starlette.types import Message, Receive
 from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.mcp.http.authentication import Identity, Principal
 from trainmaster.mcp.http.refusal import Refusal, retry_after
-from trainmaster.words.errors import StateError
+from trainmaster.words.errors import StateError, UsageError
 
 # Each of the sessions that a user may have can have a stream, and as many requests beside them all.
 MOST_REQUESTS = 64
-# Of requests' bodies. The largest has 4 MiB, and each is in memory some three times.
+# Of requests' bodies. The largest has 2 MiB, and each is in memory some three times.
+MOST_OF_A_BODY = 2 << 20
 MOST_BODY_BYTES = 8 << 20
 MOST_BODY_BYTES_IN_ALL = 32 << 20
+# Of a body: each begins a value of some 70 bytes in memory, which a session keeps until its next.
+MOST_VALUES = 20_000
 _AGAIN_AFTER_S = 5.0
 
 
@@ -45,15 +48,18 @@ class Quotas:
         share = self._shares.setdefault(identity.principal, _Share())
         if share.requests >= MOST_REQUESTS:
             raise too_much(identity, f"{MOST_REQUESTS} requests at once")
-        body_bytes = 0
+        body_bytes = values = 0
 
         async def counted() -> Message:
-            nonlocal body_bytes
+            nonlocal body_bytes, values
             message = await receive()
-            size = len(message.get("body", b""))
-            body_bytes += size
-            self._count(share, size)
+            body = message.get("body", b"")
+            body_bytes += len(body)
+            self._count(share, len(body))
             self._refuse_beyond(identity, share)
+            values += sum(body.count(begin) for begin in b"{[,")
+            if values > MOST_VALUES:
+                raise _too_intricate()
             return message
 
         share.requests += 1
@@ -74,6 +80,18 @@ class Quotas:
             raise too_much(identity, f"{size_text(MOST_BODY_BYTES)} of requests at once")
         if self._body_bytes > MOST_BODY_BYTES_IN_ALL:
             raise busy("Its users are sending more than it can hold.")
+
+
+def _too_intricate() -> Refusal:
+    return Refusal(
+        413,
+        UsageError(
+            "BAD_ARGUMENT",
+            f"A request may have {MOST_VALUES:,} braces, brackets and commas.",
+            "Put a long text into a file, and name that.",
+        ),
+        _closing(),
+    )
 
 
 def too_much(identity: Identity, what: str) -> Refusal:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,10 +14,12 @@ from trainer_runtime.core.files.unlinked import open_unlinked, read_unlinked
 from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.runs.planning.git.isolated import Git, GitError
 from trainmaster.runs.planning.git.repository import Repository
+from trainmaster.words.work import spend
 
 _MOST_INDEX_BYTES = 256 << 20
 _MOST_CONFIG_BYTES = 1 << 20
 _MOST_IGNORED_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
 _OBJECTS = re.compile(r"pack|[0-9a-f]{2}")
 _SHARED_INDEX = re.compile(r"sharedindex\.[0-9a-f]{40,64}")
 _YES_NO = ("true", "false")
@@ -64,7 +65,7 @@ def read_config(git: Git, path: str) -> Mapping[str, str]:
     """
     copy = git.scratch / "config-to-read"
     empty = empty_dir(git)
-    if not _copy(path, copy, _MOST_CONFIG_BYTES):
+    if not _copy(git, path, copy, _MOST_CONFIG_BYTES):
         return {}
     words = ("config", "--file", str(copy), "--no-includes", "--list", "-z")
     rows = os.fsdecode(git.run(empty, *words)).split("\0")
@@ -89,17 +90,27 @@ def isolated_dir(git: Git, repository: Repository, name: str) -> Path:
     folder = git.scratch / name
     _make(folder, read_config(git, f"{repository.common}/config"))
     for entry in ("index", *_names(repository.own, _SHARED_INDEX)):
-        _copy(f"{repository.own}/{entry}", folder / entry, _MOST_INDEX_BYTES)
+        _copy(git, f"{repository.own}/{entry}", folder / entry, _MOST_INDEX_BYTES)
     borrowed = git.scratch / f"{name}-objects"
     borrowed.mkdir()
     objects = f"{repository.common}/objects"
     for entry in _names(objects, _OBJECTS):
-        if stat.S_ISDIR(os.lstat(f"{objects}/{entry}").st_mode):
-            (borrowed / entry).symlink_to(f"{objects}/{entry}")
+        place = f"{objects}/{entry}"
+        if stat.S_ISDIR(os.lstat(place).st_mode):
+            _refuse_linked_objects(place)
+            (borrowed / entry).symlink_to(place)
     (folder / "objects" / "info" / "alternates").write_text(f"{borrowed}\n")
     ignored = _ignored(git.users_excludes(folder), f"{repository.common}/info/exclude")
     (folder / "info" / "exclude").write_bytes(ignored)
     return folder
+
+
+def _refuse_linked_objects(folder: str) -> None:
+    """Raises: GitError: one leads to a file elsewhere, or to what is none."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False):
+                raise GitError(f"{entry.path} is not a regular file")
 
 
 def _make(folder: Path, config: Mapping[str, str]) -> None:
@@ -128,11 +139,12 @@ def _names(folder: str, pattern: re.Pattern[str]) -> list[str]:
     return [name for name in os.listdir(folder) if pattern.fullmatch(name)]
 
 
-def _copy(path: str, copy: Path, most_bytes: int) -> bool:
+def _copy(git: Git, path: str, copy: Path, most_bytes: int) -> bool:
     """Copy a regular file; False where nothing is there.
 
     Raises:
-        GitError: it is not a regular file, or too large.
+        StateError: `READ_TOO_LONG`, the call has ended.
+        GitError: it is not a regular file, or too large, alone or with what was copied before.
     """
     try:
         descriptor = open_unlinked(Path(path))
@@ -144,7 +156,12 @@ def _copy(path: str, copy: Path, most_bytes: int) -> bool:
         status = os.fstat(descriptor)
         if status.st_size > most_bytes:
             raise GitError(f"{path} is larger than {size_text(most_bytes)}")
-        shutil.copyfileobj(original, target)
+        left = status.st_size
+        git.room.take(left)
+        while block := original.read(min(left, _BLOCK_BYTES)):
+            spend()
+            target.write(block)
+            left -= len(block)
     # By this time git knows which files changed at the same moment as the index was written.
     os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
     return True

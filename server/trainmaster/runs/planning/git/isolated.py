@@ -14,22 +14,37 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trainer_runtime.core.protocol.figures import spoken_duration
+from trainer_runtime.core.protocol.figures import size_text, spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.work import spend
 
 _WITHIN_S = 60.0  # of all calls about one folder
 _MOST_MEMORY_BYTES = 4 << 30  # of address space: packs are mapped
 _MOST_WRITTEN_BYTES = 1 << 30
+_MOST_CPU_S = 120  # also where we are killed: then nobody else ends it
+_MOST_COPIED_BYTES = 512 << 20  # into the scratch folder
 _MOST_OUTPUT_BYTES = 64 << 20
 _MOST_ERRORS_BYTES = 4096
 _PIECE_BYTES = 1 << 16
 _CHECKED_EVERY_S = 0.2
-_SLOW_S = 1.0
+_SLOW_S = 0.5
 
 
 class GitError(Exception):
     """git failed, hung, or said too much."""
+
+
+class CopyRoom:
+    """How much may still be copied for git, of all that one folder needs."""
+
+    def __init__(self) -> None:
+        self._left_bytes = _MOST_COPIED_BYTES
+
+    def take(self, size_bytes: int) -> None:
+        """Raises: GitError: so much more may not be."""
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            raise GitError(f"its indexes have more than {size_text(_MOST_COPIED_BYTES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,7 @@ class Git:
     program: str
     scratch: Path
     deadline_s: float
+    room: CopyRoom
 
     def run(
         self,
@@ -148,7 +164,8 @@ def isolated_git(repository: str) -> Iterator[Git]:
     if program is None:
         raise GitError("git is not installed")
     with tempfile.TemporaryDirectory(prefix="trainmaster-git-") as scratch:
-        yield Git(program, Path(os.path.realpath(scratch)), time.monotonic() + _WITHIN_S)
+        folder = Path(os.path.realpath(scratch))
+        yield Git(program, folder, time.monotonic() + _WITHIN_S, CopyRoom())
 
 
 def _program(repository: str) -> str | None:
@@ -166,6 +183,7 @@ def _limit(pid: int) -> None:
     with suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_MOST_WRITTEN_BYTES, _MOST_WRITTEN_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
 
 
 def _read(
