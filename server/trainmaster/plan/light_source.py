@@ -16,7 +16,7 @@ def light_source(source: bytes) -> bytes:
         SyntaxError: it isn't Python.
     """
     lines = source.split(b"\n")
-    texts: set[int] = set()  # lines that begin within a text, where `#` is no comment
+    texts: set[int] = set()  # lines that begin within a text
     docstrings: list[ast.expr] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno is not None:
