@@ -87,9 +87,9 @@ def _text_model(
         from trainer_runtime.train.litgpt.text_model import load_text_model as load_litgpt
 
         return load_litgpt(folder, config, device)
+    place = _model_folder(folder) if config.framework == "script" else folder
     from trainer_runtime.train.hf.text_model import load_text_model
 
-    place = _model_folder(folder) if config.framework == "script" else folder
     base = config.model.path or config.model.hub
     tokenizer = _tokenizer_folder(config, attempt, place)
     return load_text_model(place, base, device, chat=request.chat, tokenizer=tokenizer)

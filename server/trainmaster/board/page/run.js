@@ -50,7 +50,7 @@ function heading(status) {
       h("code", { class: "id" }, status.run_id)),
     status.untrusted_detail && h("p", { class: "quoted" }, status.untrusted_detail),
     status.unreachable && h("p", { class: "notice" }, "Not reached: ", status.unreachable),
-    status.past && h("p", { class: "past" }, "Over: ", status.past),
+    status.past && h("p", { class: "past" }, "Findings: ", status.past),
     nextStep(status.next_step),
   ];
 }
