@@ -35,7 +35,7 @@ _FAILED = (*_RUNNING, attempt_ended(1, "crashed"), state("failed", reason="crash
 _COMPLETED = (*_RUNNING, attempt_ended(1, "completed"), state("completed", reason="completed"))
 
 
-_SPIKED = "spiked 39/1,000, loss 2.61, 32 min to go: loss_spike 0b0b0b0b"
+_SPIKED = "spiked 39/1000, loss 2.61, 32 min to go: loss_spike 0b0b0b0b"
 
 
 def plant(workspace: Workspace, name: str, *journal: EventBody, ago_s: float = 60.0) -> str:
@@ -69,8 +69,8 @@ def test_what_needs_attention_comes_first_and_names_what_to_do(workspace: Worksp
         assert failed in found.next_step
         waiting = f"`trainmaster wait --until finding,end --timeout 3600 --cursor {found.cursor}`"
         assert waiting in found.next_step  # for what runs meanwhile
-        assert [line.split(",")[0] for line in found.running] == ["fine 39/1,000"]
-        assert [line.split(",")[0] for line in found.ended] == ["done completed 39/1,000"]
+        assert [line.split(",")[0] for line in found.running] == ["fine 39/1000"]
+        assert [line.split(",")[0] for line in found.ended] == ["done completed 39/1000"]
         later = await overview(workspace, cursor=found.cursor)
         assert later.ended == []
         assert [line for line in later.attention if "broken" in line] == []

@@ -262,8 +262,8 @@ def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> It
 def _line(view: RunView) -> str:
     """One run: its name, state unless it runs, step, loss, time to go."""
     status = status_of(view)
-    target = "" if status.target_step is None else f"/{number_text(status.target_step)}"
-    words = [f"{number_text(status.step)}{target}"]
+    target = "" if status.target_step is None else f"/{status.target_step}"
+    words = [f"{status.step}{target}"]
     key = next((key for key in ("loss", "val_loss") if key in status.metrics), None)
     if key is not None:
         value = status.metrics[key]

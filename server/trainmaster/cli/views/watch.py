@@ -109,7 +109,7 @@ def _joined(columns: Sequence[tuple[_Column, Sequence[str]]]) -> list[str]:
 def _step(row: WatchRow) -> str:
     if row.target_step is None:
         return str(row.step)
-    return f"{number_text(row.step)}/{number_text(row.target_step)}"
+    return f"{row.step}/{row.target_step}"
 
 
 def _figure(number: object) -> str:
