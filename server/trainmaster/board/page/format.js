@@ -10,7 +10,7 @@ export function value(number) {
   if (size >= 1e15) return number.toExponential(2);
   if (size >= 1e5) return count(number);
   if (size >= 1000) return Number(number.toPrecision(Math.max(4, String(Math.trunc(size)).length))).toLocaleString("en-US");
-  if (size < 1e-4) return Number(number.toPrecision(3)).toExponential();
+  if (size < 1e-3) return Number(number.toPrecision(3)).toExponential();
   return String(Number(number.toPrecision(4)));
 }
 
