@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -82,6 +83,37 @@ def test_a_person_at_a_terminal_adds_one_and_is_asked_before(command: CommandLin
         assert terminal.end() == 0, terminal.shown
     (name,) = load_yaml(settings.read_text())["destinations"]
     assert command("alerts", "test", name)["sent"] is True
+
+
+def test_a_message_reaches_the_desktop_once_also_from_a_timer_without_a_session(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    shown, program = tmp_path / "shown", tmp_path / "bin" / "notify-send"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nprintf "%s|" "$DBUS_SESSION_BUS_ADDRESS" "$@" >> {shown}\n')
+    program.chmod(0o755)
+    command.environment["PATH"] = f"{program.parent}:{command.environment['PATH']}"
+    command.environment.pop("DBUS_SESSION_BUS_ADDRESS", None)
+    with Terminal(command, *_ADD, "--to", "desktop") as terminal:
+        terminal.wait_for("Go ahead? [y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0, terminal.shown
+    assert command("alerts", "test", "desktop")["sent"] is True
+    text = "This is a test of the destination desktop. No run is concerned."
+    bus = f"unix:path=/run/user/{os.getuid()}/bus"
+    assert shown.read_text() == f"{bus}|Trainmaster|{text}|"
+    rows = command("alerts", "list")["alerts"]
+    assert [row["name"] for row in rows if row["when"] == "state failed"] == ["desktop-failed"]
+
+
+def test_one_condition_is_sent_to_several_destinations(command: CommandLine) -> None:
+    settings = Home(Path(command.environment["TRAINMASTER_HOME"])).settings
+    entry = f"{{kind: command, command: [{sys.executable}], defaults: false}}"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(f"destinations: {{one: {entry}, other: {entry}}}\n")
+    added = [command(*_ADD, "--to", to)["alert"]["name"] for to in ("one", "other")]
+    assert added == ["state-failed", "state-failed-other"]
+    assert command(*_ADD, "--to", "one", code=1)["error"]["code"] == "ALERT_EXISTS"
 
 
 @pytest.mark.attack

@@ -268,7 +268,10 @@ def test_what_has_the_focus_keeps_it_when_its_row_changes(shown: Shown) -> None:
 
 def test_hosts_and_costs_are_shown(shown: Shown) -> None:
     browser = shown.page("#/machines", f"{_count('.tile')} === 4")
-    assert "gpu1" in browser.ask(_text("main")) and "$2.99/h" in browser.ask(_text(".tiles"))
+    page, tiles = browser.ask(_text("main")), browser.ask(_text(".tiles"))
+    assert "gpu1" in page and "$3.00/h" in tiles and "1 instance, 1 volume" in tiles
+    for shown_of_it in ("Volumes", "data", "runpod US-TX-3", "100 GB", "$7.06"):
+        assert shown_of_it in page
 
 
 def test_a_debug_run_appears_moves_and_shows_its_restart(shown: Shown) -> None:

@@ -104,7 +104,7 @@ def test_a_plan_whose_time_nobody_knows_says_when_it_will_be_known() -> None:
     assert text_of(plan).splitlines()[2:] == [
         "estimate  value",
         "parameters  23,648",
-        "time  known after the first steps: no run like it has been here",
+        "time  no comparable run yet: known after the first steps",
     ]
 
 

@@ -18,6 +18,7 @@ from support.runs.running_run import wait_until
 
 from trainmaster.backends.ssh.connect import open_transport
 from trainmaster.machines.clouds import Cloud, Offer, Wanted
+from trainmaster.machines.clouds.volumes import listed_volumes
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.settings import Settings
 
@@ -338,6 +339,40 @@ def test_all_pages_of_instances_are_read(customer: Customer, site: Site) -> None
         site.page = 2
     assert {instance.tag for instance in customer.instances()} == tags
     assert site.count("list") == (1 if customer.provider == "lambda" else 3)
+
+
+def test_volumes_are_created_once_listed_on_all_pages_and_deleted_or_there_are_none(
+    customer: Customer, site: Site
+) -> None:
+    if not isinstance(site, RunPodSite):
+        assert customer(listed_volumes) == []
+        assert customer.refused(_store_of).code == "VOLUME_UNSUPPORTED"
+        return
+    site.page = 2
+    tags = [f"tm-0a1b2c-33333{number}" for number in range(2, 7)]
+    ids = [customer(lambda cloud, tag=tag: _created(cloud, tag)) for tag in tags]
+    site.fail("volumes", Fault("status", status=502))
+    volumes = customer(listed_volumes)
+    assert [(one.tag, one.size_gb, one.region) for one in volumes] == [
+        (tag, 20, "US-TX-3") for tag in tags
+    ]
+    assert volumes[0].usd_per_h == pytest.approx(20 * 0.07 / 720, abs=1e-6)
+    for _ in range(2):
+        customer(lambda cloud: cloud.volume_store().end(ids[0]))
+    assert [one.tag for one in customer(listed_volumes)] == tags[1:]
+    site.fail("volume", Fault("lost", after=True))
+    error = customer.refused(lambda cloud: _created(cloud, "tm-0a1b2c-444444"))
+    assert (error.code, len(site.volumes)) == ("CLOUD_UNREACHABLE", 5)  # asked for once
+    site.fail("volumes", Fault("status", status=410), times=3)
+    assert customer.refused(listed_volumes).code in ("CLOUD_REFUSED", "CLOUD_UNREACHABLE")
+
+
+async def _store_of(cloud: Cloud) -> None:
+    cloud.volume_store()
+
+
+async def _created(cloud: Cloud, tag: str) -> str:
+    return await cloud.volume_store().create(tag, 20, "US-TX-3")
 
 
 def test_a_list_whose_pages_repeat_is_invalid(customer: Customer, site: Site) -> None:

@@ -66,7 +66,7 @@ def test_a_transport_that_is_not_installed_says_how_it_is(
     process = _call(host, host.key, name, tmp_path, program=hide + CALL, path=str(tmp_path))
     _, output = process.communicate(timeout=60)
     assert b"TRANSPORT_MISSING" in output
-    assert {"openssh": b"openssh-client", "paramiko": b"'trainmaster[paramiko]'"}[name] in output
+    assert {"openssh": b"openssh-client", "paramiko": b"'paramiko>=3.5'"}[name] in output
 
 
 def test_a_passphrase_is_asked_for_on_a_terminal(

@@ -20,6 +20,7 @@ from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import wait_until
 
 from trainmaster.cli import run
+from trainmaster.machines.renting.factory import cloud_factory
 from trainmaster.machines.renting.maintain import maintain_instances
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import maintaining
@@ -135,6 +136,9 @@ def test_a_volume_is_quoted_listed_counted_and_released_on_both_faces(
     assert rent(run_json, "--volume", "data")["code"] == "VOLUME_IN_USE"
     assert run_json("release", begun["host"], "--yes")["state"] == "ended"
 
+    rows = {row["name"]: row for row in run_json("doctor")["checks"]}
+    assert rows["volume data"]["state"] == "warn"
+    assert "$7.00 a month, unused" in rows["volume data"]["found"]
     hosts = anyio.run(lambda: call(answer_of, "list_hosts"))
     assert [one["volume"] for one in hosts["volumes"]] == ["data"]
     assert [one["volume"] for one in run_json("hosts")["volumes"]] == ["data"]
@@ -208,6 +212,49 @@ def test_the_end_of_a_volumes_lease_deletes_it_unless_an_instance_uses_it(
     assert site.volumes == {}
     [row] = run_json("costs")["volumes"]
     assert (row["state"], row["reason"]) == ("ended", "lease_over")
+
+
+def test_a_volume_without_a_record_is_listed_and_deleted_by_its_tag(
+    renter: Renter, site: RunPodSite, run_json: Command
+) -> None:
+    tag = "tm-abcdef-orphan"
+    make_volume(renter, tag)
+    assert run_json("costs").get("orphans") is None
+    [orphan] = run_json("costs", "--refresh")["orphans"]
+    shown = (orphan["instance"], orphan["size_gb"], orphan["of_this_home"])
+    assert shown == (tag, 20.0, False) and orphan["usd_per_h"] > 0
+    refused = run_json("release", tag)
+    assert refused["code"] == "CONFIRMATION_REQUIRED" and "All data on it" in refused["message"]
+    assert run_json("release", tag, "--yes")["state"] == "ended"
+    assert site.volumes == {}
+
+
+def test_a_volume_that_appears_after_its_record_was_closed_is_on_record_again(
+    renter: Renter, site: RunPodSite, run_json: Command
+) -> None:
+    site.modes.has_sshd = False
+    begun = rent(run_json, *NEW_VOLUME, "--no-wait")
+    wait_until(lambda: site.alive, "the instance")
+    assert run_json("release", begun["host"], "--yes")["state"] == "ended"
+    hidden = dict(site.volumes)
+    site.volumes.clear()
+    assert run_json("release", "data", "--yes")["state"] == "ended"
+    site.volumes.update(hidden)
+    answer = run_json("costs", "--refresh")
+    assert (answer["volumes"][0]["state"], answer.get("orphans")) == ("releasing", None)
+    assert run_json("release", "data")["state"] == "ended"  # agreed to before
+    assert site.volumes == {}
+
+
+def make_volume(renter: Renter, tag: str) -> None:
+    """As another home of the account would."""
+
+    async def create(workspace: Workspace) -> None:
+        cloud = cloud_factory(workspace, None)("runpod")
+        await cloud.volume_store().create(tag, 20, "US-TX-3")
+        await cloud.disconnect()
+
+    renter.do(create)
 
 
 async def lease_of_volume_ends(workspace: Workspace) -> None:

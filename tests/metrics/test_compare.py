@@ -94,6 +94,7 @@ def test_losses_of_different_methods_or_data_have_no_best(
         assert "loss" not in (answer.best or {})
         (note,) = answer.notes or ()
         assert "can't be compared" in note and FAST in note and SLOW in note
+        assert ("with other contents" in note) is (other["method"] == "pretrain")
     alike = compare_metrics(with_documents(two_runs, one, one), ["loss"], 4, selection())
     assert (alike.best or {})["loss"].run == FAST and alike.notes is None
 

@@ -152,7 +152,7 @@ def test_without_matplotlib_the_command_says_what_to_install(drawn: Workspace) -
         text=True,
     )
     assert ended.returncode == 1
-    assert "pip install 'trainmaster[plot]'" in ended.stderr
+    assert "-m pip install 'matplotlib>=3.9'" in ended.stderr
 
 
 def test_a_plot_that_is_not_for_a_terminal_is_plain(

@@ -81,7 +81,8 @@ def test_a_program_s_own_format_is_refused_with_the_reason(
     run = completed(command, light_spec(tmp_path))
     error = refused(command, run, "--prompt", "to be")
     assert error["code"] == "NOT_SAMPLED"
-    assert "not a folder of transformers" in error["message"] and "fetch" in error["fix"]
+    assert "not a folder of transformers" in error["message"]
+    assert f"fetch {run} latest" in error["fix"]  # there is no `final`
 
 
 def test_what_has_no_weights_here_is_refused_before_anything_runs(

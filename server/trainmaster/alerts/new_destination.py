@@ -19,12 +19,15 @@ from trainmaster.words.paths import Home
 from trainmaster.words.settings import Settings
 from trainmaster.words.yaml12 import load_yaml
 
-ACCEPTED = "desktop, command:PROGRAM ARGUMENTS, or https://ADDRESS"
+_OTHERS = "command:PROGRAM ARGUMENTS, or https://ADDRESS"
 _COMMAND = "command:"
 # The text of a message, as the JSON on standard input has it.
 _TEXT = r"""sed -n 's/.*"text": *"\([^"]*\)".*/\1/p'"""
+# A timer of cron knows no session: its bus lies where systemd puts it.
+_ADDRESS = "${DBUS_SESSION_BUS_ADDRESS:-unix:path=/run/user/$(id -u)/bus}"
+_BUS = f'export DBUS_SESSION_BUS_ADDRESS="{_ADDRESS}"; '
 _DESKTOPS = {
-    "notify-send": f'notify-send Trainmaster "$({_TEXT})"',
+    "notify-send": f'{_BUS}notify-send Trainmaster "$({_TEXT})"',
     "osascript": "osascript -e 'on run argv' -e 'display notification (item 1 of argv) with title "
     f'"Trainmaster"\' -e \'end run\' "$({_TEXT})"',
 }
@@ -122,7 +125,7 @@ def _of_desktop() -> list[str]:
             "DESTINATION_UNKNOWN",
             f"This machine has none of {', '.join(_DESKTOPS)}, which show a message on a desktop.",
             "Install libnotify (Debian: `apt-get install libnotify-bin`), or name another "
-            f"destination: {ACCEPTED}.",
+            f"destination: {_OTHERS}.",
             field="to",
         )
     return ["sh", "-c", _DESKTOPS[program]]

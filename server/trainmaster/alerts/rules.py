@@ -56,7 +56,8 @@ def add_row(
     severity: str,
     run: Run | None,
 ) -> AlertRow:
-    """Put an alert on record: of one run, or of every run.
+    """Put an alert on record: of one run, or of every run. A default alert that sends the same to
+    the same destination is returned instead: each event is one message.
 
     Raises:
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
@@ -70,13 +71,21 @@ def add_row(
     condition = checked_condition(when)
     if severity not in SEVERITIES:
         raise _bad_argument("severity", severity, f"Use one of {', '.join(SEVERITIES)}.")
-    name = _default_name(when) if name is None else name
+    to = to or _only_destination(workspace.home)
+    given = known_destination(workspace.home, to, "to")
+    if name is None:
+        name = _default_name(when)
+        rows = listed_alerts(workspace, run)
+        default = next((row for row in rows if _is_default(row, when, to)), None)
+        if default is not None:
+            record_defaults(workspace)
+            return default
+        if any(row.name == name and row.to != to for row in rows):
+            name = f"{name[: _LONGEST_NAME - len(to) - 1]}-{to}"
     if not NAME_PATTERN.fullmatch(name) or ".." in name:
         raise _bad_argument("name", name, f"Use {NAME_ACCEPTED}.")
     if run is not None and run.cleaned:
         raise StateError("RUN_ENDED", f"Run {run.run_id} was cleaned.", "Nothing can happen to it.")
-    to = to or _only_destination(workspace.home)
-    given = known_destination(workspace.home, to, "to")
     now = time.time()
     run_id = run.run_id if run else EVERY_RUN
     row = AlertRow(
@@ -99,6 +108,10 @@ def add_row(
             field="name",
         )
     return row
+
+
+def _is_default(row: AlertRow, when: str, to: str) -> bool:
+    return (row.origin, row.when, row.to) == ("default", when, to)
 
 
 def checked_condition(when: str) -> Condition:

@@ -248,7 +248,7 @@ class HostedBackend(
             raise HostError("UNSUPPORTED", self.runs_no_models, TextSampler.instead)
         failure = Failure(
             f"The model of {run_id} writes no text on {self.name}",
-            f"{command('fetch', run_id, 'final', 'FOLDER')} brings the model.",
+            f"{command('fetch', run_id, 'latest', 'FOLDER')} brings its newest checkpoint.",
             code="NOT_SAMPLED",
             retryable=False,
         )

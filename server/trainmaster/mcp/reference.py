@@ -24,7 +24,10 @@ Made from the code by `python -m trainmaster.mcp.reference`.
 `trainmaster mcp` serves these tools on stdin and stdout, for every protocol version from 2024-11-05
 to 2026-07-28. `trainmaster mcp --http` serves a team: [server.md](server.md).
 
-    claude mcp add trainmaster -- trainmaster mcp
+    trainmaster install claude-code     # or: codex, cursor, vscode, gemini
+
+registers it with a client, by the program's absolute path ([agents.md](agents.md)). Where the
+client finds `trainmaster` on its search path, `claude mcp add trainmaster -- trainmaster mcp` does.
 
 At the end of stdin the SDK cancels the calls under way: keep stdin open until the answers are
 there. What a call has begun is on record, and the next process that acts continues it.

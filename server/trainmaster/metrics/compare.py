@@ -181,12 +181,14 @@ def _unlike(sources: Sequence[Source]) -> str | None:
         groups.setdefault(source.group(), source.name)
     if len(groups) < 2:
         return None
+    labels = [str(group or "a log file, which does not say") for group in groups]
     named = "; ".join(
-        f"{name}: {group or 'a log file, which does not say'}" for group, name in groups.items()
+        f"{name}: {label}" for name, label in zip(groups.values(), labels, strict=True)
     )
+    alike = ", with other contents, tokenizer or sequence length" * (len(set(labels)) == 1)
     return (
         "Losses and other results of different methods or data can't be compared, so none is the "
-        f"best ({named})."
+        f"best ({named}{alike})."
     )
 
 

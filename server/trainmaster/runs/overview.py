@@ -48,6 +48,7 @@ _NOTHING = (
     f"Nothing here yet: {command('plan', 'SPEC')}, then {command('launch', 'SPEC')}; "
     f"{command('demo')} shows a run."
 )
+_IDLE = f"Nothing is running: {command('runs')} lists what was trained."
 _WAIT = command("wait", "--until", "finding,end", "--timeout", "3600")
 _MAY_FOLLOW = LostPerHour(may_follow=True)
 _WAIT_FOR_OTHERS = f"What runs is waited for by {_WAIT}."
@@ -282,4 +283,4 @@ def _next_step(pressing: Sequence[_Pressing], views: Sequence[RunView]) -> str:
         return f"{step} {_WAIT_FOR_OTHERS}" if others else step
     if any(not view.ended for view in views):
         return _WAIT
-    return pressing[0].next_step if pressing else _NOTHING if not views else "Nothing is running."
+    return pressing[0].next_step if pressing else _IDLE if views else _NOTHING

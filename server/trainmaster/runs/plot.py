@@ -21,6 +21,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
+from trainmaster.words.extras import installing
 from trainmaster.words.run_names import exact_names
 from trainmaster.words.work_thread import in_thread
 
@@ -160,7 +161,7 @@ def _png(found: Sequence[RunCurves], panels: Sequence[Panel]) -> bytes:
         raise UsageError(
             "PACKAGE_MISSING",
             f"Pictures are drawn with matplotlib, which can't be used here ({error}).",
-            "`pip install 'trainmaster[plot]'`, or plot into the terminal, without a file.",
+            f"{installing('plot')}, or plot into the terminal, without a file.",
         ) from error
     return png_of(found, panels, " · ".join(run.run_id for run in found[:4]))
 

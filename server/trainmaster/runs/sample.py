@@ -11,6 +11,7 @@ from trainer_runtime.core.answers.sampled import (
     SampledText,
     SampleRequest,
 )
+from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import cleaned
@@ -29,6 +30,7 @@ from trainmaster.words.errors import HostError, StateError, UsageError
 from trainmaster.words.stages import enter_stage
 
 _MOST_RECORDED = 40
+_RECORDING = "`eval.samples` of a spec has texts recorded during the training."
 _SECONDS = (5.0, 600.0)
 
 
@@ -54,6 +56,7 @@ async def sample_run(
     _refuse_impossible(request)
     view = await refresh(workspace, run)
     _refuse_without_weights(view)
+    _refuse_chat(view, request)
     sampler = TextSampler.of(workspace.backend(view.run.host))
     await _allow(workspace, view, confirm)
     enter_stage(f"running the model of {view.run.run_id}")
@@ -93,10 +96,7 @@ async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
     return SamplesAnswer(
         run_id=view.run.run_id,
         samples=recorded,
-        next_step=asking
-        if recorded
-        else "The training has recorded none: the spec has no `eval.samples`, or none was due. "
-        + asking,
+        next_step=asking if recorded else f"{asking} {_RECORDING}",
     )
 
 
@@ -113,6 +113,9 @@ def _start(view: RunView, start: str | None) -> str | None:
             f"Run {view.run.run_id} has no checkpoint of step {start}.",
             f"Take one of {steps}, or final." if known else "Leave `--from` out.",
         )
+    if start is None and not (view.progress and view.progress.completed):
+        # `final` is of an earlier end, if it is there.
+        return None if view.index.resume_from is None else "latest"
     if start != "best":
         return start
     if view.index.best is None:
@@ -154,6 +157,13 @@ def _refuse_without_weights(view: RunView) -> None:
             f"Run {run.run_id} has no verified checkpoint yet.",
             f"{command('wait', run.run_id, '--until', 'checkpoint')} returns at its first.",
         )
+
+
+def _refuse_chat(view: RunView, request: SampleRequest) -> None:
+    framework = str(view.run.document.get("framework"))
+    traits = TRAITS.get(framework)
+    if request.chat and traits is not None and not traits.has_chat_template:
+        raise _wrong("chat", f"Models of {framework} have no chat template", "Leave `chat` out")
 
 
 def _refuse_impossible(request: SampleRequest) -> None:

@@ -61,7 +61,7 @@ def test_every_client_gets_the_server_with_an_absolute_program_and_the_home(
 def test_claude_code_gets_the_skills_too(user_home: Path, capsys: Printed) -> None:
     answer = install(capsys, "claude-code")
     skills = user_home / ".claude/skills"
-    assert str(skills / "training-runner") in answer["skills"]
+    assert answer["skills"] == sorted(str(folder) for folder in skills.iterdir())
     assert (skills / "training-runner/SKILL.md").read_text().startswith("---\nname: ")
 
 

@@ -28,6 +28,7 @@ from support.runs.planted_runs import HALVED, finding
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.followed_files import JOURNAL
+from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 
@@ -202,7 +203,25 @@ def plant_board(workspace: Workspace) -> Sequence[PlantedJournal]:
     done = _ended(workspace, now, "tiny-stories", "completed")
     failed = _ended(workspace, now, "sft-qwen", "failed")
     rent(workspace, "gpu1", usd_per_h=2.99, hours=12.0, since_t=now - 4100.0)
+    workspace.control.volumes.put(_volume(now))
     return first, other, done, failed
+
+
+def _volume(now: float) -> RentedVolume:
+    return RentedVolume(
+        tag="tm-0a1b2c-volume",
+        name="data",
+        provider="runpod",
+        region="US-TX-3",
+        size_gb=100,
+        usd_per_h=0.0098,
+        intended_t=now - 4100.0,
+        lease_end_t=now + 600_000.0,
+        budget_usd=1.64,
+        create_requested_t=now - 4100.0,
+        created_t=now - 4100.0,
+        provider_id="9",
+    )
 
 
 def _ended(workspace: Workspace, now: float, name: str, how: str) -> PlantedJournal:

@@ -19,8 +19,8 @@ from support.words.command_lines import refusal
 
 _STEPS = 60
 _ONLY_PARSED = ("keeper install", "hosts check gpu1", "install claude-code", "--after-session",
-                "--host second")  # fmt: skip
-_OTHER_PROGRAMS = ("pip install ",)
+                "--host second", "sample my-gpt")  # fmt: skip
+_OTHER_PROGRAMS = ("pip install ", "make install", ". .venv/", "mkdir ", "cat ")
 _AGREED = ("provision", "release", "clean")
 
 

@@ -97,7 +97,11 @@ def _frameworks() -> Iterator[Row]:
     """The installed frameworks; runs that need more get their own environment."""
     there = facts()["distributions"]
     found = [f"{name} {there[name]}" for name in MODULES if name in there]
-    yield Row("frameworks", "ok", ", ".join(found) or "none; environments are built for them")
+    yield Row(
+        "frameworks",
+        "ok",
+        ", ".join(found) or "no packages of litgpt, hf or trl: environments with them are built",
+    )
 
 
 def _window() -> Iterator[Row]:

@@ -78,7 +78,7 @@ def _asked(run: RunFolder, request: SampleRequest) -> SampleAnswer:
 
 def _why(last: str) -> str:
     if "No module named" in last and _MODULE.rpartition(".")[2] in last:
-        return "the run was launched by an earlier version, whose runtime writes no text"
+        return "its folder holds the runtime of the version that launched it, which has no `sample`"
     return last
 
 

@@ -100,10 +100,10 @@ def _text_model(saved: _Saved) -> TextModel:
 
 
 def _of_transformers(saved: _Saved) -> TextModel:
-    from trainer_runtime.train.hf.text_model import load_text_model
-
     config, is_program = saved.config, saved.config.script is not None
     place = _model_folder(saved.folder) if is_program else saved.folder
+    from trainer_runtime.train.hf.text_model import load_text_model  # which may lack packages
+
     base = config.model.path or config.model.hub
     tokenizer = place if is_program else _tokenizer_folder(config, saved.attempt, place)
     return load_text_model(place, base, saved.device, chat=saved.request.chat, tokenizer=tokenizer)

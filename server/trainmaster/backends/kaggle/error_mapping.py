@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.kaggle.credentials import HOW_TO_GET, KEY, TOKEN, key_places, missing
 from trainmaster.words.errors import CloudError
+from trainmaster.words.extras import installing
 
 _LONGEST_WORDS = 300
 _REFUSED, _FORBIDDEN, _BUSY, _SERVER_ERROR = 401, 403, 429, 500
@@ -147,5 +148,5 @@ def _package_missing(error: ImportError) -> CloudError:
     return CloudError(
         "PACKAGE_MISSING",
         f"Kaggle's own client can't be imported: {cleaned(error)}.",
-        "Install it: pip install 'trainmaster[kaggle]'",
+        f"Install it: {installing('kaggle')}.",
     )

@@ -22,6 +22,7 @@ from trainmaster.backends.ssh.private_keys import (
 from trainmaster.backends.ssh.transport import Transport
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
+from trainmaster.words.extras import installing
 
 Connect = Callable[[Endpoint, Mapping[Hop, HopKeys], Pins], Awaitable[Transport]]
 
@@ -84,7 +85,7 @@ async def _connect_paramiko(
     endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
 ) -> Transport:
     if importlib.util.find_spec("paramiko") is None:
-        raise not_installed("paramiko", "Run `pip install 'trainmaster[paramiko]'`.")
+        raise not_installed("paramiko", f"Run {installing('paramiko')}.")
     from trainmaster.backends.ssh.paramiko_transport import ParamikoTransport
 
     return await ParamikoTransport.connect(endpoint, keys, pins)

@@ -8,7 +8,8 @@ export function value(number) {
   if (number === 0) return "0";
   const size = Math.abs(number);
   if (size >= 1e15) return number.toExponential(2);
-  if (size >= 10000) return count(number);
+  if (size >= 1e5) return count(number);
+  if (size >= 1000) return Number(number.toPrecision(Math.max(4, String(Math.trunc(size)).length))).toLocaleString("en-US");
   if (size < 1e-3) return Number(number.toPrecision(3)).toExponential();
   return String(Number(number.toPrecision(4)));
 }

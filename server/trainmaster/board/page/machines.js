@@ -18,10 +18,12 @@ export function machinesPage(main, asking) {
 
 function totals(costs) {
   const open = costs.instances.filter((one) => !one.ended_at);
-  const rate = open.reduce((sum, one) => sum + one.usd_per_h, 0);
+  const volumes = (costs.volumes ?? []).filter((one) => !one.ended_at);
+  const rate = [...open, ...volumes].reduce((sum, one) => sum + one.usd_per_h, 0);
   return [
     tile("Spent", usd(costs.spent_usd)), tile("Committed", usd(costs.committed_usd), "at most, for open leases"),
-    tile("Now", `${usd(rate)}/h`, `${open.length} ${open.length === 1 ? "instance" : "instances"}`), tile("Cap", usd(costs.max_usd_total)),
+    tile("Now", `${usd(rate)}/h`, [
+      counted(open.length, "instance"), ...(volumes.length ? [counted(volumes.length, "volume")] : [])].join(", ")), tile("Cap", usd(costs.max_usd_total)),
   ];
 }
 
@@ -47,14 +49,22 @@ function hostTable(hosts) {
   ]));
 }
 
+function counted(number, name) {
+  return `${number} ${name}${number === 1 ? "" : "s"}`;
+}
+
 function rented(costs) {
-  if (!costs.instances.length) return [];
   const runs = Object.entries(costs.runs).sort((one, other) => other[1] - one[1]);
   return [
-    h("h2", {}, "Rented instances"),
-    grid(["Host", "Provider", "State", "Per hour", "Spent", "Budget", "Lease ends"], costs.instances.map((one) => [
+    costs.instances.length > 0 && h("h2", {}, "Rented instances"),
+    costs.instances.length > 0 && grid(["Host", "Provider", "State", "Per hour", "Spent", "Budget", "Lease ends"], costs.instances.map((one) => [
       h("strong", {}, one.host), one.provider, one.state, usd(one.usd_per_h), usd(one.spent_usd), usd(one.budget_usd),
       one.ended_at ? `ended ${when(one.ended_at)}` : when(one.lease_ends_at),
+    ])),
+    costs.volumes && h("h2", {}, "Volumes"),
+    costs.volumes && grid(["Volume", "Provider", "State", "Size", "A month", "Spent", "Used by", "Lease ends"], costs.volumes.map((one) => [
+      h("strong", {}, one.volume), `${one.provider} ${one.region}`, one.state, `${one.size_gb} GB`, usd(one.usd_per_month),
+      usd(one.spent_usd), one.used_by ?? "–", one.ended_at ? `ended ${when(one.ended_at)}` : when(one.lease_ends_at),
     ])),
     runs.length > 0 && h("h2", {}, "By run"),
     runs.length > 0 && grid(["Run", "Spent"], runs.map(([run, spent]) => [

@@ -50,7 +50,7 @@ function heading(status) {
       h("code", { class: "id" }, status.run_id)),
     status.untrusted_detail && h("p", { class: "quoted" }, status.untrusted_detail),
     status.unreachable && h("p", { class: "notice" }, "Not reached: ", status.unreachable),
-    status.past && h("p", { class: "past" }, "Over: ", status.past),
+    status.past && h("p", { class: "past" }, "Findings: ", status.past),
     nextStep(status.next_step),
   ];
 }
@@ -67,7 +67,7 @@ function tiles(status) {
     (isOpen(status.state) || loss !== undefined) && tile("Loss", value(metrics.loss), metrics.val_loss === undefined ? null : `val ${value(metrics.val_loss)}`),
     status.eta_s !== undefined && tile("To go", duration(status.eta_s)),
     metrics.tokens_per_s !== undefined && tile("Tokens/s", value(metrics.tokens_per_s), metrics.mfu === undefined ? null : `MFU ${value(metrics.mfu)}`),
-    checkpoint && tile("Checkpoint", `step ${checkpoint.step}`, checkpoint.mirrored_step === undefined ? "verified" : `verified; copied: ${checkpoint.mirrored_step}`),
+    checkpoint && tile("Checkpoint", `step ${checkpoint.step.toLocaleString("en-US")}`, checkpoint.mirrored_step === undefined ? "verified" : `verified; copied: ${checkpoint.mirrored_step.toLocaleString("en-US")}`),
     cost && tile("Cost", usd(cost.usd), cost.usd_per_h === undefined ? null : `${usd(cost.usd_per_h)}/h`),
   ];
 }
@@ -82,7 +82,7 @@ function findings(section, found, patches) {
 }
 
 function finding(one, patches) {
-  const where = [one.step !== undefined && `step ${one.step}`, one.attempt && `attempt ${one.attempt}`,
+  const where = [one.step !== undefined && `step ${one.step.toLocaleString("en-US")}`, one.attempt && `attempt ${one.attempt}`,
     `${Math.round(100 * one.confidence)}% sure`].filter(Boolean).join(" · ");
   return h("article", { class: "finding-card", "data-severity": one.over ? "over" : one.severity, "data-finding": one.id },
     h("header", {}, h("span", { class: "sign", "aria-hidden": "true" }, one.over ? "✓" : one.severity === "info" ? "i" : "▲"),

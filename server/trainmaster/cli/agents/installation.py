@@ -57,7 +57,8 @@ def plan_installation(
     changes = [Change(config, before, _configured(client, config, before, server), is_private=True)]
     skills = [] if client.skills is None else list(_skills(root, client.skills, project))
     changes = [change for change in [*changes, *skills] if change.before != change.after]
-    folders = sorted({change.file.path.parent for change in skills})
+    depth = len(Path(root, client.skills or "").parts)
+    folders = sorted({Path(*change.file.path.parts[: depth + 1]) for change in skills})
     return Installation(client, config.path, folders, changes)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,7 +67,7 @@ class _Demo:
         self._workspace = workspace
         self._steps = steps
         self._as_json = as_json
-        self._say: Say = _say_to_stderr if as_json else print
+        self._say: Say = _say_to_stderr if as_json else partial(print, flush=True)
         self._progress_due = 0.0
 
     async def run(self) -> dict[str, Any]:
@@ -82,7 +83,7 @@ class _Demo:
         self._say(f"The spec, {spec}:\n\n{_indented(spec.read_text())}")
         launched = await launch(self._workspace, str(spec))
         run = launched.run_id
-        self._say(f"\nLaunched {run}, detached: it continues without this command.\n")
+        self._say(f"\nLaunched {run}, detached: it continues without this command.")
         # Beyond a checkpoint: some steps are computed again.
         await self._wait(run, f"step:{self._steps // 2 + _every(self._steps) // 2}")
         killed_at = await self._kill_trainer(run)
@@ -134,7 +135,7 @@ class _Demo:
         path = Path(str(status.folder)) / "attempts" / str(status.attempt) / "process.json"
         pid = json.loads(path.read_bytes())["trainer"]["pid"]
         os.kill(pid, signal.SIGKILL)
-        self._say(f"\nKilled the trainer (pid {pid}) with SIGKILL at step {status.step}.\n")
+        self._say(f"\nKilled the trainer (pid {pid}) with SIGKILL at step {status.step}.")
         return status.step
 
     async def _check_unbroken(self, run: str, killed_at: int) -> tuple[int, int]:

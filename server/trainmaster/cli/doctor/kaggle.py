@@ -12,6 +12,7 @@ from trainmaster.backends.kaggle.machine_types import machine_of
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, passed, warning
 from trainmaster.words.errors import CloudError, TrainmasterError
+from trainmaster.words.extras import installing
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import KaggleSettings, read_settings
 
@@ -47,8 +48,8 @@ def _package() -> CheckRow:
     lacks = [name for name in _MODULES if importlib.util.find_spec(name) is None]
     if not lacks:
         return passed("kaggle package", importlib.metadata.version("kaggle"))
-    remedy = "`pip install 'trainmaster[kaggle]'`, for runs at Kaggle."
-    return warning("kaggle package", f"without {lacks[0]}", remedy)
+    remedy = f"{installing('kaggle')}, for runs at Kaggle."
+    return warning("kaggle package", f"{lacks[0]} is missing", remedy)
 
 
 def _credentials(home: Home, environment: Mapping[str, str]) -> CheckRow:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.figures import in_utc
+from trainer_runtime.core.protocol.figures import in_utc, usd_text
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
+from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
 from trainmaster.store.secret_values import where_kept
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, passed, warning
@@ -20,19 +21,20 @@ _MOST_SHOWN = 500
 async def keeping_checks(
     workspace: Workspace, environment: Mapping[str, str], *, of_providers: bool = True
 ) -> list[CheckRow]:
-    """Whether the keeper runs, which providers could be asked, and what ends rented instances."""
+    """Whether the keeper runs, which providers could be asked, and what ends what is rented."""
     keeper = await _keeper(workspace, environment)
     keys = [_keys(workspace, environment)] if of_providers else []
-    return [keeper, *keys, *_leases(workspace, keeper)]
+    return [keeper, *keys, *_leases(workspace, keeper), *_volumes(workspace, keeper)]
 
 
 def uses_providers(workspace: Workspace, environment: Mapping[str, str]) -> bool:
-    """Whether this home has rented instances, or has a provider's key."""
+    """Whether this home has rented something, or has a provider's key."""
     try:
         kept = where_kept(workspace.home, KEY_NAMES.values(), environment)
     except StateError:  # which is worth a row
         return True
-    return bool(kept) or bool(workspace.control.instances.all())
+    rented = [*workspace.control.instances.all(), *workspace.control.volumes.all()]
+    return bool(kept or rented)
 
 
 def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
@@ -55,6 +57,24 @@ def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
         rows.append(
             warning(name, problem, f"{command('keeper install')}, on a host that stays on.")
         )
+    return rows
+
+
+def _volumes(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
+    """Of each network volume, what it costs and until when."""
+    rows = []
+    for volume in workspace.control.volumes.all(only_open=True):
+        name, until = f"volume {volume.name}", in_utc(volume.lease_end_t)
+        costs = f"{usd_text(volume.usd_per_h * MONTH_H)} a month"
+        user, unfinished = user_of(workspace, volume), unfinished_on(workspace, volume)
+        if user is not None:
+            rows.append(passed(name, f"{costs}; {user.host} uses it"))
+        elif keeper.state == "ok" and not unfinished:
+            rows.append(passed(name, f"{costs}, until {until}, then deleted by the keeper"))
+        else:
+            kept = f"it holds checkpoints of {', '.join(unfinished)}" if unfinished else "no keeper"
+            problem = f"{costs}, unused; not deleted at {until}: {kept}"
+            rows.append(warning(name, problem, f"{command('release', volume.name)} deletes it."))
     return rows
 
 

@@ -47,7 +47,7 @@ def _(answer: RenderAnswer) -> list[Block]:
 def _estimate_grid(estimates: Mapping[str, Any]) -> Grid:
     rows = _estimates(estimates)
     if "hours" not in estimates:
-        rows.append(("time", "known after the first steps: no run like it has been here", ""))
+        rows.append(("time", "no comparable run yet: known after the first steps", ""))
     if any(row[2] for row in rows):
         return Grid(("estimate", "value", "range"), rows)
     return Grid(("estimate", "value"), [row[:2] for row in rows])

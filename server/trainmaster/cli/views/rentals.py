@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.figures import usd_text
+from trainer_runtime.core.protocol.figures import number_text, usd_text
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 from trainmaster.words.answers.rentals import (
@@ -128,8 +128,9 @@ def _instance(row: InstanceRow) -> tuple[str, ...]:
 
 def _orphan(row: OrphanRow) -> str:
     whose = "of this home" if row.of_this_home else "of another home"
+    volume = "" if row.size_gb is None else f", a volume of {number_text(row.size_gb)} GB,"
     return (
-        f"Orphan: {row.instance} at {row.provider} ({row.provider_id}), "
+        f"Orphan: {row.instance}{volume} at {row.provider} ({row.provider_id}), "
         f"{usd_text(row.usd_per_h)}/h, {whose}, without a record here"
     )
 

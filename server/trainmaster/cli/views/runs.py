@@ -75,7 +75,11 @@ def _(answer: WaitAnswer) -> list[Block]:
         *(
             f"- {'' if change.run_id is None else f'{change.run_id}: '}{change.event}"
             + ("" if change.step is None else f" at step {number_text(change.step)}")
-            + "".join(f": {said}" for said in (change.detail, change.untrusted_detail) if said)
+            + "".join(
+                f": {said}"
+                for said in (change.detail, change.untrusted_detail)
+                if said and said != change.event
+            )
             for change in answer.changes
         ),
         *named("Not reached", answer.unreachable),
@@ -133,10 +137,11 @@ def _(answer: CleanAnswer) -> list[Block]:
 @view.register
 def _(answer: FetchAnswer) -> list[Block]:
     what = ", ".join(answer.brought or ("nothing",))
+    what = "" if what == "." else f"{what}: "
     rest = "; the rest is still to come" if answer.more else ""
     files = "1 file" if answer.files == 1 else f"{number_text(answer.files)} files"
     return [
-        f"{what}: {files}, {size_text(answer.bytes)}, in {answer.folder}{rest}",
+        f"{what}{files}, {size_text(answer.bytes)}, in {answer.folder}{rest}",
         *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
         *named("Next", answer.next_step),
     ]

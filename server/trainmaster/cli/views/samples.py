@@ -9,7 +9,11 @@ from trainmaster.words.answers.samples import SamplesAnswer
 
 @view.register
 def _(answer: SamplesAnswer) -> list[Block]:
-    head = f"{answer.run_id}, {answer.path} on {answer.device}" if answer.path else answer.run_id
+    texts = f"{len(answer.samples)} texts" if answer.samples else "no text"
+    head = f"{answer.run_id}: {texts} recorded during the training"
+    if answer.path:
+        step = f" of step {answer.step}" if answer.path == "final" else ""
+        head = f"{answer.run_id}, {answer.path}{step} on {answer.device}"
     return [
         head,
         *(block for one in answer.samples for block in sample(one)),

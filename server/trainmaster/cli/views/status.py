@@ -21,7 +21,7 @@ _LONG_STEP_S = 60.0
 
 _ENDS = {
     "end_of_text": "the text ended",
-    "max_tokens": "cut at the number of tokens",
+    "max_tokens": "the most asked for",
     "time": "cut at the time-out",
     "not_finite": "the model's output is not finite",
     "failed": "failed",
@@ -30,7 +30,8 @@ _ENDS = {
 
 @view.register
 def _(answer: StatusAnswer) -> list[Block]:
-    said = ": ".join(part for part in (answer.reason, answer.untrusted_detail) if part)
+    reason = None if answer.reason == answer.state else answer.reason
+    said = ": ".join(part for part in (reason, answer.untrusted_detail) if part)
     reason = f" ({said})" if said else ""
     remaining = "" if answer.eta_s is None else f", {spoken_duration(answer.eta_s)} to go"
     still = answer.step_age_s or 0.0

@@ -55,7 +55,11 @@ class RunPodVolumes:
     async def volumes(self) -> Sequence[Volume]:
         rows = await self._api.listed("network-volumes", rows="networkVolumes", page=_PAGE)
         listed = [self._api.parse_instance(row, _Volume) for row in rows]
-        return [Volume(row.id, row.name, row.size, row.dataCenter) for row in listed]
+        sizes = [row.size or 0.0 for row in listed]
+        return [
+            Volume(row.id, row.name, size, dollars(size * USD_PER_GB_H), row.dataCenter)
+            for row, size in zip(listed, sizes, strict=True)
+        ]
 
     async def end(self, provider_id: str) -> None:
         await self._api.end("DELETE", "network-volumes", provider_id)

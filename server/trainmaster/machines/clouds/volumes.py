@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.machines.clouds.cloud import Offer
+from trainmaster.machines.clouds.cloud import Cloud, Offer
 from trainmaster.words.errors import CloudError
+
+UNSUPPORTED = "VOLUME_UNSUPPORTED"
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume as its provider lists it. `tag`: its name there; `size_gb` in 10^9 bytes."""
+    """A volume as its provider lists it. `tag`: its name there; `size_gb` in 10^9 bytes;
+    `usd_per_h`: at most."""
 
     provider_id: str
     tag: str
-    size_gb: float | None
+    size_gb: float
+    usd_per_h: float
     region: str
 
 
@@ -53,9 +57,24 @@ class VolumeStore(Protocol):
         """Delete a volume and all data on it. Idempotent."""
 
 
+async def listed_volumes(cloud: Cloud) -> Sequence[Volume]:
+    """All volumes at a provider; none where it has no volumes.
+
+    Raises:
+        CloudError: as `Cloud.instances`.
+    """
+    try:
+        store = cloud.volume_store()
+    except CloudError as error:
+        if error.code != UNSUPPORTED:
+            raise
+        return []
+    return await store.volumes()
+
+
 def unsupported(provider: str, why: str) -> CloudError:
     return CloudError(
-        "VOLUME_UNSUPPORTED",
+        UNSUPPORTED,
         f"No volume can be attached at {provider}: {why}.",
         "Take an offer with `secure` of runpod, or rent without a volume: checkpoints are copied "
         "here all the same, and `keep` keeps the instance for further runs.",

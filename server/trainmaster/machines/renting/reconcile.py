@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.machines.clouds import NAMES, Cloud, Instance
+from trainmaster.machines.clouds.volumes import Volume, listed_volumes
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.tags import home_of
@@ -30,16 +32,18 @@ _NOT_USED = frozenset({"CLOUD_KEY_MISSING", "CLOUD_UNKNOWN"})
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """By provider, the instances it lists, or why it can't be asked."""
+    """By provider, the instances and volumes it lists, or why it can't be asked."""
 
     listed: dict[str, list[Instance]]
+    volumes: dict[str, list[Volume]]
     not_asked: dict[str, TrainmasterError]
 
 
 async def reconcile(
     workspace: Workspace, *, factory: CloudFactory | None = None
 ) -> ReconcileAnswer:
-    """List the instances at every provider with a key, and do the next step for each open one.
+    """List the instances and volumes at every provider with a key, and do the next step for each
+    open instance.
 
     A provider that can't be asked is named in `not_asked`, and nothing is concluded about its
     instances. A provider without a key is named only if one of its instances is on record.
@@ -58,7 +62,8 @@ async def reconcile(
         if done:
             did[instance.tag] = done
     did |= await _end_late(workspace.home, records, clouds, lists)
-    orphans = find_orphans(workspace, lists.listed)
+    did |= _reopen_volumes(workspace, lists.volumes)
+    orphans = [*find_orphans(workspace, lists.listed), *_volumes(workspace, lists.volumes)]
     next_step = f"Release it: {command('release', orphans[0].instance)}." if orphans else None
     return ReconcileAnswer(
         did=did or None,
@@ -86,10 +91,28 @@ def find_orphans(workspace: Workspace, listed: Mapping[str, Sequence[Instance]])
     ]
 
 
+def _volumes(workspace: Workspace, listed: Mapping[str, Sequence[Volume]]) -> list[OrphanRow]:
+    """The same of network volumes."""
+    on_record = {volume.tag for volume in workspace.control.volumes.all()}
+    return [
+        OrphanRow(
+            instance=volume.tag,
+            provider=name,
+            provider_id=volume.provider_id,
+            size_gb=volume.size_gb,
+            usd_per_h=volume.usd_per_h,
+            of_this_home=home_of(volume.tag) == workspace.control.instances.home_id(),
+        )
+        for name, volumes in listed.items()
+        for volume in volumes
+        if home_of(volume.tag) is not None and volume.tag not in on_record
+    ]
+
+
 async def release_orphan(
     workspace: Workspace, tag: str, confirm: Confirm, wait_s: float, clouds: CloudFactory
 ) -> ReleaseAnswer:
-    """End an instance with a Trainmaster tag and without a record.
+    """End an instance, or delete a volume, with a Trainmaster tag and without a record.
 
     Raises:
         CloudError: `INSTANCE_UNKNOWN`, `INSTANCE_STILL_LISTED`; errors of the provider.
@@ -97,27 +120,35 @@ async def release_orphan(
     if home_of(tag) is None:
         raise _unknown(tag, ())
     lists = await _list_all(workspace.home, clouds)
-    mine = [one for instances in lists.listed.values() for one in instances if one.tag == tag]
-    if not mine:
+    orphans = [*find_orphans(workspace, lists.listed), *_volumes(workspace, lists.volumes)]
+    orphan = next((row for row in orphans if row.instance == tag), None)
+    if orphan is None:
         raise _unknown(tag, list(lists.not_asked))
-    of_this_home = home_of(tag) == workspace.control.instances.home_id()
-    owner = "this home" if of_this_home else "another home of the same account"
-    text = (
-        f"End {tag} at {mine[0].provider}: an instance of {owner} without a record here. The "
-        "machine and its disk are deleted; whether a training runs there is unknown."
-    )
-    await confirm(Quote("release", json.dumps([tag, "orphan"]), text))
-    cloud = clouds(mine[0].provider)
+    await confirm(Quote("release", json.dumps([tag, "orphan"]), _quote_text(orphan)))
+    cloud = clouds(orphan.provider)
     try:
-        await with_timeout(cloud.name, _end_and_wait(cloud, tag, wait_s), wait_s + _REPLY_S)
+        end = _end_instance if orphan.size_gb is None else _end_volume
+        await with_timeout(cloud.name, end(cloud, tag, wait_s), wait_s + _REPLY_S)
     finally:
         await cloud.disconnect()
     return ReleaseAnswer(instance=tag, host=tag, state="ended", spent_usd=0.0)
 
 
+def _quote_text(orphan: OrphanRow) -> str:
+    owner = "this home" if orphan.of_this_home else "another home of the same account"
+    if orphan.size_gb is None:
+        what = f"End {orphan.instance} at {orphan.provider}: an instance of {owner}"
+        lost = "The machine and its disk are deleted; whether a training runs there is unknown."
+    else:
+        size = f"a network volume of {number_text(orphan.size_gb)} GB"
+        what = f"Delete {orphan.instance} at {orphan.provider}: {size} of {owner}"
+        lost = "All data on it is deleted; whether there are checkpoints is unknown."
+    return f"{what} without a record here. {lost}"
+
+
 async def _list_all(home: Home, clouds: CloudFactory) -> _Lists:
     """All providers concurrently, so that one that hangs delays no other."""
-    lists = _Lists({}, {})
+    lists = _Lists({}, {}, {})
 
     async def ask(name: str) -> None:
         try:
@@ -127,6 +158,7 @@ async def _list_all(home: Home, clouds: CloudFactory) -> _Lists:
             return
         try:
             lists.listed[name] = list(await with_timeout(name, cloud.instances()))
+            lists.volumes[name] = list(await with_timeout(name, listed_volumes(cloud)))
         except Exception as error:
             lists.not_asked[name] = as_error(error, home, name)
         finally:
@@ -134,7 +166,7 @@ async def _list_all(home: Home, clouds: CloudFactory) -> _Lists:
 
     await asyncio.gather(*(ask(name) for name in NAMES))
     in_order = {name: lists.listed[name] for name in NAMES if name in lists.listed}
-    return _Lists(in_order, lists.not_asked)
+    return _Lists(in_order, lists.volumes, lists.not_asked)
 
 
 def _not_asked(records: InstanceRecords, lists: _Lists) -> dict[str, str]:
@@ -171,15 +203,51 @@ async def _end_late(
     return did
 
 
-async def _end_and_wait(cloud: Cloud, tag: str, wait_s: float) -> None:
+def _reopen_volumes(
+    workspace: Workspace, listed: Mapping[str, Sequence[Volume]]
+) -> dict[str, list[str]]:
+    """Open the records of volumes that were closed and are listed, and so cost money: one whose
+    deletion was agreed to is deleted by the next step of `volumes.py`, any other one is kept."""
+    did: dict[str, list[str]] = {}
+    closed = {one.tag: one for one in workspace.control.volumes.all() if not one.open}
+    for volume in (volume for volumes in listed.values() for volume in volumes):
+        if (record := closed.get(volume.tag)) is None:
+            continue
+        workspace.control.volumes.change(
+            record.tag,
+            ended_t=None,
+            end_reason=record.end_reason if record.release_requested_t else None,
+            provider_id=volume.provider_id,
+            created_t=record.created_t or record.create_requested_t or record.intended_t,
+        )
+        did[record.tag] = ["opened its record again: its provider still lists it"]
+    return did
+
+
+async def _end_instance(cloud: Cloud, tag: str, wait_s: float) -> None:
+    await _end_and_wait(cloud.name, tag, wait_s, cloud.instances, cloud.end)
+
+
+async def _end_volume(cloud: Cloud, tag: str, wait_s: float) -> None:
+    store = cloud.volume_store()
+    await _end_and_wait(cloud.name, tag, wait_s, store.volumes, store.end)
+
+
+async def _end_and_wait(
+    provider: str,
+    tag: str,
+    wait_s: float,
+    listed: Callable[[], Awaitable[Sequence[Instance | Volume]]],
+    end: Callable[[str], Awaitable[None]],
+) -> None:
     deadline = time.monotonic() + wait_s
-    while mine := [one for one in await cloud.instances() if one.tag == tag]:
+    while mine := [one for one in await listed() if one.tag == tag]:
         for one in mine:
-            await cloud.end(one.provider_id)
+            await end(one.provider_id)
         if time.monotonic() > deadline:
             raise CloudError(
                 "INSTANCE_STILL_LISTED",
-                f"{cloud.name} still lists {tag} after its end was requested.",
+                f"{provider} still lists {tag} after its end was requested.",
                 f"Try again: {command('release', tag)}.",
                 retryable=True,
             )

@@ -106,11 +106,12 @@ class VolumeRow(Answer):
 
 
 class OrphanRow(Answer):
-    """An instance with a Trainmaster tag and without a record here."""
+    """An instance or volume with a Trainmaster tag and without a record here."""
 
     instance: str
     provider: str
     provider_id: str
+    size_gb: float | None = field(default=None, description="of a volume")
     usd_per_h: float | None = None
     of_this_home: bool
 
