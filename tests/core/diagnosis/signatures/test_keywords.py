@@ -6,7 +6,7 @@ import pytest
 
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE
 from trainer_runtime.core.diagnosis.signatures.keywords import keywords_of
-from trainer_runtime.core.diagnosis.signatures.shapes import ShapeIndex
+from trainer_runtime.core.diagnosis.signatures.shapes import Keywords, ShapeIndex
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_an_alternative_without_a_whole_word_is_refused() -> None:
 
 
 def test_each_signature_s_own_words_are_among_those_that_are_searched_for() -> None:
-    index = ShapeIndex(CATALOGUE, ())
+    index = ShapeIndex(Keywords(CATALOGUE, ()))
     for signature in CATALOGUE:
         for group in signature.keywords.split("|"):
             shape = b" ".join(word.encode() for word in group.split("+"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from trainer_runtime.core.diagnosis.line_prefix import without_prefix
+from trainer_runtime.core.diagnosis.line_prefix import BlockPrefix
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI
 from trainer_runtime.core.diagnosis.signatures.shapes import is_progress_bar, is_progress_line
 from trainer_runtime.core.diagnosis.signatures.signature import SETTLES_AFTER
@@ -78,10 +78,11 @@ class _TailReader:
         self.found: FinalError | None = None
         self._frame: bytes | None = None
         self._in_traceback = self._harmless = False
+        self._prefix = BlockPrefix()
         self._bars = 0
 
     def line(self, raw: bytes, start: int) -> None:
-        text = without_prefix(raw[:_LONGEST].decode("utf-8", errors="replace"))
+        text = self._prefix.removed(raw[:_LONGEST].decode("utf-8", errors="replace"))
         if _HARMLESS.search(text):
             self._harmless = True
         elif _TRACEBACK.match(text):

@@ -9,9 +9,16 @@ from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE
 from trainer_runtime.core.diagnosis.signatures.episodes import MARKERS, Episode, EpisodeLog
 from trainer_runtime.core.diagnosis.signatures.line_matcher import LineMatcher
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, Block, BlockReader, Line
-from trainer_runtime.core.diagnosis.signatures.shapes import ShapeIndex, ShapeKind, shapes_of
+from trainer_runtime.core.diagnosis.signatures.shapes import (
+    Keywords,
+    ShapeIndex,
+    ShapeKind,
+    shapes_of,
+)
 from trainer_runtime.core.diagnosis.signatures.signature import Occurrence
 from trainer_runtime.core.records import dataclass
+
+_KEYWORDS = Keywords(CATALOGUE, MARKERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class SignatureScan:
 
     def __init__(self, offset: int = 0) -> None:
         self._blocks = BlockReader(offset)
-        self._index = ShapeIndex(CATALOGUE, MARKERS)
+        self._index = ShapeIndex(_KEYWORDS)
         self._matcher = LineMatcher()
         self._log = EpisodeLog()
 
