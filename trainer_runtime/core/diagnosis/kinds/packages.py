@@ -23,6 +23,7 @@ KINDS = (
                 r"\bNo module named 'numpy\._core(?:\.\w+)*'"
                 r"|\bA module that was compiled using NumPy 1\.x cannot be run in NumPy 2"
                 r"|\bnumpy\.core\.multiarray failed to import"
+                r"|\bUnable to avoid copy while creating an array as requested"
                 r"|\bnumpy\.dtype size changed, may indicate binary incompatibility"
                 r"|\bmodule 'numpy' has no attribute '(?:bool|int|float|object|bool8|float_|Inf)'",
                 "ModuleNotFoundError: No module named 'numpy._core'",

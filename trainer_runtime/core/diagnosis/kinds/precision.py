@@ -22,6 +22,8 @@ KINDS = (
                 r"|\bInput type \(.{1,60}\) and (?:weight|bias) type \(.{1,60}\) should be the same"
                 r"|\bIndex put requires the source and destination dtypes match"
                 r"|\bself and mat2 must have the same dtype"
+                r"|\bFound dtype \w+ but expected \w+"
+                r"|\bExpected attn_mask dtype to be bool or|\bInvalid dtype for bias - should match"
                 r"|\bExpected query, key, and value to have the same dtype",
                 "RuntimeError: mat1 and mat2 must have the same dtype, but got Half and Float",
                 "PyTorch, aten/src/ATen/native/LinearAlgebra.cpp",

@@ -85,7 +85,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
         ),
         (f"Start its part again after a restart by {command('tick')}, or have a keeper do so."),
         f"Continue without it: {command('resume', 'RUN', '--set', 'compute.min_nodes=N')}, with "
-        "how many hosts may be left.",
+        "how many hosts may be left; a scheduler leaves it out by --exclude=NODE.",
     ),
     "nccl_system_error": (
         "Restart with NCCL_DEBUG=INFO: it names the failing call.",
@@ -103,7 +103,10 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Compare the largest token id in the data with the model's vocabulary.",
     ),
     "cuda_driver_too_old": ("Update the driver, or install a build for an older CUDA.",),
-    "cuda_arch_mismatch": ("Install a build that lists this GPU's architecture.",),
+    "cuda_arch_mismatch": (
+        "Install a newer PyTorch, built with a CUDA that lists this GPU's architecture "
+        "(torch.cuda.get_arch_list(); CUDA 12.8 on for Blackwell, sm_120).",
+    ),
     "flash_attn_abi_mismatch": ("Reinstall flash-attn for the installed PyTorch and CUDA.",),
     "bitsandbytes_cuda_setup": (
         "Install bitsandbytes with CUDA support; `python -m bitsandbytes` checks the setup.",
@@ -130,7 +133,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "and rejected for dpo and reward, prompt, completion and label for kto, prompt for grpo.",
     ),
     "lora_targets_missing": (
-        "Set adapter.targets to auto, or to names of the model's linear modules.",
+        'Set adapter.targets to auto (in PEFT target_modules="all-linear"), or to names of the '
+        "model's linear modules: print(model) shows them.",
     ),
     "framework_settings": (
         "Make the batch divisible by ranks, micro-batch and generations; use bf16 only on devices "
