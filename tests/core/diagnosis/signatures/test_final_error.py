@@ -28,7 +28,7 @@ def findings(text: str, outcome: Outcome | None = None) -> list[Finding]:
         (TRACEBACK.replace("Value", "Type") + "\nDuring handling\n\n" + TRACEBACK, "ValueError"),
         (TRACEBACK + "Aborted (core dumped)\n", "ValueError: bad shape"),
         (SUMMARY, "exitcode: 1"),
-        ("Segmentation fault (core dumped)\n", "Segmentation fault"),
+        ("Floating point exception (core dumped)\n", "Floating point exception"),
         ("train.sh: line 3:  771 Aborted                 (core dumped) python t.py\n", "Aborted"),
         ("terminate called after throwing an instance of 'c10::Error'\n", "terminate called"),
     ],

@@ -80,23 +80,6 @@ KINDS = (
         ),
     ),
     Kind(
-        "scheduler_memory",
-        "The scheduler ended the job because it used more memory than it had asked for.",
-        (
-            "Ask for more memory (Slurm: --mem; PBS: mem; LSF: -M), or load data lazily and with "
-            "fewer workers.",
-        ),
-        (
-            Wording(
-                r"\bTERM_MEMLIMIT\b|\bPBS: job killed: (?:v?mem|pmem)\b|\bjob killed: mem \d+"
-                r"|\bExceeded (?:job|step) memory limit|\bmemory limit exceeded.{0,20}job",
-                "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
-                "LSF; PBS; Slurm",
-            ),
-        ),
-        instead_of=("host_oom", "preempted_sigterm"),
-    ),
-    Kind(
         "session_memory",
         "The notebook's session ran out of memory and was restarted: its state is gone.",
         (
@@ -181,23 +164,17 @@ KINDS = (
         instead_of=("ray_worker_died",),
     ),
     Kind(
-        "ray_memory",
-        "Ray ended a task because its machine was nearly out of memory.",
-        (
-            "Give tasks more memory (fewer at once, num_cpus), smaller batches of data; or raise "
-            "RAY_memory_usage_threshold.",
-        ),
+        "ray_object_store",
+        "Ray's object store is full: results are kept longer than they are needed.",
+        ("Let go of references, put less at a time, or start Ray with a larger object store.",),
         (
             Wording(
-                r"\bTask was killed due to the node running low on memory"
-                r"|\bray\.exceptions\.OutOfMemoryError\b|\bObjectStoreFullError\b"
-                r"|\bworkers? \(tasks / actors\) killed due to memory pressure",
-                "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on "
-                "memory.",
-                "Ray, src/ray/raylet",
+                r"\bObjectStoreFullError\b",
+                "ray.exceptions.ObjectStoreFullError: Failed to put object",
+                "Ray, python/ray/exceptions.py",
             ),
         ),
-        instead_of=("ray_worker_died", "host_oom"),
+        instead_of=("ray_worker_died",),
     ),
     Kind(
         "container_without_gpu_runtime",

@@ -46,22 +46,6 @@ KINDS = (
         instead_of=("hf_network",),
     ),
     Kind(
-        "hub_unavailable",
-        "The hub answers with an error of its own (500 to 504).",
-        ("Wait and start again (status.huggingface.co); download once and set HF_HUB_OFFLINE=1.",),
-        (
-            Wording(
-                r"\b50[0234] Server Error: .{0,80}https://huggingface\.co"
-                r"|\bServer error '50[0234] [\w ]{1,40}' for url 'https://huggingface\.co",
-                "huggingface_hub.errors.HfHubHTTPError: 503 Server Error: Service Unavailable for "
-                "url: https://huggingface.co/api/models/abc",
-                "huggingface_hub, utils/_http.py",
-                unless=r"(?i)retry",
-            ),
-        ),
-        instead_of=("hf_network",),
-    ),
-    Kind(
         "dataset_config_name",
         "The data set has several configurations or splits, and the one that is named is none of "
         "them.",
@@ -215,27 +199,6 @@ KINDS = (
             ),
         ),
         instead_of=("index_out_of_range", "shape_mismatch", "cuda_illegal_memory"),
-    ),
-    Kind(
-        "vocabulary_differs",
-        "The checkpoint's embeddings have another number of tokens than the model: tokens were "
-        "added to one of them.",
-        (
-            "Load the tokenizer that was saved beside the checkpoint and call "
-            "model.resize_token_embeddings(len(tokenizer)) before the weights are loaded.",
-        ),
-        (
-            Wording(
-                r"\bsize mismatch for [\w.]{0,200}(?:embed_tokens|lm_head|wte|word_embeddings"
-                r"|embed_in|embed_out|tok_embeddings)[\w.]{0,60}: copying a param with shape "
-                r"torch\.Size\(\[[1-9]\d*, (\d+)\]\).{0,80}torch\.Size\(\[[1-9]\d*, \1\]\)",
-                "size mismatch for model.embed_tokens.weight: copying a param with shape "
-                "torch.Size([32774, 4096]) from checkpoint, the shape in current model is "
-                "torch.Size([32768, 4096]).",
-                "PyTorch, torch/nn/modules/module.py",
-            ),
-        ),
-        instead_of=("checkpoint_shape_mismatch",),
     ),
     Kind(
         "adapter_rank_differs",

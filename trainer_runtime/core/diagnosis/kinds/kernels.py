@@ -66,25 +66,6 @@ KINDS = (
         instead_of=("compile_failed", "triton_missing", "cuda_arch_mismatch"),
     ),
     Kind(
-        "ptxas_too_old",
-        "The installed ptxas or NVRTC does not know this GPU's architecture: it is newer than "
-        "they are.",
-        (
-            "Install PyTorch with the newest CUDA (12.8 on for Blackwell), or set "
-            "TRITON_PTXAS_PATH to a newer toolkit's ptxas.",
-        ),
-        (
-            Wording(
-                r"\bptxas fatal +: Value 'sm_\w+' is not defined"
-                r"|\bnvrtc: error: invalid value for --gpu-architecture"
-                r"|\bUnsupported gpu architecture 'compute_\w+'",
-                "ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'",
-                "CUDA, ptxas, NVRTC and nvcc",
-            ),
-        ),
-        instead_of=("cuda_arch_mismatch", "compile_failed", "compiler_missing"),
-    ),
-    Kind(
         "cuda_forward_compat",
         "The container's CUDA is newer than the host's driver, and this card has no forward "
         "compatibility (consumer cards).",
@@ -158,19 +139,6 @@ KINDS = (
             ),
         ),
         confidence=0.8,
-    ),
-    Kind(
-        "rocm_memory_fault",
-        "A kernel on an AMD GPU accessed memory illegally.",
-        ("Run with AMD_SERIALIZE_KERNEL=3 to find it; check the index ranges and the driver.",),
-        (
-            Wording(
-                r"\bMemory access fault by GPU node-\d+|\bHSA_STATUS_ERROR_\w+",
-                "Memory access fault by GPU node-1 on address 0x7f00. Reason: Page not present.",
-                "ROCm, HSA runtime",
-            ),
-        ),
-        instead_of=("cuda_illegal_memory",),
     ),
     Kind(
         "quantized_moved",

@@ -165,7 +165,7 @@ KINDS = (
                 r"|\bImportError: .{0,120} is not (?:installed|available)\.? .{0,60}\bpip install",
                 "ImportError: Using `load_in_4bit=True` requires Abc: `pip install abc`",
                 "transformers; TRL; accelerate",
-                unless=r"(?i)warn",
+                unless=r"(?i)warn|bitsandbytes",
                 confidence=0.88,
             ),
         ),
@@ -252,8 +252,7 @@ KINDS = (
         ("Correct the fields that the message lists; the program's documentation has the names.",),
         (
             Wording(
-                r"\b\d+ validation errors? for \w+|\bSome keys are not used by the HfArgumentParser"
-                r"|\bHfArgumentParser: .{0,80}not used|\bParser key \"",
+                r"\b\d+ validation errors? for \w+|\bSome keys are not used by",
                 "pydantic_core._pydantic_core.ValidationError: 1 validation error for TrainConfig",
                 "pydantic; transformers, hf_argparser.py",
                 confidence=0.85,

@@ -188,7 +188,7 @@ KINDS = (
         (
             Wording(
                 r"\bUnable to JIT load the (?!async_io)\w+ op|\bDeepSpeed ops were compiled and "
-                r"installed with a different version|\bunable to compile CUDA op\(s\)",
+                r"installed with a different version",
                 "RuntimeError: Unable to JIT load the cpu_adam op due to ninja not being "
                 "installed.",
                 "DeepSpeed, ops/op_builder/builder.py",

@@ -41,7 +41,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "host_oom": (
         "Check which processes use the machine's memory (`ps aux --sort=-rss`).",
         "Use fewer DataLoader workers, or load data lazily (memory-mapped).",
-        "Ask the scheduler or container for more memory.",
+        "Ask the scheduler (Slurm: --mem) or container for more memory.",
     ),
     "shm_too_small": (
         "Enlarge /dev/shm (docker: --shm-size=16g, or --ipc=host).",
@@ -106,6 +106,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "cuda_arch_mismatch": (
         "Install a newer PyTorch, built with a CUDA that lists this GPU's architecture "
         "(torch.cuda.get_arch_list(); CUDA 12.8 on for Blackwell, sm_120).",
+        "Where ptxas or NVRTC does not know it: TRITON_PTXAS_PATH of a newer toolkit.",
     ),
     "flash_attn_abi_mismatch": ("Reinstall flash-attn for the installed PyTorch and CUDA.",),
     "bitsandbytes_cuda_setup": (
@@ -123,11 +124,18 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "gpu_fell_off_bus": ("Restart the machine; check power, cooling and seating of the card.",),
     "gpu_mmu_fault": ("Check the program for an illegal memory access first.",),
     "checkpoint_corrupt": ("Resume from an older checkpoint that verifies.",),
-    "checkpoint_shape_mismatch": ("Use the model shape that the checkpoint was saved with.",),
+    "checkpoint_shape_mismatch": (
+        "Use the model shape that the checkpoint was saved with.",
+        "Where only embeddings and lm_head differ, tokens were added: load the tokenizer saved "
+        "beside the checkpoint and call model.resize_token_embeddings(len(tokenizer)) first.",
+    ),
     "hf_gated_repo": (
         "Accept the repository's terms, provide a token (HF_TOKEN), and check the name.",
     ),
-    "hf_network": ("Download beforehand and set HF_HUB_OFFLINE=1, or let the host reach the hub.",),
+    "hf_network": (
+        "Download beforehand and set HF_HUB_OFFLINE=1, or let the host reach the hub.",
+        "Errors of the hub itself (500 to 504) pass: status.huggingface.co.",
+    ),
     "dataset_columns": (
         "Provide the method's columns: prompt and completion or messages for sft, prompt, chosen "
         "and rejected for dpo and reward, prompt, completion and label for kto, prompt for grpo.",
