@@ -20,7 +20,7 @@ _FORMS = (
     r"\[(?:rank|default|trainer|worker|Rank ?|RANK ?|rank ?)\d{1,5}(?:\|\d{1,5})?\]:?",  # torchrun
     r"\[\d{1,6},\d{1,6}\]<std(?:out|err)>:",  # mpirun --tag-output
     r"\d{1,5}: ",  # srun --label
-    r"(?:[a-z][a-z.-]{0,40}\d[\w.-]{0,40}|\d{1,3}(?:\.\d{1,3}){3}|std(?:out|err)): ",  # pdsh
+    r"(?:[a-z][a-z-]{0,40}\d[a-z\d.-]{0,40}|\d{1,3}(?:\.\d{1,3}){3}|std(?:out|err)): ",  # pdsh
     r"\((?:[\w.:-]{1,80}(?:, | ))?(?:rank=\d{1,6}, )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\)",  # Ray
     r"\((?:head|worker\d{0,5})(?:, rank=\d{1,6})?(?:, pid=\d{1,8})?(?:, ip=[\w.:]{1,45})?\)",
     r"[a-z][\w.]{0,40}-\d{1,4} {1,30}\| ",  # Docker Compose

@@ -295,7 +295,8 @@ KINDS = (
         (
             Wording(
                 r"\bBootstrap : no socket interface found|\bno socket interface found\b"
-                r"|\bUnable to find address for: \w+|\bNo usable interface found"
+                r"|\bss_family == ss\d?\.?ss_family|\bUnable to find address for: \w+"
+                r"|\bNo usable interface found"
                 r"|\bNo interface found with name",
                 "NCCL WARN Bootstrap : no socket interface found",
                 "NCCL, src/bootstrap.cc; Gloo",

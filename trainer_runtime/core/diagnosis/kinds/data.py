@@ -154,7 +154,7 @@ KINDS = (
         ),
         (
             Wording(
-                r"\b(?:Can't|cannot) pickle (?:local object|'?_?\w[\w.]*'? object|<)"
+                r"\b(?:Can't|cannot) (?:pickle|get) (?:local object|'?_?\w[\w.]*'? object|<)"
                 r"|\bAttributeError: Can't get attribute '\w+' on <module '__main__'"
                 r"|\bcannot pickle '[\w._]+' object"
                 r"|\bAn attempt has been made to start a new process before the current process",

@@ -234,4 +234,134 @@ KINDS = (
         ),
         instead_of=("checkpoint_incomplete", "checkpoint_shape_mismatch"),
     ),
+    Kind(
+        "hub_entry_missing",
+        "The hub has no such file or revision in this repository.",
+        ("Check file name and revision on its page; a private one may look the same as missing.",),
+        (
+            Wording(
+                r"\bEntry Not Found for url: |\bRevision Not Found for url: "
+                r"|\b(?:Remote)?EntryNotFoundError\b|\bRevisionNotFoundError\b",
+                "huggingface_hub.errors.EntryNotFoundError: 404 Client Error. Entry Not Found for "
+                "url: https://huggingface.co/abc/model/resolve/main/config.json.",
+                "huggingface_hub, utils/_http.py",
+                unless=r"(?i)warn|LocalEntryNotFound",
+                confidence=0.85,
+            ),
+        ),
+        instead_of=("hf_gated_repo", "hf_network"),
+        confidence=0.85,
+    ),
+    Kind(
+        "network_unreachable",
+        "A host on the network is not found or does not answer.",
+        (
+            "Check name, DNS and firewall from that machine (`getent hosts NAME`, `curl -v`); "
+            "compute nodes often have no internet: download before the job, or set a proxy.",
+        ),
+        (
+            Wording(
+                r"\b(?:Connect|Read|New)\w*(?:Error|Timeout): .{0,200}(?:Temporary failure in name"
+                r" resolution|Name or service not known|Network is unreachable|No route to host"
+                r"|Connection timed out|timed out)"
+                r"|\bgaierror: \[Errno -\d\]|\bConnectTimeout: |\bConnectTimeout\b",
+                "httpx.ConnectError: [Errno -3] Temporary failure in name resolution",
+                "glibc's resolver; httpx; urllib3",
+                unless=r"(?i)retry|huggingface|hf\.co|wandb|c10d|torch\.distributed",
+                confidence=0.8,
+            ),
+        ),
+        follows=("hf_network", "rendezvous_unreachable", "tracker_unreachable"),
+        confidence=0.8,
+    ),
+    Kind(
+        "data_file_corrupt",
+        "A file of data is damaged, cut off, or of another format than its name says.",
+        (
+            "Find the file (its name is in the frames or the line) and write or download it "
+            "again; skip images that do not open.",
+        ),
+        (
+            Wording(
+                r"\bParquet magic bytes not found|\bfile signature not found"
+                r"|\bcannot identify image file|\bimage file is truncated"
+                r"|\bbroken data stream when reading image|\bBadGzipFile: Not a gzipped file"
+                r"|\bInvalid (?:flatbuffers|IPC) (?:message|stream)|\bNot an Arrow file"
+                r"|\bCompressed file ended before the end-of-stream",
+                "PIL.UnidentifiedImageError: cannot identify image file 'a.png'",
+                "Pillow, PIL/Image.py; Apache Arrow; HDF5",
+                unless=r"(?i)warn|skip",
+                confidence=0.88,
+            ),
+        ),
+        instead_of=("data_malformed",),
+        confidence=0.88,
+    ),
+    Kind(
+        "csv_malformed",
+        "A table's rows have different numbers of fields.",
+        ("Check separator and quotes (`sep=`, `quotechar=`) at the line that it names.",),
+        (
+            Wording(
+                r"\bError tokenizing data\. C error|\bCSV parse error: Expected \d+ columns",
+                "pandas.errors.ParserError: Error tokenizing data. C error: Expected 3 fields in "
+                "line 5, saw 4",
+                "pandas, _libs/parsers.pyx; Apache Arrow",
+            ),
+        ),
+        instead_of=("data_malformed", "columns_of_mixed_types"),
+    ),
+    Kind(
+        "chat_rows_form",
+        "Conversations of the data don't have the form that the chat template asks for.",
+        (
+            "Give a list of {role, content} in each row, system first where the template allows "
+            "it, then user and assistant in turn; format one row alone to see which fails.",
+        ),
+        (
+            Wording(
+                r"\bjinja2\.exceptions\.(?:TemplateError|UndefinedError|TemplateRuntimeError): "
+                r"|\bConversation roles must alternate|\bAfter the optional system message, "
+                r"conversation roles must alternate",
+                "jinja2.exceptions.TemplateError: Conversation roles must alternate user/assistant",
+                "chat templates of models; Jinja2",
+            ),
+        ),
+    ),
+    Kind(
+        "image_tokens_cut",
+        "Images have more tokens than the rows: truncation cut them, or the processor is of "
+        "another version than the model.",
+        (
+            "Raise max_length (or set it to None), shrink images (max_pixels), and load the "
+            "processor that belongs to the model.",
+        ),
+        (
+            Wording(
+                r"\bImage features and image tokens do not match"
+                r"|\bMismatch in .image. token count between text and"
+                r"|\bis too short and causes image placeholder",
+                "ValueError: Image features and image tokens do not match: tokens: 1536, features "
+                "2304",
+                "transformers, models; TRL, trainer/sft_trainer.py",
+            ),
+        ),
+    ),
+    Kind(
+        "processor_missing",
+        "The model needs a processor for images or sound, and none is found for it.",
+        (
+            "Check preprocessor_config.json in the model's folder, install pillow and "
+            "torchvision, and upgrade transformers where the model is newer.",
+        ),
+        (
+            Wording(
+                r"\bProcessor was not found|\bUnrecognized (?:image processor|processing class|"
+                r"feature extractor) in\b",
+                "ValueError: Processor was not found, please check and update your processor "
+                "config.",
+                "LLaMA-Factory, data/mm_plugin.py; transformers",
+            ),
+        ),
+    ),
 )

@@ -222,4 +222,125 @@ KINDS = (
         ),
         instead_of=("cuda_oom",),
     ),
+    Kind(
+        "triton_compile",
+        "Triton could not compile a kernel for this GPU: its version does not fit the card, or "
+        "the kernel's type (bf16 on GPUs before Ampere).",
+        (
+            "Use fp16 on such a GPU, install the Triton that belongs to PyTorch, or switch off "
+            "what brings the kernel (compute.compile, a fused loss).",
+        ),
+        (
+            Wording(
+                r"\bPassManager::run failed|\btriton\.compiler\.errors\.CompilationError"
+                r"|\bTriton Error \[CUDA\]: |\bLLVM ERROR: Cannot select",
+                "RuntimeError: PassManager::run failed",
+                "Triton, python/triton/compiler",
+                confidence=0.8,
+            ),
+        ),
+        instead_of=("compile_failed",),
+        follows=("cuda_oom", "cuda_illegal_memory"),
+        confidence=0.8,
+    ),
+    Kind(
+        "operation_not_implemented",
+        "This version of PyTorch has no kernel of an operation for this type.",
+        ("Upgrade PyTorch, or cast around that operation (labels to long, masks to float).",),
+        (
+            Wording(
+                r"\" not implemented for '(?!Half)\w+'",
+                "RuntimeError: \"triu_tril_cuda_template\" not implemented for 'BFloat16'",
+                "PyTorch, aten/src/ATen/Dispatch.h",
+            ),
+        ),
+        instead_of=("half_on_cpu",),
+    ),
+    Kind(
+        "tensor_to_numpy",
+        "A tensor that is on the GPU, has a gradient, or is bf16 is handed to NumPy.",
+        ("Write `x.detach().float().cpu().numpy()`.",),
+        (
+            Wording(
+                r"\bcan't convert \w+:\d device type tensor to numpy"
+                r"|\bCan't call numpy\(\) on Tensor that requires grad"
+                r"|\bGot unsupported ScalarType BFloat16",
+                "TypeError: can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to "
+                "copy the tensor to host memory first.",
+                "PyTorch, torch/csrc/utils/tensor_numpy.cpp",
+            ),
+        ),
+    ),
+    Kind(
+        "not_serializable",
+        "A value that JSON has no form for (a tensor, a NumPy number, a dtype) is to be written.",
+        ("Convert it first: `.item()`, `float(x)`, `str(dtype)`.",),
+        (
+            Wording(
+                r"\bObject of type \w+ is not JSON serializable",
+                "TypeError: Object of type float32 is not JSON serializable",
+                "Python, json/encoder.py",
+            ),
+        ),
+    ),
+    Kind(
+        "model_arguments",
+        "The batch has a column, or the trainer an argument, that the model's forward pass does "
+        "not take.",
+        (
+            "Leave that column out (return_token_type_ids=False, remove_unused_columns=True); "
+            "with a model of your own accept **kwargs.",
+        ),
+        (
+            Wording(
+                r"\bforward\(\) got an unexpected keyword argument '\w+'",
+                "TypeError: LlamaForCausalLM.forward() got an unexpected keyword argument "
+                "'token_type_ids'",
+                "transformers, models",
+                unless="num_items_in_batch",
+                confidence=0.85,
+            ),
+        ),
+        instead_of=("library_versions",),
+        confidence=0.85,
+    ),
+    Kind(
+        "weight_names",
+        "The weights lack a tensor of this name: the checkpoint is of another architecture, or "
+        "its names have another prefix.",
+        (
+            "Compare the names in the file (safetensors' keys) with model.state_dict().keys(); "
+            "an adapter alone is no model, and wrappers add prefixes.",
+        ),
+        (
+            Wording(
+                r"\bKeyError: '(?:model|base_model|transformer|lm_head|encoder|decoder|module)\."
+                r"[\w.]{1,200}(?:weight|bias|absmax|qweight)'",
+                "KeyError: 'model.layers.0.self_attn.q_proj.weight'",
+                "transformers; vLLM, model_loader",
+                confidence=0.8,
+            ),
+        ),
+        confidence=0.8,
+    ),
+    Kind(
+        "import_broken",
+        "A module of transformers could not be imported; the line below the message has the "
+        "reason.",
+        (
+            "Import it alone (`python -c 'import ...'`) to see the whole error; an optional "
+            "package of another version (flash-attn, torchvision, bitsandbytes) is usual.",
+        ),
+        (
+            Wording(
+                r"\bFailed to import \S{1,120} because of the following error",
+                "RuntimeError: Failed to import transformers.models.llama because of the following "
+                "error (look up to see its traceback):",
+                "transformers, utils/import_utils.py",
+                confidence=0.6,
+            ),
+        ),
+        confidence=0.6,
+        ends=False,
+    ),
 )

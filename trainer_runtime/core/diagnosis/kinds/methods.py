@@ -102,7 +102,7 @@ KINDS = (
                 unless=r"ForCausalLM|\bModel\.",
             ),
         ),
-        instead_of=("package_mismatch", "transformers_version"),
+        instead_of=("package_mismatch", "transformers_version", "library_versions"),
     ),
     Kind(
         "max_steps_missing",

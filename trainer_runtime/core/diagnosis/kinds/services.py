@@ -87,6 +87,7 @@ KINDS = (
             Wording(
                 r"\bEngineDeadError\b|\bEngine core (?:proc \w+ died|initialization failed)"
                 r"|\bAsyncEngineDeadError|\bThe vLLM server can't be reached at"
+                r"|\bEngine process failed to start|\bWaited too long for the vLLM server"
                 r"|\bEngineCore (?:encountered|failed)",
                 "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
                 "vLLM, vllm/v1/engine/exceptions.py",

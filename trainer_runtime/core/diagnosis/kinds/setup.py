@@ -32,6 +32,7 @@ KINDS = (
                 r"|apptainer|docker|nvidia-smi|git|git-lfs|make|cmake|llamafactory-cli|axolotl|vllm"
                 r"|tune|litgpt|mpirun|module|hf|huggingface-cli|wandb|aria2c|wget|curl|unzip): "
                 r"(?:command not found|not found\s*$)"
+                r"|\bis not recognized as an internal or external command"
                 r"|/usr/bin/env: .?\w+.?: No such file or directory"
                 r"|\bexec: \"[\w./-]{1,80}\": executable file not found in \$PATH"
                 r"|\bexecve\(\): [\w./-]{1,80}: No such file or directory",
@@ -97,6 +98,7 @@ KINDS = (
         (
             Wording(
                 r"\bResolutionImpossible\b|\bNo solution found when resolving dependencies"
+                r"|\b(?:Contextual)?VersionConflict: "
                 r"|\bbecause these package versions have conflicting dependencies"
                 r"|\bLibMambaUnsatisfiableError|\bUnsatisfiableError: The following",
                 "ERROR: ResolutionImpossible: for help visit https://pip.pypa.io",
@@ -162,7 +164,8 @@ KINDS = (
                 r"\bImportError: .{0,240}(?:[Pp]lease (?:run|install)|requires|[Ii]nstall it with)"
                 r".{0,60}\bpip3? install\b"
                 r"|\bImportError: .{0,160}\brequires? .{1,80}: .pip install"
-                r"|\bImportError: .{0,120} is not (?:installed|available)\.? .{0,60}\bpip install",
+                r"|\bImportError: .{0,120} is not (?:installed|available)\.? .{0,60}\bpip install"
+                r"|\brequires the following packages that were not found in your environment",
                 "ImportError: Using `load_in_4bit=True` requires Abc: `pip install abc`",
                 "transformers; TRL; accelerate",
                 unless=r"(?i)warn|bitsandbytes",

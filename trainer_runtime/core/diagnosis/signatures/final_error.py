@@ -21,7 +21,10 @@ _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\s*$")
 _FRAME = re.compile(r"^\s+File \"[^\"]+\", line \d+")
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: .*|:?\s*)$")
 # Printed without its traceback: by loggers, and by programs that catch it and end.
-_ALONE = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S.*|\s*)$")
+_ALONE = re.compile(
+    r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Conflict|Invalid"
+    r"|OutOfResources|Exhausted)(?:\(\w+\))?(?:: \S.*|\s*)$"
+)
 # Python's messages about errors that don't end the program.
 _HARMLESS = re.compile(r"^Exception ignored in|^--- Logging error ---|^Exception in thread ")
 _LAUNCHER = re.compile(

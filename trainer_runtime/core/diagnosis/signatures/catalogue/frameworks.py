@@ -13,6 +13,19 @@ _WORDS_OF_PACKAGES = (
     *("bitsandbytes", "tokenizers", "huggingface", "sentencepiece", "tensorboard", "wandb"),
     *("mlflow", "neptune", "clearml", "comet"),
 )
+_COLUMNS = (
+    *(
+        "input_ids",
+        "labels",
+        "attention_mask",
+        "text",
+        "question",
+        "answer",
+        "instruction",
+        "input",
+    ),
+    *("output", "conversations", "content", "query", "response", "image", "images", "sentence"),
+)
 # Frameworks also warn about optional packages.
 _WARNED = r"\[?WARN(?:ING)?\b|UserWarning|FutureWarning|will be ignored|[Ss]kipping|fall\w* back"
 
@@ -43,6 +56,12 @@ SIGNATURES = (
         "|keyerror+label",
         r"KeyError: '(?:prompt|chosen|rejected|completion|messages|label)'\s*$",
         confidence=0.85,
+    ),
+    signature(
+        "dataset_columns/column",
+        "|".join(f"keyerror+{name.replace('_', '+')}" for name in _COLUMNS),
+        rf"KeyError: '(?:{'|'.join(_COLUMNS)})'\s*$",
+        confidence=0.7,
     ),
     signature(
         "lora_targets_missing/peft",
@@ -129,7 +148,7 @@ SIGNATURES = (
     signature(
         "chat_template_missing/tokenizer",
         "chat+template+set|chat+template+tokenizer",
-        r"tokenizer\.chat_template is not set and no template argument was passed"
+        r"tokenizer\.chat_template is not set\b"
         r"|does not have a (?:default )?chat template",
         head=Head.WORDS,
         unless=_WARNED,
