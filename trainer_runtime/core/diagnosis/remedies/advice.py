@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trainer_runtime.core.diagnosis.kinds import KINDS
+from trainer_runtime.core.diagnosis.phase_text import every_question, questions
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.command import command, option
 
 _NOTHING: Mapping[str, float | int] = MappingProxyType({})
@@ -20,8 +22,13 @@ _FROM_THE_FIRST = (
 )
 
 
-def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str, ...]:
-    """The advice for the code of a log finding; `slots` are the finding's numbers."""
+def advice(
+    code: str, slots: Mapping[str, float | int] = _NOTHING, phase: Phase | None = None
+) -> tuple[str, ...]:
+    """The advice for the code of a log finding; `slots` are the finding's numbers, `phase` is what
+    the program was doing at an error without a code."""
+    if code == "unknown_error":
+        return (*ADVICE[code], *questions(phase))
     if "nccl_gib" in slots and "asked_gib" not in slots:
         return (_FOR_NCCL, *ADVICE.get(code, ()))
     return ADVICE.get(code, ())
@@ -29,7 +36,8 @@ def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str,
 
 def sentences(code: str) -> tuple[str, ...]:
     """All sentences that `advice` may give for a code."""
-    return (*ADVICE.get(code, ()), _FOR_NCCL)
+    asked = every_question() if code == "unknown_error" else ()
+    return (*asked, *ADVICE.get(code, ()), _FOR_NCCL)
 
 
 ADVICE: dict[str, tuple[str, ...]] = {
@@ -210,7 +218,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "unknown_error": (
         "Read the log above this line: the frame in the evidence names the place in the program.",
-        "Fix the cause before resuming; otherwise the same error recurs.",
+        "Fix the cause before resuming; otherwise the same error recurs. These questions decide "
+        "what it is:",
     ),
     "loss_spike": ("Watch whether the loss recovers; otherwise rewind and skip the data.",),
     **{kind.code: kind.advice for kind in KINDS},

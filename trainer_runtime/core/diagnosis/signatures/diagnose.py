@@ -63,9 +63,10 @@ def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument 
             likely=cause.strength is not Strength.STATED,
             continued=cause.continued,
             passed=informs and cause.code == "nan_loss",
+            phase=cause.phase,
         ),
         patches=() if informs or cause.continued else patches(cause.code, config),
-        advice=() if informs else advice(cause.code, cause.slots),
+        advice=() if informs else advice(cause.code, cause.slots, cause.phase),
         led_to=tuple(cause.led_to),
         slots=dict(cause.slots),
     )
