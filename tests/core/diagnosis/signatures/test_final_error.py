@@ -53,7 +53,8 @@ def test_the_root_the_users_frame_the_phase_and_three_questions_are_given() -> N
     text = (
         "transformers version: 4.46.1\nTraceback (most recent call last):\n"
         f'  File "train.py", line 9, in main\n  File "{library}", line 99, in from_pretrained\n'
-        "KeyError: 'own'\n\nThe above exception was the direct cause of the following exception:\n\n"
+        "KeyError: 'own'\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
         'Traceback (most recent call last):\n  File "train.py", line 12, in main\n'
         "own.OwnError: cannot go on\n"
     )
