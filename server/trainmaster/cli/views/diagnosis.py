@@ -12,6 +12,7 @@ from trainmaster.metrics.log_pattern import TEACH
 from trainmaster.words.answers.diagnosis import (
     ComparedRun,
     DiagnosisAnswer,
+    FailureReport,
     FindingAnswer,
     PatchAnswer,
 )
@@ -43,6 +44,16 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     if answer.next_step is not None:
         blocks.append(f"Next: {answer.next_step}")
     return blocks
+
+
+@view.register
+def _(report: FailureReport) -> list[Block]:
+    found = ", ".join(report.findings) or "nothing"
+    return [
+        "Read it through before you file it: names in words of your own are not known here.",
+        f"Trainmaster says: {found}",
+        *report.text.split("\n"),
+    ]
 
 
 def _compared(good: ComparedRun) -> Iterable[Block]:

@@ -45,6 +45,13 @@ class FindingAnswer(Answer):
     patches: list[PatchAnswer]
 
 
+class FailureReport(Answer):
+    """A failure's text without names, to be filed; it is still anybody's text."""
+
+    findings: list[str] = field(description="what `diagnose` says of it")
+    text: str
+
+
 class ComparedRun(Answer):
     """The last completed run of the same spec; `differs`: field, value there, value here."""
 

@@ -146,7 +146,8 @@ def explain(
     from the process's end alone. `continued`: training came back after it. `passed`: it recovered
     by itself. `phase`: what the program was doing, where the code does not say it.
     """
-    sentences = [_LIKELY.get(code, EXPLANATIONS[code]) if likely else EXPLANATIONS[code]]
+    said = EXPLANATIONS.get(code, "")  # a user's kind has its own words
+    sentences = [_LIKELY.get(code, said) if likely else said]
     sizes = {name[:-4]: gib_text(value) for name, value in slots.items() if name.endswith("_gib")}
     for of, needed, sentence in _DETAILS:
         if of == code and all(slot in slots for slot in needed):
@@ -164,7 +165,7 @@ def explain(
     symptoms = [one for one in led_to if one in EXPLANATIONS]
     if symptoms:
         sentences.append(_LED_TO.format(codes=", ".join(symptoms)))
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def sentences(code: str) -> tuple[str, ...]:
