@@ -31,11 +31,11 @@ _TEXTS = """
 
 The first finding counts, by what it says: *right* names the cause with a code of its own and what
 helps, *partly* is another finding that misleads nobody, *wrong* misleads (and is *sure* from 0.7
-on). Precision is the share of right ones among all that was said, recall among all failures. Only
-what is called at first sight was measured before anything was changed by reading its texts: expect
-that of logs of your own, not the rest.
+on). Precision is the share of right ones among all that was said, recall among all failures; alarms
+are critical findings on healthy logs. Only what is called at first sight was measured before
+anything was changed by reading its texts: expect that of logs of your own, not the rest.
 
-| set | date | failures | right | partly | silent | wrong | sure | precision | recall | false alarms |
+| set | date | failures | right | partly | silent | wrong | sure | precision | recall | alarms |
 |---|---|---|---|---|---|---|---|---|---|---|
 """
 _BUCKETS = """
