@@ -81,10 +81,11 @@ def _read(answer: DiagnosisAnswer, read_bytes: int) -> Iterable[Block]:
 def _nothing_found(answer: DiagnosisAnswer) -> str:
     if answer.read_share == 0:
         return "No error is in it; of its numbers nothing was understood, so they were not judged."
+    unseen = " ".join(answer.unseen or ())
     if answer.past is not None:
-        return "No finding is open."
-    if answer.unseen:
-        return f"No failure was seen. {' '.join(answer.unseen)}"
+        return " ".join(filter(None, ("No finding is open.", unseen)))
+    if unseen:
+        return f"No failure was seen. {unseen}"
     return "Nothing is wrong as far as can be seen."
 
 

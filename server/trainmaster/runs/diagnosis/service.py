@@ -14,6 +14,7 @@ from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_i
 from trainmaster.runs.diagnosis.last_good import compared_with_last_good
 from trainmaster.runs.diagnosis.long_log import diagnose_log
 from trainmaster.runs.diagnosis.own_of_run import own_findings
+from trainmaster.runs.diagnosis.unseen import unseen_of_run
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of, last_words_of
 from trainmaster.sync.refresh import refresh
@@ -85,6 +86,7 @@ def diagnosis_of(
         reason=why.reason,
         untrusted_detail=why.untrusted_detail,
         evidence=why.evidence,
+        unseen=None if listed or why.reason else unseen_of_run(view) or None,
         omitted=max(0, len(page) - most) or None,
         cursor=page[most - 1].id if len(page) > most else None,
         next_step=next_step(view, [one for one in found if not one.over], is_explained=True),

@@ -261,13 +261,13 @@ KINDS = (
         ),
         (
             Wording(
-                r"\b(?:Connect|Read|New)\w*(?:Error|Timeout): .{0,200}(?:Temporary failure in name"
-                r" resolution|Name or service not known|Network is unreachable|No route to host"
-                r"|Connection timed out|timed out)"
-                r"|\bgaierror: \[Errno -\d\]|\bConnectTimeout: |\bConnectTimeout\b",
+                r"\bTemporary failure in name resolution|\bName or service not known"
+                r"|\bNetwork is unreachable|\bNo route to host|\bgaierror: \[Errno -\d\]"
+                r"|\b(?:ConnectTimeout|ReadTimeout|ConnectTimeoutError|NewConnectionError)\b",
                 "httpx.ConnectError: [Errno -3] Temporary failure in name resolution",
                 "glibc's resolver; httpx; urllib3",
-                unless=r"(?i)retry|huggingface|hf\.co|wandb|c10d|torch\.distributed",
+                unless=r"(?i)retry|huggingface|hf\.co|wandb|c10d|torch\.distributed|gai error"
+                r"|socket\.cpp|cannot be retrieved|NCCL WARN",
                 confidence=0.8,
             ),
         ),

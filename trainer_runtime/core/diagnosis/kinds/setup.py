@@ -28,16 +28,14 @@ KINDS = (
         ),
         (
             Wording(
-                r"\b(?:torchrun|accelerate|deepspeed|python3?|uv|pip3?|conda|mamba|srun|singularity"
-                r"|apptainer|docker|nvidia-smi|git|git-lfs|make|cmake|llamafactory-cli|axolotl|vllm"
-                r"|tune|litgpt|mpirun|module|hf|huggingface-cli|wandb|aria2c|wget|curl|unzip): "
-                r"(?:command not found|not found\s*$)"
+                r": command not found\s*$|\bsh: \d+: [\w./-]{1,80}: not found\s*$"
                 r"|\bis not recognized as an internal or external command"
                 r"|/usr/bin/env: .?\w+.?: No such file or directory"
                 r"|\bexec: \"[\w./-]{1,80}\": executable file not found in \$PATH"
                 r"|\bexecve\(\): [\w./-]{1,80}: No such file or directory",
                 "train.sh: line 3: torchrun: command not found",
                 "bash; Slurm, slurmstepd",
+                unless=r"\b(?:gcc|g\+\+|cc|c\+\+|nvcc|ninja)(?:-\d+)?: (?:command )?not found",
             ),
         ),
     ),

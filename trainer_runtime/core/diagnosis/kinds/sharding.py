@@ -309,7 +309,7 @@ KINDS = (
         ),
         (
             Wording(
-                r"'[^']{0,300}tmp-checkpoint-\d+' ?-> ?'"
+                r"\btmp-checkpoint-\d+' -> '"
                 r"|\bDirectory not empty: '[^']{0,300}checkpoint-\d+",
                 "FileNotFoundError: [Errno 2] No such file or directory: "
                 "'out/tmp-checkpoint-500' -> 'out/checkpoint-500'",
