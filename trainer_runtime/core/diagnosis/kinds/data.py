@@ -83,7 +83,7 @@ KINDS = (
                 r"|\bUnknown split \"\w+\"\. Should be one of",
                 "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.jsonl'",
                 "Python; datasets, load.py",
-                unless=r"/(?:trainer_state|config|tokenizer\w*|\w*_config)\.json|\w+_rank\w*\.bin"
+                unless=r"/(?:trainer_state|config|tokenizer\w*|\w*_config)\.json|\b\w{1,80}_rank\w{0,40}\.bin"
                 r"|pytorch_model|optimizer\.bin|training_args",
                 not_phases=(Phase.CHECKPOINT, Phase.WEIGHTS, Phase.SAVING),
             ),

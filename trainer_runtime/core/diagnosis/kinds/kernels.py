@@ -89,7 +89,7 @@ KINDS = (
         "The NVIDIA driver does not answer: its kernel module is not loaded.",
         (
             "Reinstall it for the running kernel (a kernel update needs that) or restart; "
-            "`lsmod | grep nvidia` and `dmesg` say more.",
+            "`lsmod` and `dmesg` say more.",
         ),
         (
             Wording(

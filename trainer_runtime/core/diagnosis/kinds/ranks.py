@@ -55,8 +55,8 @@ KINDS = (
                 "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, "
                 "OpType=BROADCAST, NumelIn=2, NumelOut=2, Timeout(ms)=600000) ran for 600044 ms",
                 "PyTorch, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
-                after=r"timeout: WorkNCCL\(SeqNum=\d+, OpType=(\w+),[\s\S]{1,1500}?timeout: WorkNCCL\("
-                r"SeqNum=\d+, OpType=(?!\1,)",
+                after=r"timeout: WorkNCCL\(SeqNum=\d+, OpType=(\w+),[\s\S]{1,1500}?"
+                r"timeout: WorkNCCL\(SeqNum=\d+, OpType=(?!\1,)",
                 confidence=0.85,
             ),
             Wording(
@@ -66,7 +66,8 @@ KINDS = (
                 "caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, "
                 "Timeout(ms)=600000) ran for 600044 ms",
                 "PyTorch, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
-                after=r"timeout: WorkNCCL\(SeqNum=(\d+),[\s\S]{1,1500}?timeout: WorkNCCL\(SeqNum=(?!\1,)",
+                after=r"timeout: WorkNCCL\(SeqNum=(\d+),[\s\S]{1,1500}?"
+                r"timeout: WorkNCCL\(SeqNum=(?!\1,)",
                 confidence=0.7,
             ),
         ),
