@@ -25,7 +25,7 @@ def notebook_text(notebook: Any) -> str:
     """The outputs of all cells: streams, results, errors, and tables of losses as JSON lines.
 
     Raises:
-        ValueError: it is no notebook.
+        ValueError: it is not a notebook.
     """
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):

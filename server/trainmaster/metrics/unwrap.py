@@ -116,7 +116,7 @@ def _decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _of_notebook(chunks: Iterable[bytes], most_bytes: int) -> Iterator[bytes]:
-    """Its outputs; the file as it is where it is no whole notebook."""
+    """Its outputs; the file as it is where that is not a whole notebook."""
     data = b"".join(_bounded(chunks, most_bytes))
     try:
         text = notebook_text(json.loads(data))
@@ -153,7 +153,7 @@ def _of_objects(chunks: Iterable[bytes], key: str) -> Iterator[bytes]:
 
 
 def _after_line(text: str, at: int, *, is_last: bool) -> int | None:
-    """Where the line ends that is no object; None where the rest of it is still to come."""
+    """Where the line ends that is not an object; None where the rest of it is still to come."""
     end = text.find("\n", at) + 1
     if end:
         return end

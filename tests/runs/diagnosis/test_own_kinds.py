@@ -63,7 +63,7 @@ def test_our_kinds_are_found_as_without_them(
     [
         ({"code": "cuda_oom"}, "code: .* is a code of the catalogue"),
         ({"code": "Proxy"}, "code: "),
-        ({"when": "("}, "when: .* no regular expression"),
+        ({"when": "("}, "when: .* not a regular expression"),
         ({"when": r"\w+"}, "when: .* no whole word"),
         ({"when": r"\bproxy .*x.*y.*z.*refused\b"}, "when: .* may take without bound"),
         ({"example": "all is well"}, "example: "),

@@ -25,7 +25,7 @@ def _expression(text: str) -> str:
     try:
         re.compile(text)
     except (re.error, RecursionError) as error:
-        raise ValueError(f"is no regular expression ({error})") from None
+        raise ValueError(f"is not a regular expression ({error})") from None
     if (reason := why_unbounded(text)) is not None:
         raise ValueError(f"may take without bound: it {reason}")
     return text
@@ -68,7 +68,7 @@ class _Row(BaseModel):
 
 
 def own_kinds(path: Path | None) -> tuple[Kind, ...]:
-    """The rows of a file; none where there is no file.
+    """The rows of a file; none without a file.
 
     Raises:
         UsageError: `KIND_INVALID`, with the row and the field.

@@ -63,7 +63,7 @@ class ComparedRun(Answer):
 class DiagnosisAnswer(RecordedAnswer):
     """Findings of a run or a file; none where nothing is wrong.
 
-    `unseen` is what was not judged, where there is no finding.
+    `unseen` is what was not judged, without a finding.
     `reason` is how a run without findings failed.
     `read_bytes` is how much of a file was read, `series_until_step` the last step
     whose series were evaluated, if there are more.

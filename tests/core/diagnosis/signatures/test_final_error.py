@@ -56,7 +56,7 @@ def test_the_root_the_users_frame_the_phase_and_three_questions_are_given() -> N
         "KeyError: 'own'\n\n"
         "The above exception was the direct cause of the following exception:\n\n"
         'Traceback (most recent call last):\n  File "train.py", line 12, in main\n'
-        "own.OwnError: cannot go on\n"
+        "own.OwnError: cannot proceed\n"
     )
     (found,) = findings(text)
     assert found.code == "unknown_error"
@@ -65,7 +65,7 @@ def test_the_root_the_users_frame_the_phase_and_three_questions_are_given() -> N
         "transformers 4.46.1",
         "KeyError: 'own'",
         'File "train.py", line 12, in main',
-        "own.OwnError: cannot go on",
+        "own.OwnError: cannot proceed",
     )
     assert found.advice[-3:] == questions(Phase.WEIGHTS)
 

@@ -237,7 +237,7 @@ KINDS = (
     Kind(
         "hub_entry_missing",
         "The hub has no such file or revision in this repository.",
-        ("Check file name and revision on its page; a private one may look the same as missing.",),
+        ("Check file name and revision on its page; a private one is reported in the same way.",),
         (
             Wording(
                 r"\bEntry Not Found for url: |\bRevision Not Found for url: "

@@ -310,7 +310,7 @@ KINDS = (
         "its names have another prefix.",
         (
             "Compare the names in the file (safetensors' keys) with model.state_dict().keys(); "
-            "an adapter alone is no model, and wrappers add prefixes.",
+            "an adapter alone is not a model, and wrappers add prefixes.",
         ),
         (
             Wording(
@@ -335,7 +335,7 @@ KINDS = (
             Wording(
                 r"\bFailed to import \S{1,120} because of the following error",
                 "RuntimeError: Failed to import transformers.models.llama because of the following "
-                "error (look up to see its traceback):",
+                "error:",
                 "transformers, utils/import_utils.py",
                 confidence=0.6,
             ),

@@ -243,7 +243,7 @@ KINDS = (
     ),
     Kind(
         "fp16_without_gpu",
-        "Mixed precision was asked for where there is no GPU that has it.",
+        "Mixed precision was asked for without a GPU that has it.",
         ("Check that PyTorch sees the GPU (torch.cuda.is_available()); else train in fp32.",),
         (
             Wording(

@@ -124,7 +124,8 @@ SIGNATURES = (
         "|error+argument+expected|error+parser+key|error+key+accepted|arguments+used+hfargumentparser"
         "|such+option|missing+option|unknown+command+line+flag|could+override|key+struct",
         r"[\w.\-/]{1,200}: error: (?:unrecognized arguments: "
-        r"|the following arguments are required: |argument \S+: (?:invalid|expected|not allowed|ignored))"
+        r"|the following arguments are required: "
+        r"|argument \S+: (?:invalid|expected|not allowed|ignored))"
         r"|error: (?:Parser key \"|Key '[^']+' is required|Option '[^']+' is not accepted"
         r"|Unrecognized arguments: )"
         r"|Some specified arguments are not used by the HfArgumentParser"
