@@ -232,7 +232,7 @@ async def _planned(
             made = await _with_nodes(workspace, loaded, facts, made, is_run=is_run)
         return _planned_program(loaded, facts, made, {**attached, **texts}, beyond, code)
     enter_stage("reading model and tokenizer")
-    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
+    model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     enter_stage("listing the data")
     listed = await probe_data(loaded, backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)

@@ -17,7 +17,7 @@ from trainmaster.words.paths import Home
 _MOST_FILES = 20_000
 
 
-def read_data(spec: TrainingSpec, home: Home | None = None) -> tuple[ProgramData, ...]:
+def read_data(spec: TrainingSpec, home: Home) -> tuple[ProgramData, ...]:
     """The sources with the files that travel: none where they are on the host already. `home`:
     whose keys stay.
 
@@ -30,7 +30,7 @@ def read_data(spec: TrainingSpec, home: Home | None = None) -> tuple[ProgramData
     )
 
 
-def travelling(path: Path, home: Home | None = None) -> FileSet:
+def travelling(path: Path, home: Home) -> FileSet:
     """The files of a folder that may travel: of all but caches and secrets, or `path` alone.
 
     Raises:
@@ -43,7 +43,7 @@ def travelling(path: Path, home: Home | None = None) -> FileSet:
     return file_set(path, home)
 
 
-def _read(source: SourceSpec, field: str, home: Home | None, *, is_here: bool) -> ProgramData:
+def _read(source: SourceSpec, field: str, home: Home, *, is_here: bool) -> ProgramData:
     name = source.name or "main"
     if source.path.startswith(ON_BOX) and not is_here:
         return ProgramData(name=name, path=source.path)
