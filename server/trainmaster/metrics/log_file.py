@@ -144,7 +144,8 @@ def open_log(path: Path) -> BinaryIO:
             more is packed in it than may be unpacked.
     """
     file = _opened(path)
-    if carrier_of(read_block(path, file, 0, HEAD_BYTES)) is None:
+    head = b"".join(chunks_between(path, file, 0, HEAD_BYTES))
+    if carrier_of(head) is None:
         return file
     with file:
         return _unwrapped(path, file)

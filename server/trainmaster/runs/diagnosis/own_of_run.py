@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
-from trainmaster.metrics.log_file import open_log, read_block
+from trainmaster.metrics.log_file import chunks_between, open_log
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.own_kinds import own_kinds
 from trainmaster.sync.run_view import RunView
@@ -31,9 +31,11 @@ def own_findings(workspace: Workspace, view: RunView) -> list[FindingAnswer]:
         return []
     path = path.resolve()
     with open_log(path) as file:
-        begin = max(0, os.fstat(file.fileno()).st_size - _READ_BYTES)
+        size = os.fstat(file.fileno()).st_size
+        begin = max(0, size - _READ_BYTES)
         scan = SignatureScan(begin, own=own)
-        scan.feed(read_block(path, file, begin, _READ_BYTES))
+        for chunk in chunks_between(path, file, begin, size):
+            scan.feed(chunk)
     scan.finish()
     codes = {kind.code for kind in own}
     found = find(scan.result(), placement=view.run.placement, attempt=view.attempt, own=own)
