@@ -212,12 +212,8 @@ def test_what_is_no_log_has_no_metrics_and_says_so(metrics: Metrics, junk: bytes
 
 @pytest.mark.parametrize(
     "junk",
-    [
-        bytes(range(256)) * 400,
-        os.urandom(200_000),
-        b"\xff\xfe" + "step=1 loss=2\n".encode("utf-16-le"),
-    ],
-    ids=["bytes", "random", "utf-16"],
+    [bytes(range(256)) * 400, os.urandom(200_000)],
+    ids=["bytes", "random"],
 )
 def test_what_is_no_text_is_refused(metrics: Metrics, junk: bytes) -> None:
     assert metrics(junk)["error"]["code"] == "LOG_NOT_READABLE"

@@ -85,6 +85,7 @@ LISTED = (
     Listed("demo", "demo_command", name="demo", section=TRAIN),
     Listed("diagnose", "diagnose", section=WRONG),
     Listed("inspect", "inspect", section=WRONG),
+    Listed("report", "report", section=WRONG),
     Listed("lifecycle", "checkpoints", section=FILES),
     Listed("sample", "sample", acts=True, section=FILES),
     Listed("fetch", "fetch", acts=True, section=FILES),

@@ -43,6 +43,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "plan": ("trainmaster plan gpt.yaml", "trainmaster plan gpt.yaml --set steps=5000"),
     "plot": ("trainmaster plot my-gpt -o loss.png", "trainmaster plot run-a run-b"),
     "render": ("trainmaster render gpt.yaml ./bundle",),
+    "report": ("trainmaster report train.log",),
     "resume": (
         "trainmaster resume my-gpt",
         "trainmaster resume my-gpt --from best --set steps=8000",

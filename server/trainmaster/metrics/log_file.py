@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.files.protected import open_unprotected
+from trainer_runtime.core.inputs.carriers import HEAD_BYTES, carrier_of
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.log_text import TWO_BYTES, why_no_text
+from trainer_runtime.core.protocol.figures import size_text
+from trainer_runtime.core.protocol.log_text import is_binary
+from trainmaster.metrics.unwrap import TooLarge, unwrapped
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.work import spend
 
 _CHUNK_BYTES = 1 << 20
-_LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
+_MOST_UNPACKED_BYTES = 1 << 30
+_LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl", ".gz", ".xz", ".bz2", ".ipynb")
 
 
 def log_file(workspace: Workspace, name: str) -> Path | None:
@@ -122,25 +127,49 @@ def read_text(path: Path) -> Iterator[bytes]:
 
 def refuse_binary(path: Path, begin: bytes) -> None:
     """Raises:
-    UsageError: `LOG_NOT_READABLE`, the file is binary or UTF-16.
+    UsageError: `LOG_NOT_READABLE`, the file is binary.
     """
-    what = why_no_text(begin)
-    if what == TWO_BYTES:
-        raise UsageError(
-            "LOG_NOT_READABLE",
-            f"{path} is UTF-16 text, as PowerShell's `>` writes it.",
-            "Convert it first: `iconv -f UTF-16 -t UTF-8`.",
-        )
-    if what is not None:
+    if is_binary(begin):
         raise not_readable(path, "it holds binary data")
 
 
 def open_log(path: Path) -> BinaryIO:
-    """A regular file, unbuffered; `path` is its real one.
+    """The text of a regular file, unbuffered; `path` is its real one.
+
+    What it is wrapped in (compression, UTF-16, a container's JSON, a notebook) is removed once,
+    into a file without a name: all who read logs see the same text.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`, also where a link was put in its way meanwhile.
+        UsageError: `LOG_NOT_READABLE`, also where a link was put in its way meanwhile, and where
+            more is packed in it than may be unpacked.
     """
+    file = _opened(path)
+    head = b"".join(chunks_between(path, file, 0, HEAD_BYTES))
+    if carrier_of(head) is None:
+        return file
+    with file:
+        return _unwrapped(path, file)
+
+
+def _unwrapped(path: Path, file: BinaryIO) -> BinaryIO:
+    text: BinaryIO = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # the caller closes it
+    whole = chunks_between(path, file, 0, os.fstat(file.fileno()).st_size)
+    try:
+        for chunk in unwrapped(whole, _MOST_UNPACKED_BYTES):
+            spend(len(chunk))
+            text.write(chunk)
+    except BaseException as error:
+        text.close()
+        if isinstance(error, TooLarge):
+            most = size_text(_MOST_UNPACKED_BYTES)
+            raise not_readable(path, f"unpacked it has more than {most}") from None
+        if isinstance(error, OSError):
+            raise not_readable(path, f"no room to unpack it ({_reason(error)})") from error
+        raise
+    return text
+
+
+def _opened(path: Path) -> BinaryIO:
     try:
         # Non-blocking: the other end of a pipe may never be opened.
         file = os.fdopen(open_unprotected(path, os.O_NONBLOCK, real=path), "rb", buffering=0)

@@ -67,6 +67,7 @@ CODES: dict[str, Code] = {
     "CURSOR_INVALID": Code("The cursor was not issued by Trainmaster for this run."),
     "IDEMPOTENCY_CONFLICT": Code("The idempotency key was used before, for another request."),
     "LOG_NOT_READABLE": Code("A log file can't be read."),
+    "KIND_INVALID": Code("A row of the user's own kinds of failures can't be used."),
     "PATTERN_INVALID": Code("A pattern for a log's lines has no or unknown placeholders."),
     "PATTERN_TOO_SLOW": Code("A regular expression for a log's lines may take without bound."),
     "PATTERN_MATCHES_NOTHING": Code("A pattern matches no line of the log that it was given for."),

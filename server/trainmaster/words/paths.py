@@ -106,6 +106,11 @@ class Home:
     def settings(self) -> Path:
         return self.root / "settings.yaml"
 
+    @property
+    def kinds(self) -> Path:
+        """The user's own kinds of failures; see `runs.diagnosis.own_kinds`."""
+        return self.root / "kinds.yaml"
+
     def keeps_private(self, path: Path) -> bool:
         """Whether a file holds keys, secrets, settings or the URLs of alerts."""
         return is_protected(path, self.private_roots)

@@ -176,3 +176,16 @@ def test_events_with_fields_of_other_types_than_promised_do_no_harm(box: Box) ->
     completed = COMPLETED.events
     lived(box, Life((completed[0], *odd, *completed[1:])))
     assert box.to_the_end().state is PlacementState.COMPLETED
+
+
+def test_a_program_that_retries_for_ever_is_found_while_it_runs(box: Box) -> None:
+    retries = "".join(f"INFO {n} reward server not reachable, trying again\n" for n in range(20))
+    box.lives = {1: Life((started(), metric(1)), end=None, log=retries)}
+    box.set_up()
+    supervisor = box.supervisor()
+    for _ in range(30):
+        supervisor.tick()
+        box.now += 1.0
+    assert (1, "waits_for_service") in codes(box)
+    assert recorded(box, "attempt_ended") == []
+    supervisor.close()

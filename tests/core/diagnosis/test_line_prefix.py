@@ -32,6 +32,9 @@ PREFIXES = {
     "syslog": "Jan  2 03:04:05 node1 python[123]: ",
     "a time": "[2026-01-02 03:04:05] ",
     "a time of day": "03:04:05 ",
+    "pdsh": "node1: ",
+    "a name of its own": "stderr: ",
+    "journalctl": "Jan 02 03:04:05 gpu-1 train.sh[99]: ",
 }
 _TRACEBACK = (
     "Traceback (most recent call last):\n"
@@ -39,7 +42,7 @@ _TRACEBACK = (
     "    raise OwnError(text)\n"
     "own.OwnError: bad shape\n"
 )
-_TEXTS = [(code, texts[0]) for code, texts in FAILURES.items()]
+_TEXTS = [(code, text) for code, texts in FAILURES.items() for text in texts]
 _TEXTS += [(kind.code, wording.example) for kind in KINDS for wording in kind.wordings]
 
 

@@ -65,3 +65,17 @@ def test_the_frames_say_what_the_program_was_doing(
 ) -> None:
     traceback = last_traceback(_traceback(*places))
     assert traceback is not None and traceback.phase is phase
+
+
+def test_a_traceback_of_a_notebook_is_read() -> None:
+    text = (
+        "---------------------------------------------------------------------------\n"
+        "ValueError                                Traceback (most recent call last)\n"
+        "Cell In[5], line 3\n      1 x = 1\n----> 3 trainer.train()\n\n"
+        f"File {_SITE}/transformers/trainer.py:2245, in Trainer.train(self)\n"
+        "   2244     try:\n-> 2245         return inner()\n\nValueError: bad\n"
+    )
+    traceback = last_traceback(text)
+    assert traceback is not None
+    assert (traceback.last.type, traceback.last.message) == ("ValueError", "bad")
+    assert traceback.user_frame is not None and traceback.user_frame.line == 3

@@ -36,7 +36,8 @@ from trainer_runtime.box.processes.open_files import (
 )
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.files.protected import is_protected
-from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, why_no_text
+from trainer_runtime.core.inputs.carriers import carrier_of
+from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, is_binary
 
 _TAIL_BYTES = 1 << 16
 _STDERR = 2
@@ -279,8 +280,16 @@ def _refuse_unreadable(path: Path) -> None:
     if not os.access(path, os.R_OK):
         raise _closed(path, "r--", "the log")
     with path.open("rb") as file:
-        no_text = why_no_text(file.read(JUDGED_BYTES))
-    if no_text is not None:
+        head = file.read(JUDGED_BYTES)
+    if (carrier := carrier_of(head)) is not None:
+        raise RefusedError(
+            "LOG_NOT_READABLE",
+            f"{path} on {_here()} wraps a log in {carrier.removeprefix('a ')}, which can't be "
+            "followed.",
+            "Follow its text: in tmux, as `docker logs -f NAME > FILE` or as the program's own "
+            "log. `trainmaster diagnose FILE` reads such a file whole.",
+        )
+    if is_binary(head):
         raise RefusedError(
             "LOG_NOT_READABLE",
             f"{path} on {_here()} is not text: it holds binary data.",

@@ -19,6 +19,7 @@ from trainer_runtime.box.watch.dmesg import kernel_lines
 from trainer_runtime.box.watch.finding_throttle import FindingThrottle, Present, Write
 from trainer_runtime.box.watch.log_scan import GrowingLog, MaskedScan
 from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
+from trainer_runtime.core.diagnosis.log_end import waiting
 from trainer_runtime.core.diagnosis.merge_findings import merge_findings
 from trainer_runtime.core.diagnosis.signatures import Outcome, find
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, STALL
@@ -223,13 +224,17 @@ class Watch:
 
     def _find_in_log(self, outcome: Outcome, *, over: bool = False, patched: bool = True) -> None:
         """`patched`: with patches; what a training takes changes nothing in its preparation."""
+        result = self._scan.result(ended=over)
         self._of_log = find(
-            self._scan.result(ended=over),
+            result,
             outcome,
             placement=PLACEMENT,
             attempt=self._attempt,
             config=(self._detectors.settings.config or None) if patched else None,
         )
+        if not any(one.severity == "critical" for one in self._of_log):
+            retries = waiting(result.tail, PLACEMENT, self._attempt)
+            self._of_log += [retries] if retries is not None else []
 
     def _outcome(self, ended: Ended, now: float) -> Outcome:
         telemetry = {

@@ -20,6 +20,7 @@ _FORMS = (
     r"\[(?:rank|default|trainer|worker|Rank ?|RANK ?|rank ?)\d{1,5}(?:\|\d{1,5})?\]:?",  # torchrun
     r"\[\d{1,6},\d{1,6}\]<std(?:out|err)>:",  # mpirun --tag-output
     r"\d{1,5}: ",  # srun --label
+    r"(?:[a-z][a-z-]{0,40}\d[a-z\d.-]{0,40}|\d{1,3}(?:\.\d{1,3}){3}|std(?:out|err)): ",  # pdsh
     r"\((?:[\w.:-]{1,80}(?:, | ))?(?:rank=\d{1,6}, )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\)",  # Ray
     r"\((?:head|worker\d{0,5})(?:, rank=\d{1,6})?(?:, pid=\d{1,8})?(?:, ip=[\w.:]{1,45})?\)",
     r"[a-z][\w.]{0,40}-\d{1,4} {1,30}\| ",  # Docker Compose
@@ -33,6 +34,11 @@ _FORMS = (
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,64} [\w./@-]{1,64}\[\d{1,8}\]: ",  # syslog
     rf"\[(?:{_TIME})\]",
     rf"(?:{_TIME})(?=[ :])",
+)
+# What stands before a traceback's first line stands before its other lines, in whatever form.
+_BLOCK = re.compile(
+    r"^([^\s|+'\"][^'\"]{0,118}?[\s|>\]:)]|[>\]:)])"
+    r"(?=(?:Exception Group )?Traceback \(most recent call last\))"
 )
 _PREFIX = re.compile("(?:" + "|".join(_FORMS) + ")")
 _MOST = 4
@@ -53,3 +59,21 @@ def without_prefix(line: str) -> str:
         if line[position - 1] != " " and line[position : position + 1] in (" ", ":"):
             position += 2 if line[position : position + 2] == ": " else 1
     return line[position:]
+
+
+class BlockPrefix:
+    """Removes what stands before the lines of a traceback, where no writer of prefixes is known by
+    it (`node1: `, `stderr: `). Feed it line after line."""
+
+    def __init__(self) -> None:
+        self._prefix = ""
+
+    def removed(self, line: str) -> str:
+        """A line without its prefixes."""
+        text = without_prefix(line)
+        block = _BLOCK.match(text)
+        if block:
+            self._prefix = block[1]
+        elif not text.startswith(self._prefix.rstrip()):
+            self._prefix = ""
+        return text[len(self._prefix) :]

@@ -10,13 +10,17 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
-from trainer_runtime.core.diagnosis.line_prefix import without_prefix
+from trainer_runtime.core.diagnosis.line_prefix import BlockPrefix
 from trainer_runtime.core.records import dataclass
 
 _MOST_LINES = 400
 BEGIN = "Traceback (most recent call last):"
-_BEGIN = re.compile(r"(?:^|[\s|+])" + re.escape(BEGIN) + r"\s*$")
+_BEGIN = re.compile(r"(?:^|[\s|+])" + re.escape(BEGIN) + r"?\s*$")  # IPython: no colon
 _FRAME = re.compile(r'^[\s|]+File "([^"]{1,400})", line (\d{1,7})(?:, in (\S{1,200}))?')
+_NOTEBOOK_FRAME = re.compile(
+    r"^(?:File )?(\S{1,400}?\.py|<ipython-input-[\w-]+>)(?::(\d{1,7}))?,? in (\w{1,200})"
+    r"|^(?:Cell |Input )In ?\[\d{1,6}\], (?:line (\d{1,7})|in )"
+)
 _RAISED = re.compile(r"^(?:[\s|]*\| )?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:?\s*)$")
 _PACKAGE = re.compile(r"(?:site|dist)-packages/([\w.-]+?)(?:/|\.py$)")
 _STANDARD = re.compile(r"/lib/python3\.\d+/|^<frozen ")
@@ -106,19 +110,30 @@ def last_traceback(text: str) -> Traceback | None:
     errors: list[RaisedError] = []
     frames: list[Frame] = []
     is_inside = is_chained = False
+    prefix = BlockPrefix()
     for raw in text.splitlines()[-_MOST_LINES:]:
-        line = without_prefix(raw)
+        line = prefix.removed(raw)
         if _BEGIN.search(line):
             errors = errors if is_chained else []
             frames, is_inside, is_chained = [], True, False
         elif _BETWEEN.search(line):
             is_chained = True
-        elif is_inside and (frame := _FRAME.match(line)):
-            frames.append(Frame(frame[1], int(frame[2]), frame[3] or "<module>"))
+        elif is_inside and (frame := _frame(line)):
+            frames.append(frame)
         elif is_inside and frames and (raised := _RAISED.match(line)):
             errors.append(RaisedError(raised[1], (raised[2] or "").strip(), tuple(frames)))
             is_inside = False
     return Traceback(tuple(errors)) if errors else None
+
+
+def _frame(line: str) -> Frame | None:
+    match = _FRAME.match(line)
+    if match:
+        return Frame(match[1], int(match[2]), match[3] or "<module>")
+    match = _NOTEBOOK_FRAME.match(line)
+    if match is None:
+        return None
+    return Frame(match[1] or "notebook", int(match[2] or match[4] or 0), match[3] or "<module>")
 
 
 # The first whose expression a frame (`file:function`) matches; the most specific come first.

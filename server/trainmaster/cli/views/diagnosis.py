@@ -12,6 +12,7 @@ from trainmaster.metrics.log_pattern import TEACH
 from trainmaster.words.answers.diagnosis import (
     ComparedRun,
     DiagnosisAnswer,
+    FailureReport,
     FindingAnswer,
     PatchAnswer,
 )
@@ -45,6 +46,16 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     return blocks
 
 
+@view.register
+def _(report: FailureReport) -> list[Block]:
+    found = ", ".join(report.findings) or "nothing"
+    return [
+        "Read it through before you file it: names in words of your own are not known here.",
+        f"Trainmaster says: {found}",
+        *report.text.split("\n"),
+    ]
+
+
 def _compared(good: ComparedRun) -> Iterable[Block]:
     if not good.differs:
         yield f"Settings, data, code and host are those of {good.run_id}, which completed."
@@ -70,10 +81,11 @@ def _read(answer: DiagnosisAnswer, read_bytes: int) -> Iterable[Block]:
 def _nothing_found(answer: DiagnosisAnswer) -> str:
     if answer.read_share == 0:
         return "No error is in it; of its numbers nothing was understood, so they were not judged."
+    unseen = " ".join(answer.unseen or ())
     if answer.past is not None:
-        return "No finding is open."
-    if answer.unseen:
-        return f"No failure was seen. {' '.join(answer.unseen)}"
+        return " ".join(filter(None, ("No finding is open.", unseen)))
+    if unseen:
+        return f"No failure was seen. {unseen}"
     return "Nothing is wrong as far as can be seen."
 
 

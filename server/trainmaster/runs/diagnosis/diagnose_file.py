@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from trainer_runtime.core.diagnosis.log_end import waiting, zero_rows
 from trainer_runtime.core.diagnosis.merge_findings import merge_findings
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
 from trainer_runtime.core.diagnosis.remedies import advice
@@ -14,8 +15,8 @@ from trainer_runtime.core.protocol.finding import Finding, finding_id
 from trainmaster.metrics.log_file import read_text
 from trainmaster.metrics.log_pattern import taught_patterns
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
-from trainmaster.runs.diagnosis.log_end import LogEnd
 from trainmaster.runs.diagnosis.order import place
+from trainmaster.runs.diagnosis.own_kinds import own_kinds
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
 from trainmaster.runs.diagnosis.unseen import unseen
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer
@@ -26,33 +27,39 @@ _STILL_WRITTEN_S = 300.0
 
 
 def diagnose_file(
-    path: Path, *, most_steps: int = MOST_STEPS, pattern: str | None = None
+    path: Path,
+    *,
+    most_steps: int = MOST_STEPS,
+    pattern: str | None = None,
+    kinds: Path | None = None,
 ) -> DiagnosisAnswer:
     """The findings of the text and the series of the whole log, read once.
 
     The log may be of any size; lines added meanwhile are left out. The detectors read its series
     for the first `most_steps` steps. `pattern`: the shape of its lines, where it is to be taught.
+    `kinds`: a file of the user's own kinds of failures.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`, it can't be read, or is not text; `PATTERN_INVALID`,
-            `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`.
+            `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`; `KIND_INVALID`.
     """
-    patterns = taught_patterns(pattern)
-    scan, series, end = SignatureScan(), LogSeries(most_steps, patterns), LogEnd()
+    patterns, own = taught_patterns(pattern), own_kinds(kinds)
+    scan, series = SignatureScan(own=own), LogSeries(most_steps, patterns)
     size, begin = 0, b""
     for chunk in read_text(path):
         scan.feed(chunk)
         series.feed(chunk)
-        end.feed(chunk)
         size += len(chunk)
         begin = begin or chunk
     scan.finish()
     of_series, over = series.findings()
     if patterns:
         series.refuse_without_match(str(path))
-    of_log = find(scan.result())
+    result = scan.result()
+    of_log = find(result, own=own)
     if not any(one.severity == "critical" for one in (*of_log, *of_series)):
-        of_end = [finding for finding in (end.not_learning(), end.waiting()) if finding]
+        at_end = (zero_rows(result.tail), waiting(result.tail))
+        of_end = [finding for finding in at_end if finding]
         of_log += of_end or _vanished(path, series)
     found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
     understood = _understood(series, begin) if size else None

@@ -14,7 +14,7 @@ from trainmaster.words.work import current_work
 from trainmaster.words.work_thread import in_thread
 
 
-async def diagnose_log(path: Path, pattern: str | None = None) -> DiagnosisAnswer:
+async def diagnose_log(path: Path, pattern: str | None, kinds: Path) -> DiagnosisAnswer:
     """As `diagnose_file`.
 
     Raises:
@@ -23,8 +23,8 @@ async def diagnose_log(path: Path, pattern: str | None = None) -> DiagnosisAnswe
             not read.
     """
     if current_work().shares is None or _size(path) <= short_bytes():
-        return await in_thread(diagnose_file, path, pattern=pattern)
-    request = {"what": DIAGNOSIS, "path": str(path), "pattern": pattern}
+        return await in_thread(diagnose_file, path, pattern=pattern, kinds=kinds)
+    request = {"what": DIAGNOSIS, "path": str(path), "pattern": pattern, "kinds": str(kinds)}
     answer = await read_in_process(request)
     diagnosis: DiagnosisAnswer = adapter_of(DiagnosisAnswer).validate_python(answer["diagnosis"])
     return diagnosis
@@ -33,7 +33,8 @@ async def diagnose_log(path: Path, pattern: str | None = None) -> DiagnosisAnswe
 def diagnose_requested(requested: Requested) -> dict[str, Any]:
     """Diagnose what a process was started for."""
     request = requested.request
-    answer = diagnose_file(Path(request["path"]), pattern=request["pattern"])
+    kinds = Path(request["kinds"])
+    answer = diagnose_file(Path(request["path"]), pattern=request["pattern"], kinds=kinds)
     return {"diagnosis": answer.model_dump()}
 
 

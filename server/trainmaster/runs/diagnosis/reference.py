@@ -47,8 +47,31 @@ changed, who changed it and why.
 No patch reduces the tokens of an optimizer step or shortens a sequence. A run is offered only
 patches whose fields its configuration has.
 
-Files that are not text are refused with `LOG_NOT_READABLE`. Of a file's metrics the first million
-steps are evaluated.
+A file may be compressed (gzip, xz, bzip2), UTF-16, a notebook, or the JSON of Docker, Kaggle, Cloud
+Logging or the journal: its text is read. Files that are not text are refused with
+`LOG_NOT_READABLE`. Of a file's metrics the first million steps are evaluated.
+
+An error that has no code is `unknown_error`. Its evidence has the versions that the log names, the
+first error of the chain, the program's own frame and the message; its explanation says what the
+program was doing, and its advice ends in three questions whose answers decide what it is.
+`trainmaster report FILE` prints its text without names, paths, hosts, addresses and tokens.
+
+## Kinds of your own
+
+`kinds.yaml` in the home is a list of further kinds. They are tried like the ones below: on files,
+and on the last MiB of a run's log that is on this machine.
+
+    - code: proxy_refused
+      says: The company's proxy refused the request.
+      advice: [Set HTTPS_PROXY to the proxy of this site.]
+      when: \\bproxy\\.example refused (?:CONNECT|GET)\\b
+      example: "OSError: proxy.example refused CONNECT to huggingface.co"
+
+`when` is a regular expression of a line without what launchers write before it. Each of its
+alternatives has a whole word (`\\b` beside what may be longer), since lines are found by their
+words first. `unless` rejects a line, `after` has to occur in the 8 KiB before it. `confidence` is
+0.8 and `severity` critical unless set. `example` is a text that has to be found. A row that can't
+be used is refused with its place (`KIND_INVALID`).
 """
 # What a stall is, once `inspect` has read the stacks.
 OF_STACKS = {

@@ -13,6 +13,8 @@ from trainmaster.metrics.log_pattern import refuse_for_runs
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.diagnosis.last_good import compared_with_last_good
 from trainmaster.runs.diagnosis.long_log import diagnose_log
+from trainmaster.runs.diagnosis.own_of_run import own_findings
+from trainmaster.runs.diagnosis.unseen import unseen_of_run
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of, last_words_of
 from trainmaster.sync.refresh import refresh
@@ -20,6 +22,7 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer
 from trainmaster.words.errors import UsageError
+from trainmaster.words.work_thread import in_thread
 
 Found = TypeVar("Found", FindingAnswer, FoundOfRun)
 
@@ -46,17 +49,21 @@ async def diagnose(
     Raises:
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `LOG_NOT_READABLE`, `CURSOR_INVALID`; `PATTERN_INVALID`, `PATTERN_TOO_SLOW`,
-            `PATTERN_MATCHES_NOTHING`; `BAD_ARGUMENT`, a pattern is given for a run.
+            `PATTERN_MATCHES_NOTHING`; `BAD_ARGUMENT`, a pattern is given for a run; `KIND_INVALID`.
     """
     file = log_file(workspace, run_or_file)
     if file is not None:
-        whole = await diagnose_log(file, pattern)
+        whole = await diagnose_log(file, pattern, workspace.home.kinds)
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     refuse_for_runs(pattern)
     view = await refresh(workspace, run_or_file)
     answer = diagnosis_of(view, everything=everything, cursor=cursor)
-    compared = compared_with_last_good(workspace, view)
-    return answer.model_copy(update={"compared": compared})
+    own = await in_thread(own_findings, workspace, view) if cursor is None else []
+    update = {
+        "findings": [*own, *answer.findings],
+        "compared": compared_with_last_good(workspace, view),
+    }
+    return answer.model_copy(update=update)
 
 
 def diagnosis_of(
@@ -79,6 +86,7 @@ def diagnosis_of(
         reason=why.reason,
         untrusted_detail=why.untrusted_detail,
         evidence=why.evidence,
+        unseen=None if listed or why.reason else unseen_of_run(view) or None,
         omitted=max(0, len(page) - most) or None,
         cursor=page[most - 1].id if len(page) > most else None,
         next_step=next_step(view, [one for one in found if not one.over], is_explained=True),

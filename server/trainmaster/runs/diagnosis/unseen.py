@@ -1,7 +1,8 @@
-"""What a file's diagnosis could not judge: no finding does not prove health."""
+"""What a diagnosis could not judge: no finding does not prove health."""
 
 from __future__ import annotations
 
+from trainmaster.sync.run_view import RunView
 from trainmaster.words.answers.metrics import LogCoverage
 
 _FEWEST_LOSSES = 10  # fewer show no course
@@ -11,6 +12,21 @@ def unseen(coverage: LogCoverage, losses: int) -> list[str]:
     """Sentences for people, the weightiest first; `losses` is the number of training losses."""
     sentences = [_of_series(coverage, losses), _of_the_end(coverage)]
     return [sentence for sentence in sentences if sentence is not None]
+
+
+def unseen_of_run(view: RunView) -> list[str]:
+    """The same of a run without a finding, from its newest attempt that trained."""
+    progress = view.progress
+    if progress is None:
+        return ["It has not trained yet: nothing was judged."]
+    sentences = []
+    if not any(key == "loss" or key.endswith("_loss") for key in progress.last):
+        sentences.append("No training loss was read: whether it learns was not judged.")
+    elif progress.steps_done < _FEWEST_LOSSES:
+        sentences.append(f"It took {progress.steps_done} steps: too few to judge their course.")
+    if view.unreachable is not None:
+        sentences.append("Its host was not reached: what happened since is not known.")
+    return sentences
 
 
 def _of_series(coverage: LogCoverage, losses: int) -> str | None:

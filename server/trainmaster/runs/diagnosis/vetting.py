@@ -15,6 +15,7 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import REMEDIES, RUNGS, Rung
+from trainer_runtime.core.diagnosis.remedies.advice import advice
 from trainer_runtime.core.diagnosis.remedies.advice import sentences as of_advice
 from trainer_runtime.core.protocol.finding import Finding, Patch
 
@@ -116,7 +117,7 @@ class _Known:
         self.explains = re.compile(rf"(?:{one})(?: (?:{one})){{0,8}}") if one else self.sentence
         self.explanation = next((text for text in (*of_log, *of_series)), UNEXPLAINED)
         message = series.MESSAGES.get(code)
-        self.advice = message.advice if message is not None else of_advice(code)[:-1]
+        self.advice = message.advice if message is not None else advice(code)
 
 
 @lru_cache(maxsize=256)

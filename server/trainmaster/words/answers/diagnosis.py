@@ -45,6 +45,13 @@ class FindingAnswer(Answer):
     patches: list[PatchAnswer]
 
 
+class FailureReport(Answer):
+    """A failure's text without names, to be filed; it is still anybody's text."""
+
+    findings: list[str] = field(description="what `diagnose` says of it")
+    text: str
+
+
 class ComparedRun(Answer):
     """The last completed run of the same spec; `differs`: field, value there, value here."""
 
@@ -56,7 +63,7 @@ class ComparedRun(Answer):
 class DiagnosisAnswer(RecordedAnswer):
     """Findings of a run or a file; none where nothing is wrong.
 
-    `unseen` is what of a file was not judged, where it has no finding.
+    `unseen` is what was not judged, without a finding.
     `reason` is how a run without findings failed.
     `read_bytes` is how much of a file was read, `series_until_step` the last step
     whose series were evaluated, if there are more.
@@ -81,7 +88,7 @@ class DiagnosisAnswer(RecordedAnswer):
     series_until_step: int | None = None
     understood: LogCoverage | None = field(default=None, description="of a file")
     unseen: list[str] | None = field(
-        default=None, description="what could not be judged of a file without findings"
+        default=None, description="what could not be judged, without findings"
     )
     cursor: str | None = field(default=None, description="continues with the omitted findings")
     next_step: str | None = None

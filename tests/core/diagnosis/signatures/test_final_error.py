@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from trainer_runtime.core.diagnosis.phase_text import questions
 from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.finding import Finding
 
 STEPS = "".join(f"step {step} loss 2.{step} lr 1e-4\n" for step in range(9))
@@ -28,7 +30,7 @@ def findings(text: str, outcome: Outcome | None = None) -> list[Finding]:
         (TRACEBACK.replace("Value", "Type") + "\nDuring handling\n\n" + TRACEBACK, "ValueError"),
         (TRACEBACK + "Aborted (core dumped)\n", "ValueError: bad shape"),
         (SUMMARY, "exitcode: 1"),
-        ("Segmentation fault (core dumped)\n", "Segmentation fault"),
+        ("Floating point exception (core dumped)\n", "Floating point exception"),
         ("train.sh: line 3:  771 Aborted                 (core dumped) python t.py\n", "Aborted"),
         ("terminate called after throwing an instance of 'c10::Error'\n", "terminate called"),
     ],
@@ -44,6 +46,28 @@ def test_the_final_error_is_reported_with_its_last_line(end: str, last: str) -> 
 def test_the_frame_of_the_error_stands_before_it() -> None:
     (found,) = findings(TRACEBACK)
     assert found.evidence == ('File "t.py", line 7, in f', "ValueError: bad shape")
+
+
+def test_the_root_the_users_frame_the_phase_and_three_questions_are_given() -> None:
+    library = "/env/lib/python3.11/site-packages/transformers/modeling_utils.py"
+    text = (
+        "transformers version: 4.46.1\nTraceback (most recent call last):\n"
+        f'  File "train.py", line 9, in main\n  File "{library}", line 99, in from_pretrained\n'
+        "KeyError: 'own'\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "train.py", line 12, in main\n'
+        "own.OwnError: cannot proceed\n"
+    )
+    (found,) = findings(text)
+    assert found.code == "unknown_error"
+    assert found.explanation.endswith("The program was at: loading base weights.")
+    assert found.evidence == (
+        "transformers 4.46.1",
+        "KeyError: 'own'",
+        'File "train.py", line 12, in main',
+        "own.OwnError: cannot proceed",
+    )
+    assert found.advice[-3:] == questions(Phase.WEIGHTS)
 
 
 @pytest.mark.parametrize(

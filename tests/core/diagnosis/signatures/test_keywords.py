@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from support.core.synthetic_logs import DIALECTS, made_log, noise
 
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE
 from trainer_runtime.core.diagnosis.signatures.keywords import keywords_of
-from trainer_runtime.core.diagnosis.signatures.shapes import ShapeIndex
+from trainer_runtime.core.diagnosis.signatures.shapes import Keywords, ShapeIndex, shapes_of
 
 
 @pytest.mark.parametrize(
@@ -30,10 +33,20 @@ def test_an_alternative_without_a_whole_word_is_refused() -> None:
 
 
 def test_each_signature_s_own_words_are_among_those_that_are_searched_for() -> None:
-    index = ShapeIndex(CATALOGUE, ())
+    index = ShapeIndex(Keywords(CATALOGUE, ()))
     for signature in CATALOGUE:
         for group in signature.keywords.split("|"):
             shape = b" ".join(word.encode() for word in group.split("+"))
             if shape.strip():
                 index.learn({shape})
                 assert signature.shape or signature in index.kinds[shape].candidates
+
+
+@pytest.mark.parametrize("log", [noise(3000), *(made_log(name, 300) for name in DIALECTS)])
+def test_ordinary_lines_are_passed_over_by_their_words(log: bytes) -> None:
+    """A signature whose words stand in every log makes reading many times as slow."""
+    index = ShapeIndex(Keywords(CATALOGUE, ()))
+    shapes = shapes_of(log)
+    index.learn(set(shapes))
+    read = Counter(one.name for shape in shapes for one in index.kinds[shape].candidates)
+    assert {name: times for name, times in read.items() if times > len(shapes) / 50} == {}

@@ -6,13 +6,19 @@ A new kind needs only its row; its example is tried by the tests, and docs/diagn
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds import (
+    clusters,
     data,
     gpus,
+    hub,
+    kernels,
     machine,
+    methods,
     packages,
     precision,
     ranks,
     services,
+    setup,
+    sharding,
     weights,
 )
 from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
@@ -26,6 +32,12 @@ KINDS: tuple[Kind, ...] = (
     *gpus.KINDS,
     *ranks.KINDS,
     *machine.KINDS,
+    *methods.KINDS,
+    *sharding.KINDS,
+    *setup.KINDS,
+    *clusters.KINDS,
+    *kernels.KINDS,
+    *hub.KINDS,
 )
 
 __all__ = ["KINDS", "Kind", "Wording"]

@@ -83,7 +83,7 @@ KINDS = (
                 r"|\bUnknown split \"\w+\"\. Should be one of",
                 "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.jsonl'",
                 "Python; datasets, load.py",
-                unless=r"/(?:trainer_state|config|tokenizer\w*|\w*_config)\.json|\w+_rank\w*\.bin"
+                unless=r"/(?:trainer_state|config|tokenizer\w*|\w*_config)\.json|\b\w{1,80}_rank\w{0,40}\.bin"
                 r"|pytorch_model|optimizer\.bin|training_args",
                 not_phases=(Phase.CHECKPOINT, Phase.WEIGHTS, Phase.SAVING),
             ),
@@ -154,7 +154,7 @@ KINDS = (
         ),
         (
             Wording(
-                r"\b(?:Can't|cannot) pickle (?:local object|'?_?\w[\w.]*'? object|<)"
+                r"\b(?:Can't|cannot) (?:pickle|get) (?:local object|'?_?\w[\w.]*'? object|<)"
                 r"|\bAttributeError: Can't get attribute '\w+' on <module '__main__'"
                 r"|\bcannot pickle '[\w._]+' object"
                 r"|\bAn attempt has been made to start a new process before the current process",

@@ -51,6 +51,8 @@ KINDS = (
             Wording(
                 r"\bNo CUDA GPUs are available|\bTorch not compiled with CUDA enabled"
                 r"|\bFound no NVIDIA driver on your system|\bhas no attribute '_cuda_setDevice'"
+                r"|\bCUDA driver initialization failed, you might not have"
+                r"|\bNo supported gpu backend"
                 r"|\bcudaErrorNoDevice|\bno CUDA-capable device is detected"
                 r"|\bCUDA unknown error - this may be due to an incorrectly set up environment"
                 r"|\bcould not select device driver \"\" with capabilities: \[\[gpu\]\]",
@@ -109,7 +111,8 @@ KINDS = (
         (
             Wording(
                 r"\bCUDNN_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR"
-                r"|SUBLIBRARY_\w+|NOT_SUPPORTED)\b|\bFIND was unable to find an engine to execute",
+                r"|SUBLIBRARY_\w+|NOT_SUPPORTED)\b|\bFIND was unable to find an engine to execute"
+                r"|\bDNN library initialization failed",
                 "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
                 "PyTorch, aten/src/ATen/cudnn",
                 unless=r"(?i)warn",

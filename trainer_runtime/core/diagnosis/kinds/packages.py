@@ -23,6 +23,7 @@ KINDS = (
                 r"\bNo module named 'numpy\._core(?:\.\w+)*'"
                 r"|\bA module that was compiled using NumPy 1\.x cannot be run in NumPy 2"
                 r"|\bnumpy\.core\.multiarray failed to import"
+                r"|\bUnable to avoid copy while creating an array as requested"
                 r"|\bnumpy\.dtype size changed, may indicate binary incompatibility"
                 r"|\bmodule 'numpy' has no attribute '(?:bool|int|float|object|bool8|float_|Inf)'",
                 "ModuleNotFoundError: No module named 'numpy._core'",
@@ -82,8 +83,9 @@ KINDS = (
         ),
         (
             Wording(
-                r"'(?:DeepSpeedZeroOptimizer\w*|AcceleratedOptimizer|Accelerated\w+)' object has "
-                r"no attribute '(?:train|eval)'"
+                r"'(?:DeepSpeedZeroOptimizer\w*|AcceleratedOptimizer|Accelerated\w+|\w*Adam\w*)' "
+                r"object has no attribute '(?:train|eval)'"
+                r"|'Accelerator' object has no attribute '\w+'"
                 r"|\bAccelerator\.\w+\(\) got an unexpected keyword argument"
                 r"|\bUsing the .{0,20}Trainer.{0,20} with .{0,20}PyTorch.{0,20} requires "
                 r".accelerate",
@@ -91,7 +93,33 @@ KINDS = (
                 "accelerate, optimizer.py; transformers, trainer.py",
             ),
         ),
-        instead_of=("package_mismatch", "package_missing"),
+        instead_of=("package_mismatch", "package_missing", "library_versions"),
+    ),
+    Kind(
+        "library_versions",
+        "A function of a library is called as another version of it expects: libraries, or the "
+        "program and a library, are of versions that don't go together.",
+        (
+            "See which library the innermost frames call, and install the version that the "
+            "calling one asks for; undo the newest upgrade first.",
+            _PIN,
+        ),
+        (
+            Wording(
+                r"\bTypeError: \w[\w.]{0,120}\(\) (?:got an unexpected keyword argument"
+                r"|takes (?:from )?\d+ (?:to \d+ )?positional arguments? but"
+                r"|missing \d+ required positional arguments?)",
+                "Traceback (most recent call last):\n"
+                '  File "/env/site-packages/unsloth/models/llama.py", line 9, in _inner\n'
+                "TypeError: _get_batch_samples() takes 3 positional arguments but 4 were given",
+                "unsloth, issue 2148",
+                after=r"(?:site|dist)-packages/[^\n]{1,300}\n(?:[ |^~][^\n]{0,300}\n){0,3}"
+                r"[^\n]{0,80}TypeError: [^\n]*$",
+                unless=r"(?:Config|Arguments|Trainer)\.__init__|\bforward\(",
+                confidence=0.7,
+            ),
+        ),
+        confidence=0.7,
     ),
     Kind(
         "transformers_version",
@@ -101,14 +129,21 @@ KINDS = (
         (
             Wording(
                 r"\bForCausalLM\.__init__\(\) got an unexpected keyword argument"
-                r"|\bcompute_loss\(\) got an unexpected keyword argument 'num_items_in_batch'"
+                r"|\bgot an unexpected keyword argument 'num_items_in_batch'"
                 r"|'DynamicCache' object has no attribute '\w+'",
                 "TypeError: compute_loss() got an unexpected keyword argument 'num_items_in_batch'",
                 "transformers, trainer.py",
                 unless=r"(?i)\bwarn",
             ),
+            Wording(
+                r"'\w+(?:Model|ForCausalLM|Attention|Config|Cache|Tokenizer|TokenizerFast|Trainer)'"
+                r" object has no attribute '\w+'",
+                "AttributeError: 'LlamaModel' object has no attribute '_prepare_mask'",
+                "transformers, models",
+                confidence=0.7,
+            ),
         ),
-        instead_of=(),
+        instead_of=("library_versions", "model_arguments"),
         confidence=0.85,
     ),
     Kind(
@@ -126,6 +161,7 @@ KINDS = (
                 r"|\bUnrecognized configuration class .{1,200} for this kind of AutoModel"
                 r"|\bKeyError: '(?:qwen\w*|llama\w*|mistral\w*|gemma\w*|phi\w*|deepseek\w*|olmo\w*"
                 r"|mixtral|granite\w*|smollm\w*|glm\w*)'\s*$"
+                r"|.rope_scaling. must be a dictionary with"
                 r"|\bUnrecognized model in .{1,200}Should have a .model_type. key",
                 "ValueError: The checkpoint you are trying to load has model type `abc3` but "
                 "Transformers does not recognize this architecture.",

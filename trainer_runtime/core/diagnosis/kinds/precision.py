@@ -22,6 +22,8 @@ KINDS = (
                 r"|\bInput type \(.{1,60}\) and (?:weight|bias) type \(.{1,60}\) should be the same"
                 r"|\bIndex put requires the source and destination dtypes match"
                 r"|\bself and mat2 must have the same dtype"
+                r"|\bFound dtype \w+ but expected \w+"
+                r"|\bExpected attn_mask dtype to be bool or|\bInvalid dtype for bias - should match"
                 r"|\bExpected query, key, and value to have the same dtype",
                 "RuntimeError: mat1 and mat2 must have the same dtype, but got Half and Float",
                 "PyTorch, aten/src/ATen/native/LinearAlgebra.cpp",
@@ -288,6 +290,7 @@ KINDS = (
                 r"|\bThe size of tensor a \(\d+\) must match the size of tensor b \(\d+\)"
                 r"|\bshape '\[.{1,80}\]' is invalid for input of size \d+"
                 r"|\bstack expects each tensor to be equal size"
+                r"|\bThe expanded size of the tensor \(\d+\) must match the existing size"
                 r"|\bSizes of tensors must match except in dimension"
                 r"|\bExpected input batch_size \(\d+\) to match target batch_size",
                 "RuntimeError: The size of tensor a (2048) must match the size of tensor b (1024) "
@@ -307,7 +310,7 @@ KINDS = (
                 r"\bYou cannot perform fine-tuning on purely quantized models"
                 r"|\bThe model you are trying to fine-tune is quantized with"
                 r"|\bThe model you want to train is loaded in 8-bit precision"
-                r"|\bonly Tensors of floating point (?:and complex )?dtype can require gradients",
+                r"|\b[Oo]nly (?:a )?Tensors? of floating point (?:and complex )?dtype can require",
                 "ValueError: You cannot perform fine-tuning on purely quantized models. Please "
                 "attach trainable adapters on top of the quantized model",
                 "transformers, trainer.py",

@@ -33,8 +33,10 @@ KINDS = (
     ),
     Kind(
         "collective_mismatch",
-        "The ranks call different collectives, or with different shapes.",
+        "The ranks call different collectives, or with different shapes: they are out of sync.",
         (
+            "Code that only some ranks run (evaluating or saving on rank 0, uneven batches) "
+            "shifts the order: let all ranks call the same.",
             "Find the rank whose branch differs (data, evaluation, logging); "
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names it.",
         ),
@@ -45,6 +47,28 @@ KINDS = (
                 "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running "
                 "collective: CollectiveFingerPrint",
                 "PyTorch, torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp",
+            ),
+            Wording(
+                r"\bWatchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, OpType=",
+                "[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, "
+                "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600019 ms\n"
+                "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, "
+                "OpType=BROADCAST, NumelIn=2, NumelOut=2, Timeout(ms)=600000) ran for 600044 ms",
+                "PyTorch, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+                after=r"timeout: WorkNCCL\(SeqNum=\d+, OpType=(\w+),[\s\S]{1,1500}?"
+                r"timeout: WorkNCCL\(SeqNum=\d+, OpType=(?!\1,)",
+                confidence=0.85,
+            ),
+            Wording(
+                r"\bWatchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, OpType=",
+                "[Rank 4] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=90, "
+                "OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600019 ms\n[Rank 1] Watchdog "
+                "caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, "
+                "Timeout(ms)=600000) ran for 600044 ms",
+                "PyTorch, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+                after=r"timeout: WorkNCCL\(SeqNum=(\d+),[\s\S]{1,1500}?"
+                r"timeout: WorkNCCL\(SeqNum=(?!\1,)",
+                confidence=0.7,
             ),
         ),
         instead_of=("nccl_timeout",),

@@ -16,7 +16,8 @@ KINDS = (
         (
             Wording(
                 rf"\b429 (?:Client Error|Too Many Requests).{{0,200}}{_HUB}"
-                r"|\bWe had to rate limit your IP",
+                r"|\bWe had to rate limit your IP|\bToo Many Requests: you have reached your"
+                r"|\bMaxRetries?Exceeded\b.{0,120}\b429\b",
                 "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for "
                 "url: https://huggingface.co/api/models/abc/model",
                 "huggingface_hub, utils/_http.py",
@@ -86,12 +87,93 @@ KINDS = (
             Wording(
                 r"\bEngineDeadError\b|\bEngine core (?:proc \w+ died|initialization failed)"
                 r"|\bAsyncEngineDeadError|\bThe vLLM server can't be reached at"
+                r"|\bEngine process failed to start|\bWaited too long for the vLLM server"
                 r"|\bEngineCore (?:encountered|failed)",
                 "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
                 "vLLM, vllm/v1/engine/exceptions.py",
             ),
         ),
         instead_of=("hf_network",),
+    ),
+    Kind(
+        "server_memory",
+        "The server that generates answers (vLLM, SGLang) has too little GPU memory for its share: "
+        "another process, often the training itself, holds it.",
+        (
+            "Lower vllm_gpu_memory_utilization (0.3 to 0.5 beside a training on the same GPU) and "
+            "the longest sequence (max_model_len), or give the server GPUs of its own.",
+            "`nvidia-smi` shows other processes on the GPU.",
+        ),
+        (
+            Wording(
+                r"\bFree memory on device .{1,80} on startup is less than desired GPU memory"
+                r"|\bNo available memory for the cache blocks"
+                r"|\bis larger than the maximum number of tokens that can be stored in KV cache"
+                r"|\bNot enough memory\. Please try to increase --mem-fraction-static"
+                r"|\bTo serve at least one request with the models?'s max seq len",
+                "ValueError: No available memory for the cache blocks. Try increasing "
+                "`gpu_memory_utilization` when initializing the engine.",
+                "vLLM, vllm/v1/worker/gpu_worker.py; SGLang",
+            ),
+        ),
+        instead_of=("model_server_failed", "ray_worker_died", "cuda_oom"),
+    ),
+    Kind(
+        "server_without_training_mode",
+        "The vLLM server runs without the endpoints through which a trainer updates its weights.",
+        (
+            "Restart the server with VLLM_SERVER_DEV_MODE=1 in its environment, or by `trl "
+            "vllm-serve`.",
+        ),
+        (
+            Wording(
+                r"\bdoes not expose its development endpoints",
+                "RuntimeError: The vLLM server at http://10.0.0.1:8000 does not expose its "
+                "development endpoints",
+                "TRL, generation/vllm_client.py",
+            ),
+        ),
+        instead_of=("model_server_failed",),
+    ),
+    Kind(
+        "tracker_refused",
+        "The tracker refuses this user or project: no right to write, or it does not exist.",
+        (
+            "Check entity and project and which account the key belongs to; or log offline and "
+            "upload later.",
+        ),
+        (
+            Wording(
+                r"\bwandb[.:].{0,200}(?:\b403\b|[Pp]ermission denied)"
+                r"|\bCommError: .{0,120}(?:\b40[34]\b|[Pp]ermission denied|not found)"
+                r"|\bRestException: PERMISSION_DENIED|\bRestException: RESOURCE_DOES_NOT_EXIST",
+                "wandb.errors.errors.CommError: Error uploading run: returned error 403: "
+                "permission denied",
+                "wandb, errors; MLflow, store/tracking",
+                unless=r"(?i)retry",
+                confidence=0.85,
+            ),
+        ),
+        instead_of=("tracker_unreachable",),
+        confidence=0.85,
+    ),
+    Kind(
+        "tracker_params_changed",
+        "MLflow keeps a run's parameters: they can't be changed, as by resuming into the same run "
+        "with another setting.",
+        (
+            "Start a new (nested) run, that is unset MLFLOW_RUN_ID, or keep the old values; "
+            "values are cut by MLFLOW_FLATTEN_PARAMS and MLFLOW_TRUNCATE_LONG_VALUES.",
+        ),
+        (
+            Wording(
+                r"\bChanging param values is not allowed|\bexceeded its limit of (?:500|6000) "
+                r"characters|\bParam value .{1,80} had length \d+",
+                "mlflow.exceptions.RestException: INVALID_PARAMETER_VALUE: Changing param values "
+                "is not allowed.",
+                "MLflow, store/tracking/sqlalchemy_store.py",
+            ),
+        ),
     ),
     Kind(
         "server_port_in_use",
@@ -137,10 +219,9 @@ KINDS = (
         (
             Wording(
                 r"\bThe following resource request cannot be scheduled right now"
-                r"|\bTotal available GPUs \d+ is less than total desired GPUs"
                 r"|\bNo available node types can fulfill resource request",
-                "ValueError: Total available GPUs 4 is less than total desired GPUs 8",
-                "Ray, autoscaler; verl, single_controller/ray/base.py",
+                "Warning: The following resource request cannot be scheduled right now: {'GPU': 8}",
+                "Ray, python/ray/autoscaler",
             ),
         ),
     ),

@@ -21,8 +21,7 @@ KINDS = (
                 "Python, pickle; git-lfs: a pointer begins with `version`",
             ),
             Wording(
-                r"\b(?:SafetensorError|safetensors_rust\.SafetensorError): .{0,60}HeaderTooLarge"
-                r"|\bHeaderTooLarge\b",
+                r"\bHeaderTooLarge\b|\bdeserializing header: header too large",
                 "Traceback (most recent call last):\n"
                 '  File "/env/site-packages/transformers/modeling_utils.py", line 9, in '
                 "from_pretrained\n"

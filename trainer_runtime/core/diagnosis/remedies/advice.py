@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trainer_runtime.core.diagnosis.kinds import KINDS
+from trainer_runtime.core.diagnosis.phase_text import every_question, questions
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.command import command, option
 
 _NOTHING: Mapping[str, float | int] = MappingProxyType({})
@@ -20,8 +22,13 @@ _FROM_THE_FIRST = (
 )
 
 
-def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str, ...]:
-    """The advice for the code of a log finding; `slots` are the finding's numbers."""
+def advice(
+    code: str, slots: Mapping[str, float | int] = _NOTHING, phase: Phase | None = None
+) -> tuple[str, ...]:
+    """The advice for the code of a log finding; `slots` are the finding's numbers, `phase` is what
+    the program was doing at an error without a code."""
+    if code == "unknown_error":
+        return (*ADVICE[code], *questions(phase))
     if "nccl_gib" in slots and "asked_gib" not in slots:
         return (_FOR_NCCL, *ADVICE.get(code, ()))
     return ADVICE.get(code, ())
@@ -29,7 +36,8 @@ def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str,
 
 def sentences(code: str) -> tuple[str, ...]:
     """All sentences that `advice` may give for a code."""
-    return (*ADVICE.get(code, ()), _FOR_NCCL)
+    asked = every_question() if code == "unknown_error" else ()
+    return (*asked, *ADVICE.get(code, ()), _FOR_NCCL)
 
 
 ADVICE: dict[str, tuple[str, ...]] = {
@@ -41,7 +49,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "host_oom": (
         "Check which processes use the machine's memory (`ps aux --sort=-rss`).",
         "Use fewer DataLoader workers, or load data lazily (memory-mapped).",
-        "Ask the scheduler or container for more memory.",
+        "Ask the scheduler (Slurm: --mem) or container for more memory.",
     ),
     "shm_too_small": (
         "Enlarge /dev/shm (docker: --shm-size=16g, or --ipc=host).",
@@ -85,7 +93,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
         ),
         (f"Start its part again after a restart by {command('tick')}, or have a keeper do so."),
         f"Continue without it: {command('resume', 'RUN', '--set', 'compute.min_nodes=N')}, with "
-        "how many hosts may be left.",
+        "how many hosts may be left; a scheduler leaves it out by --exclude=NODE.",
     ),
     "nccl_system_error": (
         "Restart with NCCL_DEBUG=INFO: it names the failing call.",
@@ -103,7 +111,11 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Compare the largest token id in the data with the model's vocabulary.",
     ),
     "cuda_driver_too_old": ("Update the driver, or install a build for an older CUDA.",),
-    "cuda_arch_mismatch": ("Install a build that lists this GPU's architecture.",),
+    "cuda_arch_mismatch": (
+        "Install a newer PyTorch, built with a CUDA that lists this GPU's architecture "
+        "(torch.cuda.get_arch_list(); CUDA 12.8 on for Blackwell, sm_120).",
+        "Where ptxas or NVRTC does not know it: TRITON_PTXAS_PATH of a newer toolkit.",
+    ),
     "flash_attn_abi_mismatch": ("Reinstall flash-attn for the installed PyTorch and CUDA.",),
     "bitsandbytes_cuda_setup": (
         "Install bitsandbytes with CUDA support; `python -m bitsandbytes` checks the setup.",
@@ -120,17 +132,25 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "gpu_fell_off_bus": ("Restart the machine; check power, cooling and seating of the card.",),
     "gpu_mmu_fault": ("Check the program for an illegal memory access first.",),
     "checkpoint_corrupt": ("Resume from an older checkpoint that verifies.",),
-    "checkpoint_shape_mismatch": ("Use the model shape that the checkpoint was saved with.",),
+    "checkpoint_shape_mismatch": (
+        "Use the model shape that the checkpoint was saved with.",
+        "Where only embeddings and lm_head differ, tokens were added: load the tokenizer saved "
+        "beside the checkpoint and call model.resize_token_embeddings(len(tokenizer)) first.",
+    ),
     "hf_gated_repo": (
         "Accept the repository's terms, provide a token (HF_TOKEN), and check the name.",
     ),
-    "hf_network": ("Download beforehand and set HF_HUB_OFFLINE=1, or let the host reach the hub.",),
+    "hf_network": (
+        "Download beforehand and set HF_HUB_OFFLINE=1, or let the host reach the hub.",
+        "Errors of the hub itself (500 to 504) pass: status.huggingface.co.",
+    ),
     "dataset_columns": (
         "Provide the method's columns: prompt and completion or messages for sft, prompt, chosen "
         "and rejected for dpo and reward, prompt, completion and label for kto, prompt for grpo.",
     ),
     "lora_targets_missing": (
-        "Set adapter.targets to auto, or to names of the model's linear modules.",
+        'Set adapter.targets to auto (in PEFT target_modules="all-linear"), or to names of the '
+        "model's linear modules: print(model) shows them.",
     ),
     "framework_settings": (
         "Make the batch divisible by ranks, micro-batch and generations; use bf16 only on devices "
@@ -198,7 +218,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "unknown_error": (
         "Read the log above this line: the frame in the evidence names the place in the program.",
-        "Fix the cause before resuming; otherwise the same error recurs.",
+        "Fix the cause before resuming; otherwise the same error recurs. These questions decide "
+        "what it is:",
     ),
     "loss_spike": ("Watch whether the loss recovers; otherwise rewind and skip the data.",),
     **{kind.code: kind.advice for kind in KINDS},

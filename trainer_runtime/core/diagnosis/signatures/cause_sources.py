@@ -16,6 +16,8 @@ from trainer_runtime.core.diagnosis.signatures.signature import (
     signature,
 )
 from trainer_runtime.core.diagnosis.signatures.slots import Slots
+from trainer_runtime.core.diagnosis.signatures.unknown_error import evidence, traceback_of
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
 from trainer_runtime.core.records import dataclass
 
@@ -41,7 +43,8 @@ _WITH_EXIT_CODE = 0.8
 @dataclass(slots=True)
 class Cause:
     """A code with all its occurrences. `onset` is the byte of the log where it began, None where it
-    is known from outside the log. `continued`: training came back after it."""
+    is known from outside the log. `continued`: training came back after it. `phase`: of an error
+    without a code, what the program was doing."""
 
     code: str
     severity: Severity
@@ -54,6 +57,7 @@ class Cause:
     ranks: set[int] = field(default_factory=set)
     led_to: list[str] = field(default_factory=list)
     continued: bool = False
+    phase: Phase | None = None
 
 
 def from_last_episode(result: ScanResult, outcome: Outcome) -> list[Cause]:
@@ -136,6 +140,9 @@ def from_final_error(result: ScanResult, outcome: Outcome) -> list[Cause]:
     offset, context = result.tail_offset + error.start, result.tail[: error.start]
     (cause,) = _by_code([Occurrence(_UNKNOWN, offset, error.lines[-1], context=context)])
     cause.lines = list(error.lines)
+    if (traceback := traceback_of(result.tail, error.lines[-1])) is not None:
+        cause.phase = traceback.phase
+        cause.lines = evidence(traceback, error.lines[-1], result.tail)
     if outcome.code is not None:
         cause.confidence = _WITH_EXIT_CODE
     return [cause]

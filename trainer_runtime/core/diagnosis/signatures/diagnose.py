@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.diagnosis.kinds import Kind
 from trainer_runtime.core.diagnosis.remedies import advice, patches
 from trainer_runtime.core.diagnosis.signatures.cause_sources import Cause
 from trainer_runtime.core.diagnosis.signatures.explain import explain
@@ -22,13 +25,16 @@ def find(
     placement: int = 0,
     attempt: int = 0,
     config: ConfigDocument | None = None,
+    own: Sequence[Kind] = (),
 ) -> list[Finding]:
     """The findings of a log, root cause first.
 
     `placement` and `attempt` identify the log (0 for a file). `config` is the resolved
-    configuration that patches are made for; without it there are none.
+    configuration that patches are made for; without it there are none. `own`: the kinds that were
+    tried beside the catalogue's.
     """
-    return [_finding(one, placement, attempt, config) for one in root_causes(result, outcome)]
+    found = [_finding(one, placement, attempt, config) for one in root_causes(result, outcome)]
+    return [*map(partial(_in_own_words, kinds={kind.code: kind for kind in own}), found)]
 
 
 def find_in(
@@ -36,13 +42,23 @@ def find_in(
     outcome: Outcome | None = None,
     *,
     config: ConfigDocument | None = None,
+    own: Sequence[Kind] = (),
 ) -> list[Finding]:
     """`find` for a whole log, given in pieces of any size."""
-    scan = SignatureScan()
+    scan = SignatureScan(own=own)
     for chunk in chunks:
         scan.feed(chunk)
     scan.finish()
-    return find(scan.result(), outcome, config=config)
+    return find(scan.result(), outcome, config=config, own=own)
+
+
+def _in_own_words(finding: Finding, kinds: Mapping[str, Kind]) -> Finding:
+    """The finding of a user's kind with the words of its row."""
+    kind = kinds.get(finding.code)
+    if kind is None:
+        return finding
+    explanation = " ".join(filter(None, (kind.says, finding.explanation)))
+    return replace(finding, explanation=explanation, advice=kind.advice)
 
 
 def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument | None) -> Finding:
@@ -63,9 +79,10 @@ def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument 
             likely=cause.strength is not Strength.STATED,
             continued=cause.continued,
             passed=informs and cause.code == "nan_loss",
+            phase=cause.phase,
         ),
         patches=() if informs or cause.continued else patches(cause.code, config),
-        advice=() if informs else advice(cause.code, cause.slots),
+        advice=() if informs else advice(cause.code, cause.slots, cause.phase),
         led_to=tuple(cause.led_to),
         slots=dict(cause.slots),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.diagnosis.kinds import KINDS
+from trainer_runtime.core.diagnosis.phase_text import WHILE
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.figures import gib_text
 
 EXPLANATIONS: dict[str, str] = {
@@ -137,20 +139,24 @@ def explain(
     likely: bool = False,
     continued: bool = False,
     passed: bool = False,
+    phase: Phase | None = None,
 ) -> str:
     """The sentences of a code whose slots are known.
 
     `led_to`: codes of its symptoms. `likely`: the text alone does not say so. `guessed`: inferred
     from the process's end alone. `continued`: training came back after it. `passed`: it recovered
-    by itself.
+    by itself. `phase`: what the program was doing, where the code does not say it.
     """
-    sentences = [_LIKELY.get(code, EXPLANATIONS[code]) if likely else EXPLANATIONS[code]]
+    said = EXPLANATIONS.get(code, "")  # a user's kind has its own words
+    sentences = [_LIKELY.get(code, said) if likely else said]
     sizes = {name[:-4]: gib_text(value) for name, value in slots.items() if name.endswith("_gib")}
     for of, needed, sentence in _DETAILS:
         if of == code and all(slot in slots for slot in needed):
             sentences.append(sentence.format(**slots, **sizes))
     if "rank" in slots and code not in _WITHOUT_RANK:
         sentences.append(_RANK.format(**slots))
+    if phase is not None:
+        sentences.append(WHILE[phase])
     if guessed:
         sentences.append(_GUESSED)
     if continued:
@@ -160,7 +166,7 @@ def explain(
     symptoms = [one for one in led_to if one in EXPLANATIONS]
     if symptoms:
         sentences.append(_LED_TO.format(codes=", ".join(symptoms)))
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def sentences(code: str) -> tuple[str, ...]:
@@ -169,4 +175,6 @@ def sentences(code: str) -> tuple[str, ...]:
         return ()
     details = (sentence for of, _, sentence in _DETAILS if of == code)
     likely = (_LIKELY[code],) if code in _LIKELY else ()
-    return (EXPLANATIONS[code], *likely, *details, _RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
+    phases = WHILE.values() if code == "unknown_error" else ()
+    common = (_RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
+    return (EXPLANATIONS[code], *likely, *details, *phases, *common)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from trainer_runtime.core.diagnosis.line_prefix import without_prefix
+from trainer_runtime.core.diagnosis.line_prefix import BlockPrefix
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI
 from trainer_runtime.core.diagnosis.signatures.shapes import is_progress_bar, is_progress_line
 from trainer_runtime.core.diagnosis.signatures.signature import SETTLES_AFTER
@@ -21,7 +21,10 @@ _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\s*$")
 _FRAME = re.compile(r"^\s+File \"[^\"]+\", line \d+")
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: .*|:?\s*)$")
 # Printed without its traceback: by loggers, and by programs that catch it and end.
-_ALONE = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S.*|\s*)$")
+_ALONE = re.compile(
+    r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Conflict|Invalid"
+    r"|OutOfResources|Exhausted)(?:\(\w+\))?(?:: \S.*|\s*)$"
+)
 # Python's messages about errors that don't end the program.
 _HARMLESS = re.compile(r"^Exception ignored in|^--- Logging error ---|^Exception in thread ")
 _LAUNCHER = re.compile(
@@ -78,10 +81,11 @@ class _TailReader:
         self.found: FinalError | None = None
         self._frame: bytes | None = None
         self._in_traceback = self._harmless = False
+        self._prefix = BlockPrefix()
         self._bars = 0
 
     def line(self, raw: bytes, start: int) -> None:
-        text = without_prefix(raw[:_LONGEST].decode("utf-8", errors="replace"))
+        text = self._prefix.removed(raw[:_LONGEST].decode("utf-8", errors="replace"))
         if _HARMLESS.search(text):
             self._harmless = True
         elif _TRACEBACK.match(text):

@@ -44,7 +44,8 @@ class LineMatcher:
 def _matches(line: Line, candidates: Iterable[Signature]) -> Iterator[Match]:
     text, message = line.text, line.message
     for signature in candidates:
-        if signature.unless and signature.unless.search(text):
+        unless = signature.unless
+        if unless and (unless.search(text) or unless.search(message)):
             continue
         match = _match(signature, message)
         # A rank or a level before the message may belong to the wording.

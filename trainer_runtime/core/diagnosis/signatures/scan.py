@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.diagnosis.kinds import Kind
 from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE
+from trainer_runtime.core.diagnosis.signatures.catalogue.rows import of_kinds
 from trainer_runtime.core.diagnosis.signatures.episodes import MARKERS, Episode, EpisodeLog
 from trainer_runtime.core.diagnosis.signatures.line_matcher import LineMatcher
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, Block, BlockReader, Line
-from trainer_runtime.core.diagnosis.signatures.shapes import ShapeIndex, ShapeKind, shapes_of
+from trainer_runtime.core.diagnosis.signatures.shapes import (
+    Keywords,
+    ShapeIndex,
+    ShapeKind,
+    shapes_of,
+)
 from trainer_runtime.core.diagnosis.signatures.signature import Occurrence
 from trainer_runtime.core.records import dataclass
+
+_KEYWORDS = Keywords(CATALOGUE, MARKERS)
+
+
+def _with_own(kinds: Sequence[Kind]) -> Keywords:
+    return Keywords((*of_kinds(kinds), *CATALOGUE), MARKERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +44,15 @@ class SignatureScan:
     """Feed it the bytes of a log in any pieces, then ask for the `result`.
 
     The result is the same however the bytes are cut. `offset` is the log's byte where they begin.
+    `own`: kinds that are tried like those of the catalogue.
 
     Almost all lines are passed over by their shape (`ShapeIndex`). Lines whose shape may be a
     failure are matched one by one (`LineMatcher`), and the matches recorded (`EpisodeLog`).
     """
 
-    def __init__(self, offset: int = 0) -> None:
+    def __init__(self, offset: int = 0, own: Sequence[Kind] = ()) -> None:
         self._blocks = BlockReader(offset)
-        self._index = ShapeIndex(CATALOGUE, MARKERS)
+        self._index = ShapeIndex(_with_own(own) if own else _KEYWORDS)
         self._matcher = LineMatcher()
         self._log = EpisodeLog()
 

@@ -86,26 +86,36 @@ def shapes_of(block: bytes) -> list[bytes]:
     return block.translate(_TABLE, _DELETED).split(b"\n")
 
 
+class Keywords:
+    """Which words a line must have to be read, made once for a set of signatures.
+
+    `markers` are groups of keywords (as in `Signature.keywords`) of lines that are not failures but
+    report how one ended.
+    """
+
+    def __init__(self, signatures: Sequence[Signature], markers: Sequence[str]) -> None:
+        self.markers = [frozenset(group.encode().split(b"+")) for group in markers]
+        self.groups: dict[bytes, list[tuple[frozenset[bytes], Signature]]] = {}
+        for one in signatures:
+            for group in one.keywords.split("|"):
+                words = [word.encode() for word in group.split("+")]
+                self.groups.setdefault(words[0], []).append((frozenset(words), one))
+        marks = (group.split("+")[0].encode() for group in markers)
+        self.triggers = frozenset(self.groups) | frozenset(marks)
+
+
 class ShapeIndex:
     """The kinds of shapes seen: the cache of everything that depends on a shape alone.
 
     `kinds` has all shapes of the last `learn`, `read_shapes` those of them whose lines have to be
-    read. `markers` are groups of keywords (as in `Signature.keywords`) of lines that are not
-    failures but report how one ended.
+    read.
     """
 
-    def __init__(self, signatures: Sequence[Signature], markers: Sequence[str]) -> None:
+    def __init__(self, keywords: Keywords) -> None:
         self.kinds: dict[bytes, ShapeKind] = {}
         self.read_shapes: set[bytes] = set()
         self.progress_seen = False
-        self._markers = [frozenset(group.encode().split(b"+")) for group in markers]
-        self._groups: dict[bytes, list[tuple[frozenset[bytes], Signature]]] = {}
-        for one in signatures:
-            for group in one.keywords.split("|"):
-                words = [word.encode() for word in group.split("+")]
-                self._groups.setdefault(words[0], []).append((frozenset(words), one))
-        marks = (group.split("+")[0].encode() for group in markers)
-        self._triggers = frozenset(self._groups) | frozenset(marks)
+        self._keywords = keywords
 
     def learn(self, shapes: set[bytes]) -> None:
         """Classify new shapes; others may be forgotten."""
@@ -116,7 +126,7 @@ class ShapeIndex:
             self.kinds.clear()
             self.read_shapes.clear()
             unknown = shapes
-        suspicious = not self._triggers.isdisjoint(b" ".join(unknown).split())
+        suspicious = not self._keywords.triggers.isdisjoint(b" ".join(unknown).split())
         for shape in unknown:
             self.kinds[shape] = kind = self._kind(shape, suspicious)
             if kind.is_read:
@@ -135,12 +145,12 @@ class ShapeIndex:
         words = frozenset(listed)
         progress = _is_progress(shape, listed, words)
         loss = progress and b"loss" in words
-        if not suspicious or self._triggers.isdisjoint(words):
+        if not suspicious or self._keywords.triggers.isdisjoint(words):
             if not progress:
                 return _PLAIN
             return _PROGRESS_WITH_LOSS if loss else _PROGRESS
         candidates = self._candidates(shape, words)
-        marks = any(group <= words for group in self._markers)
+        marks = any(group <= words for group in self._keywords.markers)
         return ShapeKind(
             candidates=candidates,
             marks=marks,
@@ -152,8 +162,8 @@ class ShapeIndex:
     def _candidates(self, shape: bytes, words: frozenset[bytes]) -> tuple[Signature, ...]:
         found: dict[str, Signature] = {}
         text = ""
-        for word in sorted(words & self._groups.keys()):
-            for group, one in self._groups[word]:
+        for word in sorted(words & self._keywords.groups.keys()):
+            for group, one in self._keywords.groups[word]:
                 if not group <= words:
                     continue
                 text = text or shape.decode("ascii")

@@ -13,6 +13,19 @@ _WORDS_OF_PACKAGES = (
     *("bitsandbytes", "tokenizers", "huggingface", "sentencepiece", "tensorboard", "wandb"),
     *("mlflow", "neptune", "clearml", "comet"),
 )
+_COLUMNS = (
+    *(
+        "input_ids",
+        "labels",
+        "attention_mask",
+        "text",
+        "question",
+        "answer",
+        "instruction",
+        "input",
+    ),
+    *("output", "conversations", "content", "query", "response", "image", "images", "sentence"),
+)
 # Frameworks also warn about optional packages.
 _WARNED = r"\[?WARN(?:ING)?\b|UserWarning|FutureWarning|will be ignored|[Ss]kipping|fall\w* back"
 
@@ -43,6 +56,12 @@ SIGNATURES = (
         "|keyerror+label",
         r"KeyError: '(?:prompt|chosen|rejected|completion|messages|label)'\s*$",
         confidence=0.85,
+    ),
+    signature(
+        "dataset_columns/column",
+        "|".join(f"keyerror+{name.replace('_', '+')}" for name in _COLUMNS),
+        rf"KeyError: '(?:{'|'.join(_COLUMNS)})'\s*$",
+        confidence=0.7,
     ),
     signature(
         "lora_targets_missing/peft",
@@ -104,7 +123,8 @@ SIGNATURES = (
         "error+unrecognized+arguments|error+arguments+required|error+argument+invalid"
         "|error+argument+expected|error+parser+key|error+key+accepted|arguments+used+hfargumentparser"
         "|such+option|missing+option|unknown+command+line+flag|could+override|key+struct",
-        r"[\w.\-/]+: error: (?:unrecognized arguments: |the following arguments are required: "
+        r"[\w.\-/]{1,200}: error: (?:unrecognized arguments: "
+        r"|the following arguments are required: "
         r"|argument \S+: (?:invalid|expected|not allowed|ignored))"
         r"|error: (?:Parser key \"|Key '[^']+' is required|Option '[^']+' is not accepted"
         r"|Unrecognized arguments: )"
@@ -129,7 +149,7 @@ SIGNATURES = (
     signature(
         "chat_template_missing/tokenizer",
         "chat+template+set|chat+template+tokenizer",
-        r"tokenizer\.chat_template is not set and no template argument was passed"
+        r"tokenizer\.chat_template is not set\b"
         r"|does not have a (?:default )?chat template",
         head=Head.WORDS,
         unless=_WARNED,

@@ -15,8 +15,10 @@ _RETRIED = (
 CUDA_OOM = (
     signature(
         "cuda_oom/torch",
-        "memory+out+cuda|memory+out+hip|memory+out+xpu|memory+out+mps|outofmemoryerror",
-        r"(?:CUDA|HIP|XPU|MPS backend|MUSA|NPU) out of memory(?=[.,:;!)]|\s*$|\s+\(| Tried| while"
+        "memory+out+cuda|memory+out+hip|memory+out+xpu|memory+out+mps|outofmemoryerror"
+        "|memory+out+npu|memory+out+musa|memory+out+error+gpu",
+        r"Out of memory error on GPU \d"
+        r"|(?:CUDA|HIP|XPU|MPS backend|MUSA|NPU) out of memory(?=[.,:;!)]|\s*$|\s+\(| Tried| while"
         rf"| trying to)(?:. Tried to allocate (?P<asked>{_SIZE}))?"
         rf"(?:.{{0,80}}?(?:total capaci?ty of (?P<total_new>{_SIZE})"
         rf"|; (?P<total>{_SIZE}) total capacity))?"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainer_runtime.core.diagnosis.kinds import KINDS, Kind, Wording
 from trainer_runtime.core.diagnosis.signatures.keywords import keywords_of
 from trainer_runtime.core.diagnosis.signatures.signature import Head, Signature
 
 
-def of_kinds() -> Iterator[Signature]:
+def of_kinds(kinds: Iterable[Kind] = KINDS) -> Iterator[Signature]:
     """One for each wording, named `code/number`."""
-    for kind in KINDS:
+    for kind in kinds:
         for number, wording in enumerate(kind.wordings, 1):
             yield _signature(kind, wording, number)
 
