@@ -273,3 +273,12 @@ def test_what_holds_our_own_secrets_is_read_as_no_log(
             run_async(read)
         assert refused.value.code == "LOG_NOT_READABLE"
         assert "a-key" not in str(refused.value)
+
+
+def test_a_file_that_the_system_will_not_read_is_named_with_the_systems_reason(
+    workspace: Workspace,
+) -> None:
+    for cursor in (None, "l1.file.0.0"):  # the addresses at 0 are of no process: EIO
+        with pytest.raises(UsageError, match=r"/mem can't be read as a log") as refused:
+            run_async(lambda cursor=cursor: read_log(workspace, "/proc/self/mem", cursor=cursor))
+        assert refused.value.code == "LOG_NOT_READABLE"

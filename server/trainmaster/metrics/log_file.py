@@ -98,7 +98,7 @@ def read_block(path: Path, file: BinaryIO, offset: int, size: int) -> bytes:
     try:
         return os.pread(file.fileno(), size, offset)
     except OSError as error:
-        raise not_readable(path, _reason(error)) from error
+        raise not_readable(path, error) from error
 
 
 def read_text(path: Path) -> Iterator[bytes]:
@@ -147,10 +147,11 @@ def open_log(path: Path) -> BinaryIO:
     return file
 
 
-def not_readable(path: Path, why: str) -> UsageError:
+def not_readable(path: Path, why: str | OSError) -> UsageError:
+    reason = why if isinstance(why, str) else _reason(why)
     return UsageError(
         "LOG_NOT_READABLE",
-        f"{path} can't be read as a log: {why}.",
+        f"{path} can't be read as a log: {reason}.",
         "Give the path of a text file that you may read.",
     )
 

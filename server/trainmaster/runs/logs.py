@@ -10,7 +10,7 @@ from typing import Literal
 
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
-from trainmaster.metrics.log_file import log_file, open_log
+from trainmaster.metrics.log_file import log_file, not_readable, open_log
 from trainmaster.runs.log_lines import end_of_lines
 from trainmaster.runs.log_search import LogSearch
 from trainmaster.sync.refresh import refresh
@@ -71,7 +71,7 @@ async def read_log(
         StateError: `READ_TOO_LONG`.
     """
     search = LogSearch(grep, limit)
-    unreachable = None
+    view = None
     file = log_file(workspace, run_or_file)
     if file is not None:
         open_log(file).close()
@@ -79,10 +79,16 @@ async def read_log(
         stream_name = "file"
     else:
         view = await refresh(workspace, run_or_file)
-        files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
+        files, stream_name = _files(workspace, view, stream), stream
     position = None if cursor is None else _parse(cursor, stream_name)
-    answer = await in_thread(_read, files, stream_name, position, search, limit)
-    return answer.model_copy(update={"unreachable": unreachable})
+    try:
+        answer = await in_thread(_read, files, stream_name, position, search, limit)
+    except OSError as error:
+        raise not_readable(file or workspace.mirror.root, error) from error
+    if view is None:
+        return answer
+    update = {"unreachable": view.unreachable, "incomplete": view.incomplete}
+    return answer.model_copy(update=update)
 
 
 async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:
