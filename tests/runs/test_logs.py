@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LogAnswer
 from trainmaster.words.errors import StateError, UsageError
+from trainmaster.words.shares import Shares
+from trainmaster.words.work import Work, working
 
 RUN = "small-abc234"
 
@@ -273,6 +276,28 @@ def test_what_holds_our_own_secrets_is_read_as_no_log(
             run_async(read)
         assert refused.value.code == "LOG_NOT_READABLE"
         assert "a-key" not in str(refused.value)
+
+
+@pytest.mark.parametrize("cursor", [None, "l1.train.1.100", "e1.train.2.5000000"])
+def test_a_servers_search_of_a_long_log_answers_as_a_command_does(
+    logs: Logs, started_here: Callable[[], list[int]], cursor: str | None
+) -> None:
+    line = b"step %d: loss 0.5\n"
+    logs.write(*(b"".join(line % step for step in range(150_000)) for _ in range(2)))
+    arguments = {"grep": "step 1[0-9]*7:", "limit": 30, "cursor": cursor}
+    expected = logs.read(**arguments)
+    processes: set[int] = set()
+
+    async def searched() -> LogAnswer:
+        with working(Work("ann", within_s=60.0, shares=Shares())):
+            reading = asyncio.ensure_future(read_log(logs.workspace, RUN, **arguments))  # type: ignore[arg-type]
+            while not reading.done():
+                processes.update(started_here())
+                await asyncio.wait([reading], timeout=0.01)
+            return await reading
+
+    assert run_async(searched) == expected and len(expected.lines) == 30
+    assert processes
 
 
 def test_a_file_that_the_system_will_not_read_is_named_with_the_systems_reason(
