@@ -44,9 +44,9 @@ def test_no_hub_that_a_spec_names_is_asked(agent: Agent, hub: Hub) -> None:
         assert error.startswith("POLICY_ENDPOINT: ")
 
     async def acting(client: Client) -> None:
-        await reading(client)
-        error = await error_of(client, "launch", spec=spec)
-        assert error.startswith("CONFIRMATION_REQUIRED: ") and hub.endpoint[7:] in error
+        for tool in ("plan_run", "launch"):
+            error = await error_of(client, tool, spec=spec)
+            assert error.startswith("CONFIRMATION_REQUIRED: ") and hub.endpoint[7:] in error
 
     agent.session(reading, read_only=True)
     agent.session(acting)
@@ -101,12 +101,17 @@ def test_no_redirection_of_a_hub_leads_to_another_server(agent: Agent, hub: Hub)
     ],
 )
 def test_no_tracker_or_proxy_that_a_spec_names_is_used(agent: Agent, named: str) -> None:
-    async def scenario(client: Client) -> None:
-        for tool, code in (("plan_run", "POLICY_ENDPOINT"), ("launch", "CONFIRMATION_REQUIRED")):
+    async def acting(client: Client) -> None:
+        for tool in ("plan_run", "launch"):
             error = await error_of(client, tool, spec=f"{_HUB_SPEC}{named}\n")
-            assert error.startswith(f"{code}: "), error
+            assert error.startswith("CONFIRMATION_REQUIRED: "), error
 
-    agent.session(scenario)
+    async def reading(client: Client) -> None:
+        error = await error_of(client, "plan_run", spec=f"{_HUB_SPEC}{named}\n")
+        assert error.startswith("POLICY_ENDPOINT: "), error
+
+    agent.session(acting)
+    agent.session(reading, read_only=True)
 
 
 def test_no_approval_opens_an_ambiguous_address(agent: Agent) -> None:

@@ -147,7 +147,13 @@ def test_no_reading_tool_shows_what_is_protected_or_outside(
     async def scenario(client: Client) -> None:
         await answer_of(client, "list_runs")
         for path in protected:
+            is_outside = "elsewhere" in path or "not-there" in path
             for tool, arguments in calls_of(path):
+                if tool == "plan_run" and is_outside and not read_only:
+                    error = await error_of(client, tool, **arguments)
+                    codes = ("POLICY_FILE: ", "CONFIRMATION_REQUIRED: ")  # as launch asks
+                    assert error.startswith(codes) and _SECRET not in error
+                    continue
                 error = await refused(client, tool, arguments)
                 assert "retryable=no" in error
 

@@ -113,7 +113,12 @@ def test_a_folder_outside_is_sent_only_with_an_approval(
         run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
         await wait_for(client, run_id, "end")
 
-    agent.session(refused, era)
+    async def nobody_asked(client: Client) -> None:
+        for tool in ("plan_run", "launch"):
+            error = await error_of(client, tool, spec=spec)
+            assert error.startswith("CONFIRMATION_REQUIRED: ") and f"send {outside}" in error
+
+    agent.session(nobody_asked, era)
     agent.session(refused, era, read_only=True, says="accept")
     assert agent.asked == []
 
@@ -243,9 +248,8 @@ def test_only_allowed_hosts_are_launched_on_or_attached_to(agent: Agent) -> None
             workspace.control.put_host(HostRecord("gpu1", "127.0.0.1", port=port), 1.0)
 
         async def scenario(client: Client) -> None:
-            error = await error_of(client, "plan_run", spec=_SPEC, host="gpu1")
-            assert error.startswith("POLICY_HOST: ") and "agent: {hosts: [gpu1, local]}" in error
             for tool, arguments in (
+                ("plan_run", {"spec": _SPEC, "host": "gpu1"}),
                 ("launch", {"spec": _SPEC, "host": "gpu1"}),
                 ("attach", {"log": "/data/train.log", "host": "gpu1"}),
             ):
@@ -254,7 +258,12 @@ def test_only_allowed_hosts_are_launched_on_or_attached_to(agent: Agent) -> None
             stolen = await error_of(client, "attach", log="/root/.ssh/id_rsa", host="gpu1")
             assert stolen.startswith("POLICY_FILE: ")
 
+        async def reading(client: Client) -> None:
+            error = await error_of(client, "plan_run", spec=_SPEC, host="gpu1")
+            assert error.startswith("POLICY_HOST: ") and "agent: {hosts: [gpu1, local]}" in error
+
         agent.session(scenario)
+        agent.session(reading, read_only=True)
         assert not was_reached()
 
 
@@ -279,10 +288,13 @@ def test_secrets_go_neither_to_an_agents_host_nor_beyond_their_own(
             workspace.control.put_host(new, 1.0)
 
         async def on_new_host(client: Client) -> None:
+            for tool in ("plan_run", "launch"):
+                error = await error_of(client, tool, spec=spec, host="gpu9")
+                assert error.startswith("CONFIRMATION_REQUIRED: ") and "MY_TOKEN to gpu9" in error
+
+        async def reading(client: Client) -> None:
             error = await error_of(client, "plan_run", spec=spec, host="gpu9")
             assert error.startswith("POLICY_SECRET: ")
-            error = await error_of(client, "launch", spec=spec, host="gpu9")
-            assert error.startswith("CONFIRMATION_REQUIRED: ") and "MY_TOKEN to gpu9" in error
 
         async def bound(client: Client) -> None:
             for tool in ("plan_run", "launch"):
@@ -290,6 +302,7 @@ def test_secrets_go_neither_to_an_agents_host_nor_beyond_their_own(
                 assert error.startswith("POLICY_SECRET: ")
 
         agent.session(on_new_host)
+        agent.session(reading, read_only=True)
         assert not was_reached()
     agent.settings("secrets: {allow: [MY_TOKEN]}\nagent: {secrets: {MY_TOKEN: [gpu1]}}")
     agent.session(bound, says="accept")

@@ -44,6 +44,7 @@ def view_of(*journal: EventBody) -> RunView:
     [
         ((*_RUNNING, finding("1a", **_SPIKE)), ["diagnose r-abcdef", "loss_spike", "wait"]),
         ((*_RUNNING, finding("1a", patches=[HALVED])), ["stop r-abcdef", "--apply 1a`"]),
+        ((*_RUNNING, finding("1a")), ["Waiting does not fix it", "stop r-abcdef"]),
         ((*_RECOVERING, finding("1a")), ["recovers by itself", "wait r-abcdef"]),
         ((*_STOPPED, finding("1a", patches=[HALVED])), ["--apply 1a:halve_micro_batch", "without"]),
         ((*_STOPPED, finding("1a")), ["`trainmaster resume r-abcdef` starts over, since it has"]),

@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from trainmaster.metrics.run_series import RunSeries, run_series
 from trainmaster.runs.diagnosis.attempts import is_of, named_in_spec
 from trainmaster.runs.list_checkpoints import checkpoints_of
+from trainmaster.runs.recorded_samples import of_training
 from trainmaster.runs.settings import settings_of
-from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.board import BoardCheckpoint, BoardSample, BoardSetting
 from trainmaster.words.answers.runs import CheckpointRow
 
-SAMPLES = "eval.samples"
 _MOST_SAMPLES = 20
 
 
@@ -52,24 +51,14 @@ def _rows(rows: Iterable[CheckpointRow], losses: RunSeries | None) -> Iterable[B
 
 def board_samples(workspace: Workspace, view: RunView) -> list[BoardSample]:
     """The texts that the model wrote, those of the newest steps first, without superseded ones."""
-    events = workspace.metrics.events_of(view.run.run_id, view.run.placement, SAMPLES)
     samples = [
         BoardSample(
-            step=step,
-            attempt=stored.attempt,
-            untrusted_prompt=_text(stored, "prompt") or "",
-            untrusted_text=_text(stored, "text") or "",
-            untrusted_detail=_text(stored, "reason"),
+            step=sample.step or 0,
+            attempt=attempt,
+            untrusted_prompt=sample.untrusted_prompt or "",
+            untrusted_text=sample.untrusted_text,
+            untrusted_detail=sample.untrusted_detail,
         )
-        for stored in events
-        if (step := stored.event.step) is not None and view.lineage.is_live(stored.attempt, step)
+        for attempt, sample in of_training(workspace, view)
     ]
-    newest = {sample.step: sample.attempt for sample in samples}
-    live = [sample for sample in samples if sample.attempt == newest[sample.step]]
-    return sorted(live, key=lambda sample: -sample.step)[:_MOST_SAMPLES]
-
-
-def _text(stored: StoredEvent, name: str) -> str | None:
-    """A field of an event; anything else than a string counts as none."""
-    value = stored.event.document.get(name)
-    return value if isinstance(value, str) else None
+    return sorted(samples, key=lambda sample: -sample.step)[:_MOST_SAMPLES]

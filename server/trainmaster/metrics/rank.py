@@ -6,9 +6,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import is_better_higher
+from trainmaster.metrics.downsample import as_number
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.series_sql import Best, bests
 from trainmaster.store.run import Run
@@ -85,7 +87,7 @@ def _ranking(
 ) -> Ranking:
     higher = bool(is_better_higher(key))
     best = sorted(found, key=lambda item: item.value, reverse=higher)[:limit]
-    values: list[Number] = [item.value for item in best]
+    values: list[Number] = [as_number(rounded(item.value)) for item in best]
     return Ranking(
         runs=[item.run_id for item in best],
         steps=[item.x for item in best],

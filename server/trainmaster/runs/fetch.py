@@ -105,7 +105,7 @@ async def fetch(
     if inner is not None:
         found = [_moved_up(item, inner) for item in found]
     if not found and not skipped:
-        raise _nothing(view.run.run_id, pattern)
+        raise _nothing(view.run.run_id, pattern) if inner is None else _no(view, pattern)
     room = CopiesRoom(workspace.home, folder)
     found = [replace(wanted, source=CountedSource(wanted.source, room)) for wanted in found]
     with _storage_errors(folder):
@@ -209,12 +209,17 @@ def _inner_folder(view: RunView, pattern: str) -> str | None:
     step = view.index.best if pattern == "best" else view.index.resume_from
     paths = {entry.step: entry.path for entry in view.index.entries}
     if step is None:
-        raise StateError(
-            "NO_CHECKPOINT",
-            f"Run {view.run.run_id} has no verified checkpoint that is {pattern}.",
-            f"{command('checkpoints', view.run.run_id)} lists those that it has.",
-        )
+        raise _no(view, pattern)
     return paths[step]
+
+
+def _no(view: RunView, name: str) -> StateError:
+    what = "final model" if name == "final" else f"verified checkpoint that is {name}"
+    return StateError(
+        "NO_CHECKPOINT",
+        f"Run {view.run.run_id} has no {what}.",
+        f"{command('checkpoints', view.run.run_id)} lists the checkpoints that it has.",
+    )
 
 
 def _moved_up(item: _Wanted, inner: str) -> _Wanted:

@@ -17,8 +17,9 @@ from trainmaster.store.run import Run
 from trainmaster.sync.rebuild_state import NOT_CURRENT
 from trainmaster.sync.run_view import RunView
 
-_BY_REASON = {
-    "unusable": "Read the reason, fix the spec or the data, and launch again.",
+_UNUSABLE = "unusable"
+BY_REASON = {
+    _UNUSABLE: f"Fix what can't be used, then {command('launch', 'SPEC')}.",
     "failed_before_first_step": f"Read {command('logs', '{run}')}, fix the cause, then "
     f"{command('resume', '{run}')}.",
     "max_restarts": f"Read {command('logs', '{run}')}; after fixing the cause, "
@@ -41,7 +42,7 @@ _BY_REASON = {
     f"{command('resume', '{run}', '--host', '{host}')}.",
     "nan": f"Lower the learning rate: {command('resume', '{run}', '--set', 'optimizer.lr=...')}.",
 }
-_BY_REASON_OF_STOP = {
+BY_REASON_OF_STOP = {
     "time_limit": (
         f"Its time is used up: {command('resume', '{run}', '--set', 'limits.max_runtime=12h')}."
     ),
@@ -69,7 +70,7 @@ def next_step(view: RunView, findings: Sequence[FoundOfRun], *, is_explained: bo
             return f"Nothing can be written into the home. Once it can, {again} again."
         return f"Its records are being rebuilt: {command('status', view.run.run_id)} in a while."
     if view.run.is_attached:
-        return _of_attached(view, is_explained)
+        return _of_attached(view, findings, is_explained)
     return _of_ours(view, findings, is_explained)
 
 
@@ -94,8 +95,8 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) 
 
 def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     run, reason = view.run.run_id, view.record.reason or ""
-    if reason in _BY_REASON_OF_STOP:
-        return _BY_REASON_OF_STOP[reason].format(run=run)
+    if reason in BY_REASON_OF_STOP:
+        return BY_REASON_OF_STOP[reason].format(run=run)
     starts = "resumes from the last checkpoint"
     if view.index.resume_from is None and not any(view.started_at.values()):
         starts = "starts over, since it has no checkpoint"
@@ -104,7 +105,7 @@ def _after_stop(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         if finding.patches and finding.severity != "info":
             return (
                 f"{command('resume', run, '--apply', f'{finding.id}:{finding.patches[0]}')} "
-                f"applies the patch for {finding.code} and starts; {general} without it."
+                f"applies the patch for {finding.code} and starts; without it, {general}."
             )
     return f"{general}."
 
@@ -165,7 +166,7 @@ def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explaine
     wrong = [finding.code for finding in findings if finding.severity == "critical"]
     script = view.run.config.script
     if not wrong and script is not None and script.final is None:
-        what = "'code/*'" if view.index.resume_from is None else "latest"
+        what = "code/*" if view.index.resume_from is None else "latest"
         return f"Done. {command('fetch', run, what, 'FOLDER')} brings what it saved."
     if not wrong:
         return f"Done. {command('fetch', run, 'final', 'FOLDER')} brings the model."
@@ -192,6 +193,11 @@ def _while_running(view: RunView, finding: FoundOfRun, is_explained: bool) -> st
             "shows where every rank waits."
         )
     explains = "" if is_explained else f"{command('diagnose', run)} explains {finding.code}. "
+    if not finding.patches and finding.severity == "critical" and finding.by_host:
+        return (
+            f"{explains}Waiting does not fix it: {command('stop', run)} saves a checkpoint; once "
+            f"the cause is fixed, {command('resume', run)}."
+        )
     if not finding.patches:
         return f"{explains}To wait: {command('wait', run, '--until', 'checkpoint,finding,end')}."
     return (
@@ -206,7 +212,9 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun], is_explained: 
         return early + _files_are_kept(view)
     if not findings:
         general = f"Read {command('logs', '{run}')}, then {command('resume', '{run}')}."
-        advised = _BY_REASON.get(view.record.reason or "", general)
+        advised = BY_REASON.get(view.record.reason or "", general)
+        if view.record.reason == _UNUSABLE and not is_explained:
+            advised = f"{command('diagnose', '{run}')} says why. {advised}"
         if view.unprepared is not None:
             advised = advised.replace(
                 f"{command('logs', '{run}')}", f"{command('logs', '{run}', '--stream', 'setup')}", 1
@@ -267,7 +275,7 @@ def _files_are_kept(view: RunView) -> str:
     return " A resume runs the files as they were launched: if you change them, launch again."
 
 
-def _of_attached(view: RunView, is_explained: bool) -> str:
+def _of_attached(view: RunView, findings: Sequence[FoundOfRun], is_explained: bool) -> str:
     """For an attached training: it can't be stopped or resumed from here."""
     run = view.run.run_id
     if view.run.cleaned:
@@ -285,6 +293,11 @@ def _of_attached(view: RunView, is_explained: bool) -> str:
         return _NOT_DELIVERED
     if _is_overdue(view):
         return _OVERDUE.format(run=run)
+    critical = [finding.code for finding in findings if finding.severity == "critical"]
+    if critical and not is_explained:
+        return f"{command('diagnose', run)} explains {critical[0]}; only its owner can stop it."
+    if critical:
+        return f"Inform its owner of {critical[0]}: nobody else can stop it."
     return command("wait", run, "--until", "finding,end", "--timeout", "3600")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
 
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
@@ -10,14 +12,18 @@ from trainmaster.metrics.log_pattern import refuse_for_runs, taught_patterns
 from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
+from trainmaster.runs.settings import differences, settings_of
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.run_names import exact_names
 
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
+# Of more runs, and of settings beyond these, a table of values would be too long.
+_MOST_COMPARED, _MOST_DIFFERENCES = 8, 20
 
 
 async def query_metrics(
@@ -56,6 +62,7 @@ async def query_metrics(
         raise bad_argument("label", "Filters are for ranking runs.", "Leave them or the runs out.")
     taught_patterns(pattern)
     sources: list[Source] = []
+    views: dict[str, RunView] = {}
     for name in dict.fromkeys(runs):
         with exact_names(len(runs) > 1):
             file = log_file(workspace, name)
@@ -70,6 +77,18 @@ async def query_metrics(
             with exact_names(len(runs) > 1):
                 view = await refresh(workspace, name)
             sources.append(RunSource(workspace, view, name))
+            views[name] = view
     answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
-    is_of_runs = any(isinstance(source, RunSource) for source in sources)
-    return answer.model_copy(update={"incomplete": lacking}) if is_of_runs else answer
+    if not views:
+        return answer
+    more = {"incomplete": lacking, "differences": _unlike(workspace, views)}
+    return answer.model_copy(update=more)
+
+
+def _unlike(workspace: Workspace, views: Mapping[str, RunView]) -> dict[str, dict[str, Any]] | None:
+    """By setting the runs' values, of those that not all have alike; None without any."""
+    if len(views) > _MOST_COMPARED:
+        return None
+    unlike, _ = differences([settings_of(workspace, view) for view in views.values()])
+    rows = islice(unlike.items(), _MOST_DIFFERENCES)
+    return {path: dict(zip(views, values, strict=True)) for path, values in rows} or None

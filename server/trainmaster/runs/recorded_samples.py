@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import cast, get_args
 
 from trainer_runtime.core.answers.sampled import EVENT
-from trainer_runtime.core.decoding import DecodingError
 from trainmaster.store.metrics_rows import StoredEvent
-from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.status import Ended, Sample
 
 
-def of_training(workspace: Workspace, run: Run) -> list[Sample]:
-    """All, by step; of one that was trained again the newest."""
-    newest: dict[tuple[int, str], Sample] = {}
-    for stored in workspace.metrics.events_of(run.run_id, run.placement, EVENT):
-        with suppress(DecodingError):  # of a host that writes other types
-            made = _recorded(stored)
-            newest[made.step or 0, made.untrusted_prompt or ""] = made
-    return [newest[key] for key in sorted(newest, key=lambda key: key[0])]
+def of_training(workspace: Workspace, view: RunView) -> list[tuple[int, Sample]]:
+    """By step, each with its attempt, without superseded ones."""
+    events = workspace.metrics.events_of(view.run.run_id, view.run.placement, EVENT)
+    live: list[tuple[int, Sample]] = []
+    for stored in events:
+        step = stored.event.step
+        if step is not None and view.lineage.is_live(stored.attempt, step):
+            live.append((stored.attempt, _recorded(stored)))
+    newest = {sample.step: attempt for attempt, sample in live}
+    current = [entry for entry in live if entry[0] == newest[entry[1].step]]
+    return sorted(current, key=lambda entry: entry[1].step or 0)
 
 
-def newest_samples(workspace: Workspace, run: Run) -> list[Sample]:
+def newest_samples(workspace: Workspace, view: RunView) -> list[Sample]:
     """Those of the last step that has any."""
-    found = of_training(workspace, run)
-    return [one for one in found if one.step == found[-1].step]
+    samples = [sample for _, sample in of_training(workspace, view)]
+    return [sample for sample in samples if sample.step == samples[-1].step]
 
 
 def ended_of(reported: str | None) -> Ended:
@@ -35,12 +36,18 @@ def ended_of(reported: str | None) -> Ended:
 
 
 def _recorded(stored: StoredEvent) -> Sample:
-    fields = stored.event.fields
+    tokens = stored.event.document.get("tokens")
     return Sample(
         step=stored.event.step,
-        untrusted_prompt=fields.find_text("prompt") or "",
-        untrusted_text=fields.find_text("text") or "",
-        tokens=fields.find_integer("tokens") or 0,
-        ended=ended_of(fields.find_text("ended")),
-        untrusted_detail=fields.find_text("reason"),
+        untrusted_prompt=_text(stored, "prompt") or "",
+        untrusted_text=_text(stored, "text") or "",
+        tokens=tokens if isinstance(tokens, int) else 0,
+        ended=ended_of(_text(stored, "ended")),
+        untrusted_detail=_text(stored, "reason"),
     )
+
+
+def _text(stored: StoredEvent, name: str) -> str | None:
+    """A field of an event; anything else than a string counts as none."""
+    value = stored.event.document.get(name)
+    return value if isinstance(value, str) else None

@@ -44,15 +44,16 @@ def rate_in_words(before: ConfigDocument, changed: Mapping[str, Any], begins: in
     after = apply_sets(before, changed)
     steps, last = before["steps"], after["steps"]
     then = "" if begins == 0 else f"{_rate_text(before, begins)} at step {begins:,} -> "
+    length = f"Steps {steps:,} -> {last:,}; learning" if steps != last else "Learning"
     words = (
-        f"Steps {steps:,} -> {last:,}; learning rate {then}{_rate_text(after, begins + 1)} at step "
-        f"{begins + 1:,}, {_rate_text(after, last)} at step {last:,}."
+        f"{length} rate {then}{_rate_text(after, begins + 1)} at step {begins + 1:,}, "
+        f"{_rate_text(after, last)} at step {last:,}."
     )
-    length = _schedule(after).length(last)
-    if length >= last:
+    laid = _schedule(after).length(last)
+    if laid >= last:
         return words
     again = option("--set", f"{_LENGTH}=null")
-    return f"{words} The schedule keeps its {length:,} steps; {again} lays it over all."
+    return f"{words} The schedule keeps its {laid:,} steps; {again} lays it over all."
 
 
 def _rate_text(config: ConfigDocument, step: int) -> str:

@@ -88,7 +88,7 @@ async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
         StateError: `RUN_NOT_FOUND`.
     """
     view = await refresh(workspace, run)
-    recorded = of_training(workspace, view.run)[-_MOST_RECORDED:]
+    recorded = [sample for _, sample in of_training(workspace, view)[-_MOST_RECORDED:]]
     asking = f"{command('sample', view.run.run_id, '--prompt', 'TEXT')} asks its model now."
     return SamplesAnswer(
         run_id=view.run.run_id,

@@ -23,7 +23,7 @@ def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
     return {
         "risks": _risks(view),
         "attempts": _attempt_rows(workspace, view),
-        "samples": newest_samples(workspace, view.run) or None,
+        "samples": newest_samples(workspace, view) or None,
         "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
         "folder": workspace.control.folder(view.run),
     }

@@ -36,7 +36,7 @@ def test_the_command_and_the_tool_list_the_same_offers(
     assert offers["count"] == [8, 8]
     assert 8 * 2.69 < offers["usd_per_h"][0] < 8 * 2.69 + 0.1  # and its disk
     assert listed["sources"] == {"runpod": f"{site.url}/catalog/gpus"}
-    assert " provision OFFER " in listed["next_step"]
+    assert f" provision {listed['offers']['offer'][0]} " in listed["next_step"]
     assert site.account_key not in str(listed)
 
     async def by_tool() -> dict[str, object]:

@@ -12,6 +12,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.backends import LOCAL
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
@@ -22,7 +23,8 @@ _CONFIG = {"name": "x", "framework": "nanogpt", "method": "pretrain", "steps": 1
 
 
 class PlantedJournal:
-    """A run of `workspace` that is open, on a host that nobody can reach."""
+    """A run of `workspace` that is open, on a host that nobody can reach; on `local`, its folder is
+    not there."""
 
     def __init__(
         self, workspace: Workspace, name: str, host: str = "gpu1", spec: str = "", **config: Any
@@ -30,11 +32,12 @@ class PlantedJournal:
         self.workspace, self.run_id = workspace, f"{name}-abcdef"
         self._seqs = defaultdict[str, int](int)
         assert workspace.metrics  # opened before anything is mirrored, so that nothing is rebuilt
-        if workspace.control.host(host) is None:
+        folder = "/x" if host != LOCAL else f"{workspace.home.root}/local/runs/{self.run_id}"
+        if host != LOCAL and workspace.control.host(host) is None:
             record = HostRecord(name=host, address="127.0.0.1", port=9)
             workspace.control.put_host(record, time.time())
         run = Run(self.run_id, name, time.time(), host, spec, {**_CONFIG, **config}, {}, {})
-        workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", "/x", None)
+        workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", folder, None)
         workspace.control.set_placed(run, time.time())
         workspace.control.set_delivered(self.run_id, 1, time.time())
 

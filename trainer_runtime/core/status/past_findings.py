@@ -70,9 +70,15 @@ def over_in_words(
 
 
 def _in_words(attempt: int, finding: Finding, record: Record) -> str:
-    at = "" if finding.step is None else f" at {finding.step}"
     after = next((one for one in record.attempts if one.number == attempt + 1), None)
-    changed = [] if after is None or not _is_answer(after, finding) else _changes(after, finding)
+    step = finding.step
+    is_answer = after is not None and _is_answer(after, finding)
+    if step is None and after is not None:  # of how the attempt ended, as a kill
+        ended = next((one for one in record.attempts if one.number == attempt), None)
+        is_answer = ended is not None and after.why == ended.reason
+        step = ended.last_step if ended is not None and is_answer else None
+    at = "" if step is None else f" at {step}"
+    changed = _changes(after, finding) if after is not None and is_answer else ()
     return "; ".join([f"{code_word(finding.code)}{at}", *changed])
 
 

@@ -32,6 +32,7 @@ KINDS: tuple[Kind, ...] = (NANOGPT, LITGPT, HUGGING_FACE)
 # Files that only a run of Trainmaster has in its folder.
 _OURS = ("supervisor.jsonl", "desired.json")
 
+_ARCHIVES = frozenset({".bz2", ".gz", ".tar", ".tgz", ".xz", ".zip", ".zst"})
 _GIVE_FOLDER = "Give the folder that the training writes its checkpoints into."
 
 
@@ -93,11 +94,9 @@ def _folder(target: str) -> Path:
             _GIVE_FOLDER,
         ) from None
     if not is_folder:
-        raise RefusedError(
-            "OUTPUT_UNKNOWN",
-            f"{_plain(folder)} is not a folder.",
-            _GIVE_FOLDER,
-        )
+        packed = ": unpack it first" if folder.suffix in _ARCHIVES else ""
+        message = f"{_plain(folder)} is not a folder{packed}."
+        raise RefusedError("OUTPUT_UNKNOWN", message, _GIVE_FOLDER)
     for place in (folder, *folder.parents):
         if all((place / name).exists() for name in _OURS):
             raise RefusedError(

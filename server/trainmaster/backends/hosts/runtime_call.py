@@ -165,7 +165,9 @@ async def _run(host: Host, call: RuntimeCall) -> Completed:
 def _refusal(refused: Fields) -> HostError:
     """The host's reason, and what it advises, are quoted; what to do is said in our own words."""
     code, fix = refused.text("code"), _one_line(refused.text("fix"))
-    message = f"{_one_line(refused.text('message'))}{HOST_ADVISES}{fix}”"
+    message = _one_line(refused.text("message"))
+    if _REMEDIES.get(code) != fix:
+        message = f"{message}{HOST_ADVISES}{fix}”"
     if code in _REMEDIES:
         return HostError(code, message, _REMEDIES[code], retryable=code in _PASSING)
     fix = f"Check the host; {command('doctor')} checks this machine."

@@ -107,7 +107,11 @@ def remarks(answer: MetricsAnswer) -> list[str]:
     drafts = [
         words for coverage in (answer.coverage or {}).values() for words in drafted_words(coverage)
     ]
-    return [*read, *(answer.notes or []), *samples, *drafts]
+    unlike = [
+        f"{path}: {', '.join(f'{value} in {run}' for run, value in values.items())}"
+        for path, values in (answer.differences or {}).items()
+    ]
+    return [*unlike, *read, *(answer.notes or []), *samples, *drafts]
 
 
 def drafted_words(coverage: LogCoverage) -> list[str]:

@@ -232,7 +232,7 @@ def _next_step(
         return (
             "The spec fits none of them: fix what `spec_problem` names, or request larger machines."
         )
-    return f"Rent one: {command('provision', 'OFFER', '--hours', 'H')}."
+    return f"Rent the first: {command('provision', shown[0].name, '--hours', 'H')}."
 
 
 def _problem(prices: Prices | None, token_prices: Mapping[str, float | None]) -> str | None:

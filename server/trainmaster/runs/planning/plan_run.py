@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -162,10 +163,9 @@ async def plan_run(
 
 def _fields(framework: FrameworkName, *, detail: bool) -> PlanAnswer:
     lines = field_lines(framework, everything=detail)
-    more = (
-        "recovery, compute, environment, limits and alerts take further fields, which the details "
-        "of this call list. "
-    )
+    left_out = [line for line in field_lines(framework, everything=True) if line not in lines]
+    names = dict.fromkeys(re.split(r"[.:\[]", line, maxsplit=1)[0] for line in left_out)
+    more = f"The details of this call list further fields: of {', '.join(names)}. "
     return PlanAnswer(
         name=framework,
         fields=lines,
@@ -398,8 +398,8 @@ def answer(planned: Planned, launch_arguments: Sequence[str]) -> PlanAnswer:
         own_gpu = ("--set", "compute.gpu=null")
         following = (
             f"{planned.spec.host} lacks this GPU. For what it has: "
-            f"{command('plan', spec, *_without_gpu(options), *own_gpu)}; {command('offers')} lists "
-            "machines for rent."
+            f"{command('plan', spec, *_without_gpu(options), *own_gpu)}; "
+            f"{command('offers', '--gpu', made.gpu.planned)} lists machines for rent."
         )
     return PlanAnswer(
         name=planned.spec.name,

@@ -1,5 +1,7 @@
 """Answers about metrics, of runs and of log files."""
 
+from typing import Any
+
 from trainmaster.words.answers.base import Answer, Number, RecordedAnswer
 from trainmaster.words.answers.fields import field
 
@@ -94,4 +96,7 @@ class MetricsAnswer(RecordedAnswer):
     best: dict[str, BestRun] | None = None
     ranking: dict[str, Ranking] | None = None
     coverage: dict[str, LogCoverage] | None = None
+    differences: dict[str, dict[str, Any]] | None = field(
+        default=None, description="settings that not all runs have alike"
+    )
     notes: list[str] | None = None

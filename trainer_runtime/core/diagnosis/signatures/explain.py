@@ -70,8 +70,9 @@ EXPLANATIONS: dict[str, str] = {
     "package_mismatch": "Two installed packages are incompatible: one needs another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "
     "scheduler, or a manual cancel.",
-    "sigkill": "SIGKILL ended the process: a person (`kill -9`), a scheduler, or the kernel's "
-    "out-of-memory killer sent it. It can't be caught, so nothing was saved at the end.",
+    "sigkill": "The process was ended by signal 9 (SIGKILL): a person (`kill -9`), a scheduler, or "
+    "the kernel's out-of-memory killer sent it. It can't be caught, so nothing was saved at the "
+    "end.",
     "session_hangup": "The terminal or session of the training was closed (SIGHUP).",
     "interrupted": "The training was interrupted (SIGINT).",
     "time_limit": "The training reached its time limit.",
@@ -107,8 +108,8 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 # Where the text names a symptom that other causes have as well.
 _LIKELY: dict[str, str] = {
-    "host_oom": "A process was killed (SIGKILL): probably the host ran out of memory; a scheduler "
-    "or a person may have done it, too.",
+    "host_oom": "A process was ended by signal 9 (SIGKILL): probably the host ran out of memory; a "
+    "scheduler or a person may have done it, too.",
 }
 _RANK = "Rank {rank:d} reported it first."
 _WITHOUT_RANK = frozenset(

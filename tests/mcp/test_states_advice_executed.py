@@ -1,0 +1,154 @@
+"""What each run state and each kind of finding advises is executed on both faces, as given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from support.core.journal_records import EventBody, attempt_ended, attempt_starting, started, state
+from support.mcp.mcp_client import connected
+from support.runs.planted_journal import EVENTS, PlantedJournal
+from support.runs.planted_runs import HALVED, HALVES_LR, finding
+from support.runs.running_run import CommandLine
+from support.words.executed_advice import ExecutedAdvice
+
+from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
+from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, sentences
+from trainmaster.runs.next_step import BY_REASON, BY_REASON_OF_STOP
+from trainmaster.store.host_record import HostRecord
+from trainmaster.sync.workspace import open_workspace
+
+_STARTING = (attempt_starting(1), state("preparing"))
+_RUNNING = (*_STARTING, ("attempt_running", {"attempt": 1}), state("running"))
+_ENDED = (*_RUNNING, attempt_ended(1, "crashed", code=1, detail="exit code 1", last_words="no"))
+_FAILED = (*_ENDED, state("failed", reason="crashed"))
+_EARLY = attempt_ended(1, "exited_early", code=0, detail="exit code 0 at step 30 of 1000")
+_SCRIPT = {"framework": "script", "script": {"command": ["python3", "it's.py"]}}
+_STATES: Mapping[str, tuple[EventBody, ...]] = {
+    "queued": (attempt_starting(1), state("queued")),
+    "preparing": _STARTING,
+    "running": _RUNNING,
+    "spiking": (*_RUNNING, finding("0a", "loss_spike", "warning")),
+    "stalled": (*_RUNNING, finding("0a", "stall")),
+    "unpatched": (*_RUNNING, finding("0a", "loss_divergence")),
+    "patched": (*_RUNNING, finding("0a", patches=[HALVED])),
+    "recovering": (*_ENDED, state("recovering", reason="crashed"), finding("0a")),
+    "undecided": (*_ENDED, state("recovering", reason="needs_operator"), finding("0a")),
+    "stopping": (*_RUNNING, state("stopping")),
+    "stopped": (*_RUNNING, state("stopped")),
+    "stopped-patched": (*_RUNNING, finding("0a", patches=[HALVES_LR]), state("stopped")),
+    "failed": _FAILED,
+    "failed-unpatched": (*_FAILED, finding("0a")),
+    "failed-patched": (*_FAILED, finding("0a", patches=[HALVED])),
+    "unprepared": (*_STARTING, _ENDED[-1], state("failed", reason="max_restarts")),
+    "completed": (*_RUNNING, state("completed", reason="completed")),
+    "completed-wrong": (*_RUNNING, finding("0a"), state("completed", reason="completed")),
+    **{f"failed-{why}": (*_ENDED, state("failed", reason=why)) for why in BY_REASON},
+    **{f"stopped-{why}": (*_RUNNING, state("stopped", reason=why)) for why in BY_REASON_OF_STOP},
+}
+_OF_CLUSTERS = ("missing", "differ", "unreachable")
+# Of a program of the user's own, and of a training that others started.
+_OF_SCRIPTS = ("running", "failed", "failed-unpatched", "completed", "stopped")
+_OF_OTHERS = ("running", "unpatched", "failed", "completed", "stopped")
+
+
+@pytest.fixture
+def executed(command: CommandLine, tmp_path: Path) -> Iterator[ExecutedAdvice]:
+    spec = tmp_path / "a spec.yaml"
+    spec.write_text("name: adv\n")
+    yield ExecutedAdvice(command, str(spec), tmp_path / "fetched")
+
+
+def plant(command: CommandLine) -> list[str]:
+    """A run in each state, on this machine; one on a host that refuses connections."""
+    with open_workspace(command.environment) as workspace:
+        login = HostRecord("login", "127.0.0.1", port=9, launcher="slurm")
+        workspace.control.put_host(login, 1.0)
+
+        def planted(name: str, journal: tuple[EventBody, ...], **config: Any) -> str:
+            host = "login" if name.endswith(_OF_CLUSTERS) else "local"
+            run = PlantedJournal(workspace, name, host=host, **config)
+            run.write(started(0, 1000), name=EVENTS)
+            run.write(*journal)
+            files_of(command, run.run_id)
+            return run.run_id
+
+        runs = [planted(name.replace("_", "-"), journal) for name, journal in _STATES.items()]
+        for kind, names, config in (
+            ("own", _OF_SCRIPTS, _SCRIPT),
+            ("theirs", _OF_OTHERS, {"framework": "attached"}),
+        ):
+            runs += [planted(f"{kind}-{name}", _STATES[name], **config) for name in names]
+        early = (*_RUNNING, _EARLY, state("recovering", reason="exited_early"))
+        runs.append(planted("own-early", early, **_SCRIPT))
+        silent = PlantedJournal(workspace, "silent", host="gpu1")
+        silent.write(*_RUNNING, t=time.time() - 3600)
+        return [*runs, silent.run_id]
+
+
+def files_of(command: CommandLine, run_id: str) -> None:
+    """What advice has fetched, in the folder of a run on this machine."""
+    folder = command.home / "local" / "runs" / run_id
+    for file in ("code/saved.bin", "attempts/1/train.log"):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text("step 1: loss 2.5\n")
+
+
+def test_what_each_state_of_a_run_advises_runs_as_it_is_given(
+    command: CommandLine, executed: ExecutedAdvice
+) -> None:
+    runs = plant(command)
+    answers = [command(word, run) for run in runs for word in ("status", "diagnose")]
+    assert all(answer.get("next_step") for answer in answers)
+
+    async def by_tools() -> None:
+        async with connected(command.environment) as client:
+            shown = [
+                (await client.call_tool(tool, {"run_id": run})).structured_content
+                for run in runs
+                for tool in ("get_run", "diagnose")
+            ]
+            for answer in shown:
+                await executed.of_tools(client, answer)
+
+    anyio.run(by_tools)
+    for answer in answers:
+        executed.of_command_line(answer)
+    assert any("'code/*'" in line for line in executed.lines) and len(executed.lines) > 20
+    assert any('"code/*"' in call for call in executed.calls) and len(executed.calls) > 10
+
+
+def test_what_each_kind_of_finding_advises_runs_as_it_is_given(
+    command: CommandLine, executed: ExecutedAdvice
+) -> None:
+    codes = {code: sentences(code) for code in ADVICE}
+    codes |= {code: message.advice for code, message in MESSAGES.items()}
+    with open_workspace(command.environment) as workspace:
+        run = PlantedJournal(workspace, "ill", host="local")
+        files_of(command, run.run_id)
+        run.write(
+            *_ENDED,
+            *(
+                finding(f"{at:08x}", code, "warning", advice=list(advice))
+                for at, (code, advice) in enumerate(codes.items())
+            ),
+            state("failed", reason="crashed"),
+        )
+    seen: set[str] = set()
+    answers: list[dict[str, Any]] = []
+    cursor: list[str] = []
+    while True:
+        answer = command("diagnose", run.run_id, "--all", *cursor)
+        seen |= {one["code"] for one in answer["findings"]}
+        answers.append(answer)
+        if "cursor" not in answer:
+            break
+        cursor = ["--cursor", answer["cursor"]]
+    assert seen == set(codes)
+    for answer in answers:  # after the last page: a resume changes what is listed
+        executed.of_command_line(answer)
+    assert len(executed.lines) > 4
