@@ -117,7 +117,7 @@ def test_a_home_that_takes_no_more_is_read_and_says_why_it_is_not_current(
     }
     assert found["status held"]["answer"]["step"] == 56
     assert "val_loss" in said["metrics trained"]
-    for name in ("runs", "status held", "overview", "metrics trained"):
+    for name in ("runs", "status held", "overview", "metrics trained", "logs trained"):
         assert "Not brought up to date" in said[name] and reason in said[name], said[name]
     doctor = {row["name"]: row for row in found["doctor"]["answer"]["checks"]}
     assert doctor["home's disk"]["state"] == "fail"

@@ -17,9 +17,14 @@ from support.mcp.authorization_server import CLIENT, AuthorizationServer, author
 from support.mcp.http_server import BEGIN, answered, serving, settings, token_for
 
 from trainmaster.mcp.http.authentication import Identity
+from trainmaster.mcp.http.authorization_server import (
+    AuthorizationServer as AsksAuthorizationServer,
+)
 from trainmaster.mcp.http.claims import identity_of
 from trainmaster.mcp.http.gate import sdk_user
+from trainmaster.mcp.http.opaque_tokens import OpaqueTokens
 from trainmaster.store.access_tokens import add_token, remove_token
+from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
 from trainmaster.words.server_settings import OAuthSettings
 
@@ -181,7 +186,16 @@ def test_a_token_of_the_home_is_never_sent_to_the_authorization_server(
             removed = token_for(environment, "gone", "read")
             remove_token(Home(home), "gone")
             async with serving({**environment, "RS": CLIENT[1]}) as url:
-                for token in (old, removed, good[:-1], f"x{old}", f"{old}x", f"a.{removed}.b"):
+                for token in (
+                    old,
+                    removed,
+                    good[:-1],
+                    f"x{old}",
+                    f"{old}x",
+                    f"a.{removed}.b",
+                    good[4:],
+                    old[2:],
+                ):
                     assert (await answered(url, token)).status_code == 401
                 assert (await answered(url, good)).status_code == 200
             assert issuing.asked == []
@@ -222,6 +236,31 @@ def test_one_question_serves_all_who_show_the_same_token(
                 codes = await statuses(url, ["same"] * 30)
             assert codes == [401] * 30
             assert issuing.asked.count("/introspect") == 1
+
+    anyio.run(scenario)
+
+
+def test_replies_that_never_end_are_given_up_and_leave_room_for_others() -> None:
+    async def scenario() -> None:
+        async with authorization_server() as issuing, httpx.AsyncClient() as client:
+            settings_ = OAuthSettings(
+                issuer=issuing.issuer,
+                introspection_url=f"{issuing.issuer}/introspect",
+                client_id=CLIENT[0],
+                client_secret="RS",
+            )
+            asked = AsksAuthorizationServer(client, issuing.issuer, within_s=0.3)
+            tokens = OpaqueTokens(settings_, _URL, asked, CLIENT[1])
+            issuing.drips = True
+            with anyio.fail_after(30):
+                for number in range(20):  # more than may be under way at once
+                    with pytest.raises(HostError) as failed:
+                        await tokens.identity(f"slow{number}", f"192.0.2.{number}")
+                    assert failed.value.code == "AUTHORIZATION_UNREACHABLE"
+                issuing.drips = False
+                claims = {"active": True, "aud": _URL, "scope": "trainmaster:read", "sub": "ann"}
+                issuing.opaque = {"good": claims}
+                assert await tokens.identity("good", "192.0.2.99") is not None
 
     anyio.run(scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 from support.attack.cases import attack_count, attack_random
 from support.store.old_homes import place_old_home
 
+from trainmaster.cli import run
 from trainmaster.store.control import Control
 from trainmaster.store.control.earlier_instances import EARLIER_TABLE
 from trainmaster.store.control.schema import SCHEMA
@@ -218,3 +220,23 @@ def test_a_damaged_old_home_is_refused_as_damaged_and_no_copy_replaces_it(old: P
     known = {"opened", "DATABASE_DAMAGED", "HOME_IS_NEWER", "HOME_OF_OTHER_VERSION"}
     assert codes <= known | {"ROOT_NOT_WRITABLE"}, codes
     assert codes & {"DATABASE_DAMAGED", "HOME_OF_OTHER_VERSION"}
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "a file without tables"])
+def test_a_home_of_runs_without_its_records_is_refused_and_never_begun_anew(
+    old: Path, left: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINMASTER_HOME", str(old.parent))
+    for path in old.parent.glob("control.db*"):
+        path.unlink()
+    if left != "nothing":
+        old.touch(mode=0o600)
+    if left == "a file without tables":
+        with closing(sqlite3.connect(old)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+    for words in (["runs"], ["tick"], ["overview"]):
+        assert run([*words, "--json"]) == 1
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["code"] == "DATABASE_DAMAGED"
+        assert str(old.parent / "mirror") in error["message"]
+        assert "hosts recover" in error["fix"]

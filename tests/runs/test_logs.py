@@ -298,3 +298,12 @@ def test_a_servers_search_of_a_long_log_answers_as_a_command_does(
 
     assert run_async(searched) == expected and len(expected.lines) == 30
     assert processes
+
+
+def test_a_file_that_the_system_will_not_read_is_named_with_the_systems_reason(
+    workspace: Workspace,
+) -> None:
+    for cursor in (None, "l1.file.0.0"):  # the addresses at 0 are of no process: EIO
+        with pytest.raises(UsageError, match=r"/mem can't be read as a log") as refused:
+            run_async(lambda cursor=cursor: read_log(workspace, "/proc/self/mem", cursor=cursor))
+        assert refused.value.code == "LOG_NOT_READABLE"

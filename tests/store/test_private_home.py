@@ -44,6 +44,9 @@ def _refusal(root: Path) -> StorageError:
         ("{}/" + "n" * 300, "BAD_ARGUMENT", "255 bytes", "Give the path"),
         ("{}/" + "p/" * 2500, "BAD_ARGUMENT", "4,095 in all", "Give the path"),
         ("{}/loop/home", "ROOT_NOT_WRITABLE", "levels of symbolic links", "ls -ld"),
+        ("{}/dead", "ROOT_NOT_WRITABLE", "/dead is a link that leads nowhere", "ls -ld"),
+        ("{}/dead/home", "ROOT_NOT_WRITABLE", "/dead is a link that leads nowhere", "ls -ld"),
+        ("{}/loop", "ROOT_NOT_WRITABLE", "/loop is a link that leads nowhere", "ls -ld"),
         ("{}/file", "ROOT_NOT_WRITABLE", "Not a directory", "ls -ld"),
         ("{}/file/home", "ROOT_NOT_WRITABLE", "Not a directory", "ls -ld"),
         ("/proc/home", "DISK_FULL", "no space is left", "Free disk space"),
@@ -59,6 +62,7 @@ def test_a_home_that_can_not_be_made_is_refused_with_its_place_and_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dead").symlink_to("nowhere/deep")
     (tmp_path / "file").touch()
     before = {path.name for path in tmp_path.iterdir()}
     with pytest.raises(TrainmasterError) as refused:

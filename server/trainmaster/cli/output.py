@@ -53,6 +53,8 @@ def emit_log(answer: LogAnswer, as_json: bool, words: Callable[[str], str] | Non
     sys.stdout.flush()
     if answer.unreachable is not None:  # not among the lines: nobody has written it there
         print(f"Not reached: {printable(answer.unreachable)}", file=sys.stderr)
+    if answer.incomplete is not None:
+        print(f"Incomplete: {printable(answer.incomplete)}", file=sys.stderr)
 
 
 def emit_error(error: TrainmasterError, as_json: bool) -> None:

@@ -93,7 +93,7 @@ def chunks_between(path: Path, file: BinaryIO, begin: int, end: int) -> Iterator
         try:
             chunk = read_block(file, begin, min(_CHUNK_BYTES, end - begin))
         except OSError as error:
-            raise not_readable(path, _reason(error)) from error
+            raise not_readable(path, error) from error
         if not chunk:
             return
         begin += len(chunk)
@@ -174,7 +174,7 @@ def _opened(path: Path) -> BinaryIO:
         # Non-blocking: the other end of a pipe may never be opened.
         file = os.fdopen(open_unprotected(path, os.O_NONBLOCK, real=path), "rb", buffering=0)
     except OSError as error:
-        raise not_readable(path, _reason(error)) from error
+        raise not_readable(path, error) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or not _has_an_end(file):
         file.close()
         raise not_readable(path, "it is not a regular file")
@@ -191,10 +191,11 @@ def _has_an_end(file: BinaryIO) -> bool:
     return True
 
 
-def not_readable(path: Path, why: str) -> UsageError:
+def not_readable(path: Path, why: str | OSError) -> UsageError:
+    reason = why if isinstance(why, str) else _reason(why)
     return UsageError(
         "LOG_NOT_READABLE",
-        f"{path} can't be read as a log: {why}.",
+        f"{path} can't be read as a log: {reason}.",
         "Give the path of a text file that you may read.",
     )
 

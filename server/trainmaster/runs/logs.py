@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
-from trainmaster.metrics.log_file import log_file, open_log
+from trainmaster.metrics.log_file import log_file, not_readable, open_log
 from trainmaster.metrics.read_file import short_bytes
 from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
 from trainmaster.runs.log_lines import end_of_lines
@@ -74,7 +74,7 @@ async def read_log(
         StateError: `READ_TOO_LONG`.
     """
     search = LogSearch(grep, limit)
-    unreachable = None
+    view = None
     file = log_file(workspace, run_or_file)
     if file is not None:
         open_log(file).close()
@@ -82,13 +82,19 @@ async def read_log(
         stream_name = "file"
     else:
         view = await refresh(workspace, run_or_file)
-        files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
+        files, stream_name = _files(workspace, view, stream), stream
     position = None if cursor is None else _parse(cursor, stream_name)
-    if grep is not None and current_work().shares is not None and _size(files) > short_bytes():
-        answer = await _searched_in_process(files, stream_name, position, grep, limit)
-    else:
-        answer = await in_thread(_read, files, stream_name, position, search, limit)
-    return answer.model_copy(update={"unreachable": unreachable})
+    try:
+        if grep is not None and current_work().shares is not None and _size(files) > short_bytes():
+            answer = await _searched_in_process(files, stream_name, position, grep, limit)
+        else:
+            answer = await in_thread(_read, files, stream_name, position, search, limit)
+    except OSError as error:
+        raise not_readable(file or workspace.mirror.root, error) from error
+    if view is None:
+        return answer
+    update = {"unreachable": view.unreachable, "incomplete": view.incomplete}
+    return answer.model_copy(update=update)
 
 
 async def _searched_in_process(

@@ -66,7 +66,8 @@ def next_step(view: RunView, findings: Sequence[FoundOfRun], *, is_explained: bo
     """
     if view.incomplete is not None:
         if view.incomplete.startswith(NOT_CURRENT):
-            return f"Free room for the home, then {command('status', view.run.run_id)} again."
+            again = command("status", view.run.run_id)
+            return f"Nothing can be written into the home. Once it can, {again} again."
         return f"Its records are being rebuilt: {command('status', view.run.run_id)} in a while."
     if view.run.is_attached:
         return _of_attached(view, findings, is_explained)

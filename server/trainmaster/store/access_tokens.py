@@ -134,16 +134,28 @@ class KnownTokens:
         Raises:
             StorageError: `TOKENS_NOT_READABLE`.
         """
+        record = self._on_record(text)
+        if record is None or (record.expires_t is not None and record.expires_t <= now):
+            return None
+        return record
+
+    def holds(self, text: str) -> bool:
+        """Whether it is a token's text, be it expired.
+
+        Raises:
+            StorageError: `TOKENS_NOT_READABLE`.
+        """
+        return self._on_record(text) is not None
+
+    def _on_record(self, text: str) -> AccessToken | None:
         stamp = self._stamp_now()
         if stamp != self._stamp:
             self._tokens = read_tokens(self._home)
             self._stamp = stamp
         digest = _digest(text)
         # Each is compared, in constant time: how long it takes says nothing.
-        found = [one for one in self._tokens if hmac.compare_digest(one.sha256, digest)]
-        if not found or (found[0].expires_t is not None and found[0].expires_t <= now):
-            return None
-        return found[0]
+        same = [one for one in self._tokens if hmac.compare_digest(one.sha256, digest)]
+        return same[0] if same else None
 
     def _stamp_now(self) -> object:
         try:

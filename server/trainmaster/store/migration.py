@@ -20,6 +20,7 @@ from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.words.errors import StorageError
+from trainmaster.words.paths import Home
 
 Step = str | Callable[[sqlite3.Connection], None]
 # In the table `facts`: the version of Trainmaster that made or migrated the database.
@@ -125,11 +126,31 @@ def _first_step(
     if not schema.released:
         return ()
     digest = schema_digest(connection)
+    if version == 0:
+        _refuse_lost(path)
     if digest == (_EMPTY if version == 0 else schema.released[version - 1]):
         return ()
     if (variant := schema.variants.get(digest)) is not None and variant[0] == version:
         return (variant[1],)
     raise other_version(path, f"{digest} under the number {version}")
+
+
+def _refuse_lost(path: Path) -> None:
+    """A new database is none where the home mirrors runs: theirs is missing or was emptied.
+
+    Raises:
+        StorageError: `DATABASE_DAMAGED`.
+    """
+    mirror = Home(path.parent).mirror
+    if not mirror.is_dir() or not any(mirror.iterdir()):
+        return
+    raise StorageError(
+        "DATABASE_DAMAGED",
+        f"{path} is missing or empty, but {mirror} holds the logs of runs; nothing was changed.",
+        f"Restore {path.name} from a backup. Without one, move {mirror} elsewhere and add the "
+        f"hosts again: {command('hosts recover', 'HOST')} finds the runs that lie on one. Look at "
+        "your providers for rented instances.",
+    )
 
 
 def other_version(path: Path, what: str) -> StorageError:

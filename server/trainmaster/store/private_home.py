@@ -52,8 +52,17 @@ def _unusable(root: Path, error: OSError) -> StorageError:
     remedy = REMEDIES[code]
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EEXIST):
         remedy = f"Remove what stands in the place of a folder (`ls -ld {shlex.quote(str(root))}`)"
-    where = f"The home {root} can't be used: {reason or error.strerror or error}."
+    if error.errno == errno.EEXIST:
+        reason = reason or _dead_link(root)
+    reason = reason or error.strerror or str(error)
+    where = f"The home {root} can't be used: {reason}."
     return StorageError(code, where, f"{remedy}, or point {HOME_VARIABLE} elsewhere.")
+
+
+def _dead_link(root: Path) -> str | None:
+    """What is said of a link that leads nowhere: the system's own words are that it exists."""
+    links = [place for place in (root, *root.parents) if place.is_symlink() and not place.exists()]
+    return f"{links[0]} is a link that leads nowhere" if links else None
 
 
 def _existing(path: Path) -> Path:

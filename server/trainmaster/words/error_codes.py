@@ -214,7 +214,7 @@ CODES: dict[str, Code] = {
     "NOT_SAMPLED": Code("The model of the run can't be made to write text."),
     "CHECKPOINT_DAMAGED": Code("The requested checkpoint does not match its digests."),
     "DATABASE_LOCKED": Code("Another process has held a database of the home for too long."),
-    "DATABASE_DAMAGED": Code("A database file of the home is damaged."),
+    "DATABASE_DAMAGED": Code("A database file of the home is damaged, missing or empty."),
     "HOME_BUSY": Code("Another process holds a lock that this command needs."),
     "HOME_NOT_PRIVATE": Code(
         "The home, or a folder above it, belongs to another user or can be written by others."

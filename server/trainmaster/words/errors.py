@@ -34,16 +34,18 @@ _LONGEST_FIX = 1000
 _LONGEST_FIELD = 200
 _MOST_PROBLEMS = 20
 _LONGEST_PATH = 300
-# What the kernel says of a path: too long, in a loop, of another kind, or closed.
+# What the kernel says of a path: too long, in a loop, of another kind, closed, or on a broken disk.
 _OF_PATHS = frozenset(
     {
         errno.EACCES,
+        errno.EIO,
         errno.EISDIR,
         errno.ELOOP,
         errno.ENAMETOOLONG,
         errno.ENODEV,
         errno.ENOTDIR,
         errno.ENXIO,
+        errno.ESTALE,
     }
 )
 

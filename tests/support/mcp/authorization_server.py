@@ -13,20 +13,22 @@ import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 CLIENT = ("resource-server", "its-secret")
 
 
 class AuthorizationServer:
-    """`asked`: the paths of the requests so far. `opaque`: what introspection knows."""
+    """`asked`: the paths of the requests so far. `opaque`: what introspection knows. `drips`:
+    introspection sends a byte now and then, without end."""
 
     def __init__(self) -> None:
         self.issuer = ""
         self.asked: list[str] = []
         self.opaque: dict[str, dict[str, Any]] = {}
         self.is_broken = False
+        self.drips = False
         self._keys = {"first": _new_key()}
 
     def roll_keys(self, name: str) -> None:
@@ -71,6 +73,8 @@ class AuthorizationServer:
         form = await request.form()
         if request.headers["authorization"] != _basic(*CLIENT):
             return JSONResponse({"error": "invalid_client"}, 401)
+        if self.drips:
+            return StreamingResponse(_drops(), media_type="application/json")
         return JSONResponse(self.opaque.get(str(form["token"]), {"active": False}))
 
 
@@ -99,6 +103,12 @@ async def authorization_server() -> AsyncIterator[AuthorizationServer]:
             yield served
         finally:
             server.should_exit = True
+
+
+async def _drops() -> AsyncIterator[bytes]:
+    while True:
+        yield b" "
+        await anyio.sleep(0.05)
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:

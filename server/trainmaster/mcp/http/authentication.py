@@ -50,7 +50,11 @@ class Verifier(Protocol):
     """Knows tokens of one kind."""
 
     def recognizes(self, token: str) -> bool:
-        """Whether the token is of this kind. No other verifier is shown it then."""
+        """Whether the token is of this kind. No other verifier is shown it then.
+
+        Raises:
+            TrainmasterError: nobody can say now.
+        """
         ...
 
     async def identity(self, token: str, address: str) -> Identity | None:
@@ -69,8 +73,13 @@ class HomeTokens:
         self._tokens = KnownTokens(home)
 
     def recognizes(self, token: str) -> bool:
-        """Also what only contains one, as a token that was copied with something before it."""
-        return PREFIX in token
+        """Also what only contains one, as a token that was copied with something before it, or
+        without its first characters.
+
+        Raises: StorageError, `TOKENS_NOT_READABLE`."""
+        return PREFIX in token or any(
+            self._tokens.holds(PREFIX[:lost] + token) for lost in range(1, len(PREFIX) + 1)
+        )
 
     async def identity(self, token: str, _address: str) -> Identity | None:
         """Raises: StorageError, `TOKENS_NOT_READABLE`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -9,19 +10,27 @@ import httpx
 from trainmaster.words.errors import HostError
 
 _LARGEST_REPLY_BYTES = 1 << 20
+# httpx's own time-outs are of each read, which a byte a second would satisfy.
+_WHOLE_REPLY_WITHIN_S = 15.0
 
 
 class AuthorizationServer:
-    """The one of the settings, as its documents and replies have it."""
+    """The one of the settings, as its documents and replies have it. `within_s`: a whole reply."""
 
-    def __init__(self, client: httpx.AsyncClient, issuer: str) -> None:
+    def __init__(
+        self, client: httpx.AsyncClient, issuer: str, *, within_s: float = _WHOLE_REPLY_WITHIN_S
+    ) -> None:
         self._client = client
         self.issuer = issuer
+        self._within_s = within_s
 
     async def document(self, method: str, url: str, **options: Any) -> dict[str, Any]:
         """The JSON object at `url`. Raises: HostError, `AUTHORIZATION_UNREACHABLE`."""
         try:
-            async with self._client.stream(method, url, **options) as response:
+            async with (
+                asyncio.timeout(self._within_s),
+                self._client.stream(method, url, **options) as response,
+            ):
                 response.raise_for_status()
                 data = b""
                 async for part in response.aiter_bytes():
@@ -31,7 +40,7 @@ class AuthorizationServer:
             document = httpx.Response(200, content=data).json()
             if not isinstance(document, dict):
                 raise ValueError("it is not an object")
-        except (httpx.HTTPError, ValueError, RecursionError) as error:
+        except (httpx.HTTPError, TimeoutError, ValueError, RecursionError) as error:
             raise self.unusable(url, type(error).__name__) from error
         return document
 

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
@@ -82,10 +83,15 @@ class OpaqueTokens:
             ):
                 self._refuse_too_many(address, now_s)
             asking = asyncio.create_task(self._ask(token, digest))
-            asking.add_done_callback(lambda _: self._under_way.pop(digest, None))
+            asking.add_done_callback(partial(self._answered, digest))
             self._under_way[digest] = asking
         # One who leaves ends no question that others wait for.
         return await asyncio.shield(self._under_way[digest])
+
+    def _answered(self, digest: str, asking: asyncio.Task[Identity | None]) -> None:
+        self._under_way.pop(digest, None)
+        if not asking.cancelled():
+            asking.exception()  # seen: all who waited may have left
 
     def _refuse_too_many(self, address: str, now_s: float) -> None:
         is_beyond = (

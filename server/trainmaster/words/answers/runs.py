@@ -102,7 +102,7 @@ class ArrayAnswer(WholeAnswer):
     next_step: str
 
 
-class LogAnswer(WholeAnswer):
+class LogAnswer(RecordedAnswer):
     lines: list[str]
     cursor: str
     more: bool
