@@ -10,6 +10,7 @@ import re
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 from trainer_runtime.core.diagnosis.parse.dialects.key_value import measured_values
+from trainer_runtime.core.diagnosis.parse.names import held_out_key
 from trainer_runtime.core.diagnosis.parse.points import Heading, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import step_number
 
@@ -32,8 +33,10 @@ def read(text: bytes) -> Reading | None:
             return Reading("keras", step=0.0, heads=scope)
     if phase := _PHASE.match(text):
         values = measured_values(text)
-        source = StepFrom.EPOCH if phase[1] == b"train" else StepFrom.LAST
-        return Reading("keras", values, source=source) if values else None
+        if phase[1] == b"train":
+            return Reading("keras", values, source=StepFrom.EPOCH)
+        held_out = [(held_out_key(key), value) for key, value in values]
+        return Reading("keras", held_out, source=StepFrom.LAST)
     match = _LINE.match(text)
     values = measured_values(match[4]) if match else []
     if match is None or not values:
