@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_file import log_file, open_log
@@ -94,6 +95,23 @@ async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list
     files = _files(workspace, view, "train")
     answer = await in_thread(_tail, files, "train", None, LogSearch(limit=limit), limit)
     return answer.lines
+
+
+def newest_log(workspace: Workspace, view: RunView) -> Path:
+    """The copy of the trainer's log of the newest attempt, from which it can be read anew.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`, nothing of it has been copied yet.
+    """
+    files = _files(workspace, view, "train")
+    kept = [files[piece] for piece in sorted(files) if files[piece].exists()]
+    if not kept:
+        raise UsageError(
+            "LOG_NOT_READABLE",
+            f"Nothing of the log of {view.run.run_id} is on this machine yet.",
+            f"{command('status', view.run.run_id)} copies what its host has; then repeat this.",
+        )
+    return kept[-1]
 
 
 def _read(

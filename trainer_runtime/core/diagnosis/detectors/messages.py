@@ -323,15 +323,15 @@ MESSAGES: Mapping[str, Message] = {
         "hangs are not found. The training itself is not affected.",
         (
             "{lines} lines with numbers so far",
-            "script.pattern is {pattern}",
+            "its pattern is {pattern}",
             "{sample_1}",
             "{sample_2}",
             "{sample_3}",
         ),
         (
-            "Give one of its lines as script.pattern, with names in braces for its numbers "
-            f"(docs/logs.md): {command('fetch', 'RUN', 'attempts/*/train.log', 'FOLDER')} brings "
-            f"the log, and {command('metrics', 'FILE', '--pattern', 'LINE')} tries a line.",
+            f"{command('metrics', 'RUN', '--pattern', 'LINE')} reads it anew: LINE is one of its "
+            "lines with names in braces for its numbers (docs/logs.md). script.pattern, or to attach "
+            "it again with the pattern, has it recorded.",
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),

@@ -57,7 +57,11 @@ class LoggedSteps:
         exact = self._facts.get(_EXACT)
         if exact and epoch is not None and _is_whole(epoch * exact):
             return float(round(epoch * exact))
-        if bar is not None and not self._facts.get(_LATE) and self._facts.get(_TOTAL, bar[1]) == bar[1]:
+        if (
+            bar is not None
+            and not self._facts.get(_LATE)
+            and self._facts.get(_TOTAL, bar[1]) == bar[1]
+        ):
             if trains:
                 self._facts[_TOTAL] = float(bar[1])
             return float(bar[0])

@@ -21,8 +21,8 @@ IGNORED = _words(
     "seq t time_ms lineno world_size local_rank rank exitcode port wall_time"
 )
 _CANONICAL = {
-    "loss": "loss train_loss training_loss train/loss loss/train lm_loss lm-loss rl_loss nll l total_loss "
-    "trl reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
+    "loss": "loss train_loss training_loss train/loss loss/train lm_loss lm-loss nll l total_loss "
+    "rl_loss trl reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
     "val_loss": "val_loss eval_loss validation_loss valid_loss test_loss eval/loss val/loss "
     "valid/loss validation/loss loss/val dev_loss lm_loss_validation tel v_loss evaluation_loss "
     "testing_loss",

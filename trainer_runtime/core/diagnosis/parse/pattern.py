@@ -146,8 +146,8 @@ def patterns_of(text: str) -> tuple[Pattern, ...]:
     if "loss" in named and not named & {"step", "epoch", "epoch_step", COUNT}:
         raise PatternError(
             "has a loss but no step",
-            "Add {step}, or {epoch} where the log counts only epochs: a step is not guessed. Where it "
-            "has neither, {count} numbers its lines.",
+            "Add {step}, or {epoch} where the log counts only epochs: a step is not guessed. Where "
+            "it has neither, {count} numbers its lines.",
         )
     return patterns
 
@@ -157,9 +157,7 @@ def _pattern(text: str) -> Pattern:
         raise PatternError(
             f"has {len(text)} characters", f"Use at most {LONGEST_PATTERN}; leave the rest out."
         )
-    stated = tuple(
-        (match[1] or COUNT, float(match[2] or 0)) for match in _STATED.finditer(text)
-    )
+    stated = tuple((match[1] or COUNT, float(match[2] or 0)) for match in _STATED.finditer(text))
     plain = _STATED.sub("", text).strip()
     make = _of_expression if "(?P<" in text else _of_example
     pattern = make(plain)

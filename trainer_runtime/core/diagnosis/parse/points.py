@@ -79,8 +79,8 @@ class Reading:
     `values` are metric keys with their values; `clock` names the counter that its steps belong to.
     Where steps restart in every epoch, `laps` epochs of `lap_steps` steps came before; with
     `counts_epochs`, `laps` is the epoch's own number, and its log's first epoch decides whether
-    they are counted from 0 or 1. `lap_steps` alone is the total behind the step: of the training, or
-    of an epoch whose heading stands above. `heads` is what a line says about those below it (see
+    they are counted from 0 or 1. `lap_steps` alone is the total behind the step: of the training,
+    or of an epoch whose heading stands above. `heads` is what a line says about those below it (see
     `context.py`). `rounded`: the framework printed few digits; `taught`: a pattern
     of the user read it. `facts` concern the
     run, not a step (`total_steps`, `steps_per_epoch`, …). `rank` is None where the line does not

@@ -91,8 +91,9 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
 def facts_of(record: dict[str, Any], step: float) -> dict[str, float]:
     """The total that an object names beside its step."""
     total = record.get("total_steps")
-    is_total = type(total) is int and step <= total <= _LARGEST_STEP
-    return {"total_steps": float(total)} if is_total else {}
+    if type(total) is not int or not step <= total <= _LARGEST_STEP:
+        return {}
+    return {"total_steps": float(total)}
 
 
 def collect(record: dict[str, Any], prefix: str, values: dict[str, float], depth: int) -> None:

@@ -1,7 +1,7 @@
 """Keras 2 and 3, and Paddle's hapi: a heading with the epoch above the lines of its batches.
 
-Keras's lines hold means since the epoch's begin, so that the closing one is the epoch's; Paddle's are
-of single batches (read by `key_value`), and its evaluations have a heading of their own.
+Keras's lines hold means since the epoch's begin, so that the closing one is the epoch's. Paddle's
+are of single batches (read by `key_value`), and its evaluations have a heading of their own.
 """
 
 from __future__ import annotations

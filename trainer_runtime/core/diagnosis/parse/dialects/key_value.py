@@ -61,7 +61,8 @@ _EITHER = re.compile(
 # What a logger writes before a message: times, levels, names, in any case no words of a sentence.
 _PREFIX = rb"(?:^|[\])>|:-] )[*=#> -]*"
 _EVALUATES = re.compile(
-    _PREFIX + rb"(?:val|valid|validation|eval|evaluation|test)(?: (?:set|results?))?(?: \||[:\]]| -)",
+    _PREFIX
+    + rb"(?:val|valid|validation|eval|evaluation|test)(?: (?:set|results?))?(?: \||[:\]]| -)",
     re.IGNORECASE,
 )
 # How far an epoch is: of its samples or batches.

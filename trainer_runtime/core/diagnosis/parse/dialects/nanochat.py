@@ -36,7 +36,9 @@ def read(text: bytes) -> Reading | None:
         return None
     parts = _PARTS.split(match[3])
     pairs = pairs_of(parts, _NAMES)
-    if any(b" " not in part and evaluates(part) for part in parts):  # `Step 5 | Validation | loss …`
+    if any(
+        b" " not in part and evaluates(part) for part in parts
+    ):  # `Step 5 | Validation | loss …`
         pairs = [(held_out_key(key), value) for key, value in pairs]
     # Its MFU is in per cent, without a unit.
     values = [(key, value * 0.01 if key == "mfu" else value) for key, value in pairs]
