@@ -12,7 +12,7 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_file import log_file, open_log
-from trainmaster.runs.log_lines import end_of_lines
+from trainmaster.runs.log_lines import end_of_lines, line_between, read
 from trainmaster.runs.log_search import LogSearch
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -32,6 +32,7 @@ _CURSOR = re.compile(
 # file is truncated or replaced.
 _Piece = tuple[int, int]
 _FIRST_GENERATION = 1
+_BAR_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ def _last_lines(
     """The last `limit` lines before `behind` that match, the offset behind the last whole line, and
     where the search stopped because its time was over.
 
-    `with_torn_end`: what follows the last whole line is one too.
+    `with_torn_end`: what follows the last whole line is one too. Without, a progress bar there is
+    shown as it stands, and read again with what follows.
     """
     if not path.exists():
         return [], 0, None
@@ -184,6 +186,14 @@ def _last_lines(
     with open_log(path) as file:
         size = file.seek(0, 2)
         end = size if with_torn_end else end_of_lines(file)
+        if behind is None and end < size:
+            torn = line_between(file, end, size)
+            bar = (
+                search.shown(torn)
+                if b"\r" in read(file, end, min(size - end, _BAR_BYTES))
+                else None
+            )
+            found += [] if bar is None else [bar]
         end = end if behind is None else min(behind, size)
         for line, begin in search.before(file, end):
             if line is not None:

@@ -330,8 +330,8 @@ MESSAGES: Mapping[str, Message] = {
         ),
         (
             f"{command('metrics', 'RUN', '--pattern', 'LINE')} reads it anew: LINE is one of its "
-            "lines with names in braces for its numbers (docs/logs.md). script.pattern, or to attach "
-            "it again with the pattern, has it recorded.",
+            "lines with names in braces for its numbers (docs/logs.md). With script.pattern, or "
+            "attached again with it, it is recorded.",
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),

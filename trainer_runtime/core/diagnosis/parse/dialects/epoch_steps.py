@@ -1,6 +1,7 @@
 """Loops that print an epoch and a step within it: `Epoch [1/5], Step [100/600], Loss: 0.25`,
 `| epoch   1 |   200/ 2983 batches | loss  7.64`, fairseq's `epoch 001:    100 / 2000 loss=13.2`,
-timm's `Train: 0 [  50/1251 (  4%)]  Loss: 6.91 (6.93)`, torchvision's `Epoch: [0][  10/5005]  Loss`.
+timm's `Train: 0 [  50/1251 (  4%)]  Loss: 6.91 (6.93)`, torchvision's
+`Epoch: [0][  10/5005]  Loss`.
 """
 
 from __future__ import annotations

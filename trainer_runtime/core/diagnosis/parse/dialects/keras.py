@@ -51,7 +51,8 @@ def read(text: bytes) -> Reading | None:
 DIALECT = Dialect(
     "keras",
     (b"Epoch", b"=] - ", "━".encode(), b"s - ", b" Loss: ", b"Eval begin", b"Eval samples"),
-    rb"(?:^|(?<=[\])>|:-] ))\s*Epoch:? \[?\d+(?:/| of )\d+\]?[ .:*=#-]*$|^\s*Eval begin\.\.\.|^\s*Eval samples: \d"
+    rb"(?:^|(?<=[\])>|:-] ))\s*Epoch:? \[?\d+(?:/| of )\d+\]?[ .:*=#-]*$"
+    rb"|^\s*Eval begin\.\.\.|^\s*Eval samples: \d"
     + r"|\b\d+/\d+ \[[=>.]+\] - (?:\d+m)?\d+s |\b\d+/\d+ ━[━ ]+ (?:\d+m)?\d+s ".encode()
     + rb"|^(?:train|val|valid|test) Loss: [\d.]+ Acc: [\d.]+\s*$"
     + rb"|^\d+/\d+ - (?:\d+m)?\d+s |^ - (?:\d+m)?\d+s - ",
