@@ -149,8 +149,8 @@ def _deleted(pid: int, output: OpenFile) -> RefusedError:
         "LOG_NOT_READABLE",
         f"Process {pid} on {_here()} writes to {output.path.removesuffix(_DELETED)}, which was "
         "deleted: no name leads to it any more.",
-        f"While it runs, `nohup tail -c +1 -f {link} > NEW.log &` there copies its output into a new "
-        "log; attach to that.",
+        f"While it runs, `nohup tail -c +1 -f {link} > NEW.log &` there copies its output into "
+        "a new log; attach to that.",
     )
 
 
