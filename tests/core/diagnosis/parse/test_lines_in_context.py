@@ -84,7 +84,7 @@ _FORMS = {
     ),
     "printed source": (
         "        val_loss = 0.0\n    for step in range(10): loss = 0.5\nstate = {'step': 0, 'loss': "
-        "0.25}\n    total = dict(step=0, loss=3.5)\nstep:0/100 val_loss:9.5\n"
+        "0.25}\n    t = dict(step=0, loss=3.5)\nstep:0/100 val_loss:9.5\n"
         "    val_loss = 0.0\n",
         {"val_loss": [(0, 9.5)]},
     ),
