@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
+from trainmaster.plan.light_source import light_source
 from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
@@ -61,7 +62,10 @@ def _members(
     for path, data in files.items():
         if path.startswith(LEFT_OUT):
             continue
-        yield (path if path.startswith(_RUNTIME) else f"{RUN_FOLDER}/{path}"), data
+        if not path.startswith(_RUNTIME):
+            yield f"{RUN_FOLDER}/{path}", data
+        else:
+            yield path, light_source(data) if path.endswith(".py") else data
 
 
 def _archive(members: Iterable[tuple[str, bytes]]) -> bytes:
