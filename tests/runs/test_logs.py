@@ -273,3 +273,12 @@ def test_what_holds_our_own_secrets_is_read_as_no_log(
             run_async(read)
         assert refused.value.code == "LOG_NOT_READABLE"
         assert "a-key" not in str(refused.value)
+
+
+def test_the_bar_that_is_being_drawn_is_shown_as_it_stands_and_read_again(logs: Logs) -> None:
+    logs.write(b"start\n" + b"".join(b"\r %d/20 [00:0%d, 1it/s]" % (at, at) for at in (1, 2, 3)))
+    tail = logs.read()
+    assert [line.strip() for line in tail.lines] == ["start", "3/20 [00:03, 1it/s]"]
+    logs.write(b"\r 20/20 [00:09, 1it/s]\nend\n")
+    onward = logs.read(cursor=tail.cursor)
+    assert [line.strip() for line in onward.lines] == ["20/20 [00:09, 1it/s]", "end"]

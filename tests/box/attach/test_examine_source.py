@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from trainer_runtime.box.attach.examine_source import examine_source
@@ -11,3 +14,17 @@ from trainer_runtime.box.attach.examine_source import examine_source
 def test_a_path_that_no_file_system_can_hold_is_refused_as_no_log(log: str) -> None:
     refused = examine_source("log", log, "start", None)["refused"]
     assert refused["code"] == "LOG_NOT_READABLE"
+
+
+def test_a_process_whose_log_was_deleted_is_to_be_copied(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(["sleep", "60"], stdout=output)
+    try:
+        log.unlink()
+        refused = examine_source("pid", str(process.pid), "start")["refused"]
+    finally:
+        process.kill()
+        process.wait()
+    assert refused["code"] == "LOG_NOT_READABLE" and "was deleted" in refused["message"]
+    assert f"tail -c +1 -f /proc/{process.pid}/fd/1" in refused["fix"]

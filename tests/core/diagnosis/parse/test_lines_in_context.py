@@ -83,8 +83,8 @@ _FORMS = {
         {"loss": [(20, 2.5), (21, 2.4)]},
     ),
     "printed source": (
-        "        val_loss = 0.0\n    for step in range(10): loss = 0.5\nstate = {'step': 0, 'loss': "
-        "0.25}\n    t = dict(step=0, loss=3.5)\nstep:0/100 val_loss:9.5\n"
+        "        val_loss = 0.0\n    for step in range(10): loss = 0.5\nstate = {'step': 0, "
+        "'loss': 0.25}\n    t = dict(step=0, loss=3.5)\nstep:0/100 val_loss:9.5\n"
         "    val_loss = 0.0\n",
         {"val_loss": [(0, 9.5)]},
     ),
