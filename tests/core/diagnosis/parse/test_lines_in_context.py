@@ -88,6 +88,10 @@ _FORMS = {
         "    val_loss = 0.0\n",
         {"val_loss": [(0, 9.5)]},
     ),
+    "a validation before any step": (
+        "validation loss: 2.95\nstep 1 loss 2.5\n",
+        {"loss": [(1, 2.5)]},
+    ),
     "samples are no steps": ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1\n", {}),
     "no counter at all": ("train loss = 0.3\nloss: 0.4, Performance is better\n", {}),
     "LLaMA-Factory": (
