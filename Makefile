@@ -11,7 +11,7 @@ TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh
 	npm=npm chromium=chromium docker-compose=docker-compose podman=podman runc=runc \
 	docker=docker.io dockerd=docker.io munged=munge slurmctld=slurmctld slurmd=slurmd \
 	sbatch=slurm-client slurmdbd=slurmdbd mariadbd=mariadb-server-core modulecmd=environment-modules \
-	systemd-analyze=systemd
+	systemd-analyze=systemd mkfs.btrfs=btrfs-progs
 # Four workers for each of up to two cores: most tests wait for processes, and of three each core
 # was idle for a twentieth of the time. The files are ordered by
 # tests/support/session/ordering.py, the longest first.

@@ -84,6 +84,7 @@ def test_a_person_at_a_terminal_adds_one_and_is_asked_before(command: CommandLin
     assert command("alerts", "test", name)["sent"] is True
 
 
+@pytest.mark.attack
 def test_nobody_else_can_set_a_command(command: CommandLine) -> None:
     to = f"command:{sys.executable} -c pass"
     settings = Home(Path(command.environment["TRAINMASTER_HOME"])).settings

@@ -26,7 +26,10 @@ from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
+from trainmaster.words.paths import Home
 from trainmaster.words.work import Work, working
+
+_HOME = Home(Path("/nowhere"))
 
 pytestmark = pytest.mark.attack
 
@@ -162,7 +165,7 @@ def test_a_growing_file_of_a_program_is_read_to_the_end_that_it_had(tmp_path: Pa
     writer = threading.Thread(target=grow)
     writer.start()
     try:
-        (file,) = read_code(tmp_path, 256 << 20).files
+        (file,) = read_code(tmp_path, 256 << 20, _HOME).files
     finally:
         is_over.set()
         writer.join(_BOUND_S)

@@ -237,6 +237,32 @@ def test_reads_of_one_user_hold_up_no_other(
     _until_it_rests(served.process.pid)
 
 
+@pytest.mark.parametrize(
+    ("tool", "more"),
+    [("tail_log", {"grep": "l[o]ss 9"}), ("query_metrics", {}), ("diagnose", {})],
+)
+def test_what_reads_for_a_call_gives_way_to_other_calls(
+    served: _Served, home: Path, tmp_path: Path, tool: str, more: dict[str, object]
+) -> None:
+    """By its niceness, which on Linux counts within a session alone."""
+    endless = tmp_path / "endless.log"
+    ENDLESS["sparse"](endless, random.Random(0))
+    ann, pid = token_for({"TRAINMASTER_HOME": str(home)}, "ann", "read"), served.process.pid
+
+    async def scenario() -> None:
+        async with client_of(served.url, ann) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(_try, client, tool, _arguments(tool, endless, **more))
+            with anyio.fail_after(_BOUND_S):
+                while not (reading := descendants(pid)):
+                    await anyio.sleep(0.01)
+                while os.getpriority(os.PRIO_PROCESS, reading[0]) <= os.nice(0):
+                    await anyio.sleep(0.01)
+            assert os.getsid(reading[0]) == os.getsid(pid)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(scenario)
+
+
 def _until_it_rests(pid: int) -> None:
     """Wait until a process takes less than a tenth of a core."""
     deadline = time.monotonic() + _END_S

@@ -1,4 +1,5 @@
-"""Commands in homes whose disk is full, has no inodes left, or is read-only."""
+"""Commands in homes whose disk is full, has no inodes left, or is read-only, or whose quota is used
+up."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.attack.small_disk import mounts_disk
 
 pytestmark = [
     pytest.mark.attack,
@@ -42,7 +44,7 @@ call("runs")
 if ticked:
     with open_workspace(environment) as workspace:
         keep_reserve(workspace.home)
-if kind == "full":
+if kind in ("full", "quota"):
     with open(disk / "filler", "wb", buffering=0) as filler:
         try:
             while True:
@@ -69,6 +71,7 @@ _REPOSITORY = Path(__file__).parents[2]
 _READS = ("runs", "status held", "overview", "doctor", "logs trained", "metrics trained", "hosts")
 _REASONS = {
     "full": ("DISK_FULL", "no space is left"),
+    "quota": ("DISK_FULL", "Disk quota exceeded"),
     "inodes": ("NO_INODES", "no inodes are left"),
     "ro": ("ROOT_NOT_WRITABLE", "mounted read-only"),
 }
@@ -76,7 +79,7 @@ _REASONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ticked", ["ticked", "never ticked"])
-@pytest.mark.parametrize("kind", ["full", "inodes", "ro"])
+@pytest.mark.parametrize("kind", _REASONS)
 def test_a_home_that_takes_no_more_is_read_and_says_why_it_is_not_current(
     tmp_path: Path, kind: str, ticked: str
 ) -> None:
@@ -84,7 +87,8 @@ def test_a_home_that_takes_no_more_is_read_and_says_why_it_is_not_current(
     script.write_text(_SCRIPT)
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = 'mount -t tmpfs -o size=48m,nr_inodes=2000,mode=0755 tmpfs "$1" && shift && exec "$@"'
+    disk_48 = mounts_disk(48, by_quota=kind == "quota", inodes=2000)
+    mount = f'{disk_48} && shift && exec "$@"'
     command = [sys.executable, str(script), str(disk), kind, ticked]
     # With process numbers of its own: what a command left running ends with the test.
     alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

@@ -27,10 +27,12 @@ from support.mcp.mcp_client import answer_of
 
 from trainmaster.runs.planning.code_folder import CodeFolder, read_code
 from trainmaster.words.errors import PlanError
+from trainmaster.words.paths import Home
 from trainmaster.words.work import Work, working
 
 pytestmark = pytest.mark.attack
 
+_HOME = Home(Path("/nowhere"))
 _LIMIT = 8 << 20
 _EARLY_S = 30.0  # git has 60 s
 
@@ -51,7 +53,7 @@ class Trap:
             path.write_text(path.read_text() + "print(2)\n")
 
     def read(self) -> CodeFolder:
-        found = read_code(self.program, _LIMIT)
+        found = read_code(self.program, _LIMIT, _HOME)
         assert not self.mark.exists()
         return found
 
@@ -152,11 +154,11 @@ def test_a_git_file_that_leads_to_another_repository_is_refused(tmp_path: Path) 
     (lure / "train.py").write_text("print(1)\n")
     (lure / ".git").write_text(f"gitdir: {private}/.git\n")
     with pytest.raises(PlanError, match="not of this folder"):
-        read_code(lure, _LIMIT)
+        read_code(lure, _LIMIT, _HOME)
     (lure / ".git").unlink()
     (lure / ".git").symlink_to(private / ".git")
     with pytest.raises(PlanError, match="neither a folder nor a file"):
-        read_code(lure, _LIMIT)
+        read_code(lure, _LIMIT, _HOME)
 
 
 def test_a_git_folder_assembled_of_another_repositorys_parts_shows_none_of_it(
@@ -172,7 +174,7 @@ def test_a_git_folder_assembled_of_another_repositorys_parts_shows_none_of_it(
             shutil.rmtree(place) if place.is_dir() else place.unlink()
             place.symlink_to(parts / name)
         try:
-            found = read_code(lure, _LIMIT)
+            found = read_code(lure, _LIMIT, _HOME)
             assert "somebody" not in found.diff
             assert found.commit != commit
         except PlanError as error:
@@ -181,7 +183,7 @@ def test_a_git_folder_assembled_of_another_repositorys_parts_shows_none_of_it(
     (lure / "train.py").write_text("print(2)\n")
     (lure / ".git" / "objects" / "info" / "alternates").write_text(f"{parts}/objects\n")
     (lure / ".git" / "HEAD").write_text(f"{commit}\n")
-    found = read_code(lure, _LIMIT)
+    found = read_code(lure, _LIMIT, _HOME)
     assert (found.commit, found.diff) == (commit, "")
 
 
@@ -202,7 +204,7 @@ def test_odd_files_in_place_of_gits_own_hold_up_nothing(
     else:
         place.write_bytes(bytes(range(256)) * 16)
     try:
-        assert [file.name for file in read_code(program, _LIMIT).files] == ["train.py"]
+        assert [file.name for file in read_code(program, _LIMIT, _HOME).files] == ["train.py"]
     except PlanError as error:
         assert error.code == "CODE_MISSING"
 
@@ -222,11 +224,11 @@ def test_rules_of_git_that_never_end_hold_up_no_plan(tmp_path: Path, place: str)
     for name in ("train.py", "deep/er/b.py"):
         (program / name).write_text("two\n")
     with working(Work(within_s=_EARLY_S)):
-        code = read_code(program, _LIMIT)
+        code = read_code(program, _LIMIT, _HOME)
         assert any(f"{pipe} is not a regular file" in text for text in code.left)
         pipe.rename(pipe.with_name(".gitignore"))
         with pytest.raises(PlanError, match=r"\.gitignore is not a regular file"):
-            read_code(program, _LIMIT)
+            read_code(program, _LIMIT, _HOME)
 
 
 def test_linked_worktrees_and_their_submodules_are_read(tmp_path: Path) -> None:
@@ -236,11 +238,11 @@ def test_linked_worktrees_and_their_submodules_are_read(tmp_path: Path) -> None:
     git(program, "worktree", "add", "-q", str(second))
     git(second, "submodule", "update", "-q", "--init")
     (second / "train.py").write_text("print(3)\n")
-    found = read_code(second, _LIMIT)
+    found = read_code(second, _LIMIT, _HOME)
     assert found.commit == git(second, "rev-parse", "HEAD")
     assert "+print(3)" in found.diff
     assert "vendor/train.py" in [file.name for file in found.files]
-    assert read_code(second / "vendor", _LIMIT).dirty is False
+    assert read_code(second / "vendor", _LIMIT, _HOME).dirty is False
 
 
 @pytest.mark.parametrize("options", [("--object-format=sha256",), ()], ids=["sha256", "sha1"])
@@ -259,17 +261,17 @@ def test_formats_of_repositories_are_read(
     if is_packed:
         git(program, "gc", "-q")
         git(program, "update-index", "--split-index", "--untracked-cache")
-    clean = read_code(program, _LIMIT)
+    clean = read_code(program, _LIMIT, _HOME)
     assert (clean.dirty, clean.diff) == (False, "")
     assert clean.commit == git(program, "rev-parse", "HEAD")
     assert len(clean.files) == 4
     for name in ('od"d\nname.py', "deep/er/b.py"):
         (program / name).write_text("two\n")
     (program / "a.py").unlink()
-    found = read_code(program / "deep", _LIMIT)
+    found = read_code(program / "deep", _LIMIT, _HOME)
     assert (found.dirty, [file.name for file in found.files]) == (True, ["er/b.py"])
     assert found.diff == git(program, "diff", "HEAD", "--", "deep") + "\n"
-    assert read_code(program, _LIMIT).diff == git(program, "diff", "HEAD") + "\n"
+    assert read_code(program, _LIMIT, _HOME).diff == git(program, "diff", "HEAD") + "\n"
 
 
 def test_a_read_only_server_runs_nothing_of_what_it_plans(
@@ -306,6 +308,9 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 sys.argv = ["trainmaster", *sys.argv[2:]]
 from trainmaster.__main__ import main
+from trainmaster.words.paths import Home
+
+_HOME = Home(Path("/nowhere"))
 try:
     main()
 finally:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 from support.attack.small_disk import free_bytes, small_disk
-from support.core.journal_records import lines, metric, started
+from support.core.journal_records import evaluation, lines, metric, started
 from support.runs.running_run import run_async
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, heartbeat
 
@@ -18,10 +21,12 @@ from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.runs.status import get_status
 from trainmaster.store.database import out_of_room
 from trainmaster.store.reserve import margin_bytes
+from trainmaster.sync.follow import following
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.kept_passes import KeptPasses
 from trainmaster.sync.passes import Passes
 from trainmaster.sync.rebuild import rebuild
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.words.errors import StorageError
 from trainmaster.words.paths import Home
 
@@ -32,8 +37,8 @@ STEPS = 20_000
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk", 64) as folder:
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", getattr(request, "param", 64)) as folder:
         yield folder
 
 
@@ -141,3 +146,74 @@ def test_a_rebuild_without_room_is_refused_and_continues_later(
     filler.unlink()
     rebuild(workspace)
     assert run.steps() == [1] and not workspace.metrics.replay_due
+
+
+@pytest.mark.parametrize("disk", [40], indirect=True)
+def test_a_follower_outlives_a_transaction_that_fills_the_disk(
+    workspace: FollowedWorkspace, disk: Path, tmp_path: Path
+) -> None:
+    """Of four runs at once, whose events take more than the margin of a small disk."""
+    evaluated = b"".join(lines([started(0, STEPS), *(evaluation(n, 1.0) for n in range(1, 8_001))]))
+    runs = [FakeRun(workspace, tmp_path / "box" / "runs" / f"run{n}-abc234") for n in range(4)]
+    for run in runs:
+        heartbeat(run, t=10.0)
+        run.write(EVENTS, evaluated)
+        run.mirror.append(EVENTS, evaluated)
+    filler = leave(disk, margin_bytes(disk) + (3 << 19))
+
+    def seen() -> list[int]:
+        pieces = [workspace.metrics.series(run.run_id, "val_loss") for run in runs]
+        return [sum(len(workspace.metrics.points(one.sid)) for one in piece) for piece in pieces]
+
+    async def follows() -> None:
+        async with following(workspace, HOST) as follower, asyncio.timeout(60.0):
+            while workspace.unwritable is None:
+                follower.check()
+                await asyncio.sleep(0.01)
+            assert free_bytes(disk) < margin_bytes(disk) // 2 and max(seen()) < 8_000
+            assert "Not brought up to date" in str(incomplete(workspace))
+            filler.unlink()
+            while seen() != [8_000] * 4:
+                follower.check()
+                await asyncio.sleep(0.05)
+
+    run_async(follows)
+    assert "Not brought" not in str(incomplete(workspace))
+
+
+@contextmanager
+def _filled(disk: Path) -> Iterator[None]:
+    filler = leave(disk, 0)
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+@contextmanager
+def _read_only(disk: Path) -> Iterator[None]:
+    """By a mount above, as files are open for writing below."""
+    subprocess.run(["mount", "--bind", disk, disk], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.mark.parametrize("taking_no_more", [_filled, _read_only])
+def test_a_home_that_takes_no_more_once_it_is_open_has_its_metrics_read(
+    workspace: FollowedWorkspace,
+    run: FakeRun,
+    disk: Path,
+    taking_no_more: Callable[[Path], AbstractContextManager[None]],
+) -> None:
+    workspace.reopen_metrics()
+    with taking_no_more(disk):
+        assert run.steps() == [1]
+        status = run_async(lambda: get_status(workspace, run.run_id))
+        assert status.step == 1 and "Not brought up to date" in str(status.incomplete)
+        workspace.reopen_metrics()
+    copied(run)
+    status = run_async(lambda: get_status(workspace, run.run_id))
+    assert status.incomplete is None and status.step == STEPS

@@ -144,8 +144,9 @@ def test_what_can_not_be_written_is_refused_and_leaves_all_as_it_was(
 
 
 @way
+@pytest.mark.parametrize("by_quota", [False, True])
 def test_a_full_disk_is_reported_and_keeps_the_old_file(
-    reach: Reach, hosts: SharedHosts, way: str
+    reach: Reach, hosts: SharedHosts, way: str, by_quota: bool
 ) -> None:
     async def fill(host: Sshd, small: Path) -> None:
         async with reach(host) as transport:
@@ -157,7 +158,7 @@ def test_a_full_disk_is_reported_and_keeps_the_old_file(
             assert await transport.get(f"{small}/file", 0, 10) == b"old"
 
     with Sshd(user="ada", **WAYS[way]) as host:
-        host.mount_small_disk(host.home / "small")
+        host.mount_small_disk(host.home / "small", by_quota=by_quota)
         finish(fill(host, host.home / "small"))
 
 

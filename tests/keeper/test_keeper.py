@@ -17,6 +17,7 @@ from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.cli.doctor.keeper import keeping_checks
 from trainmaster.keeper import service
@@ -307,14 +308,17 @@ def test_doctor_reports_what_ends_each_rented_instance(
     environment, now = dict(systemd), time.time()
     installed(workspace, environment)
     run_async(lambda: tick(workspace, every="5m"))
-    for name, by_itself in (("able", True), ("unable", False)):
+    for name, by_itself, left_s in (("able", True, 6e4), ("unable", False, 6e4), ("past", True, 0)):
         tag = f"tm-0a1b2c-{name}"
         instance = RentedInstance(
-            tag, name, "runpod", RentState.READY, "1", now, now + 60, 1.0, 1.0,
+            tag, name, "runpod", RentState.READY, "1", now, now + left_s, 1.0, 1.0,
             can_self_terminate=by_itself,
             lease_timer="Can't end the instance: the provider answered 403.",
         )  # fmt: skip
         workspace.control.instances.add(instance)
+    ended = f"ended {in_utc(now)}; the instance is still on record"
+    assert checked()["lease of past"] == ("warn", ended)
+    workspace.control.instances.change("tm-0a1b2c-past", RentState.ENDED, ended_t=now)
     assert checked()["lease of unable"][0] == "warn"  # the keeper hasn't the provider's key
     workspace.home.secrets_env.write_text("RUNPOD_API_KEY=rpa_SECRET\n")
     workspace.home.secrets_env.chmod(0o600)

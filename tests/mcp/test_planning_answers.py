@@ -10,7 +10,7 @@ import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
 
-from trainmaster.plan.spec.places import FRAMEWORKS
+from trainmaster.plan.frameworks import FRAMEWORKS
 
 _SPEC = """\
 name: asked

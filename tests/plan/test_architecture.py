@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.plan.rendered import load_script, write_script
 
-from trainmaster.plan.decisions.architecture import (
+from trainmaster.plan.architecture import (
     Architecture,
     Style,
     flops_per_token,

@@ -11,6 +11,7 @@ import pytest
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
 from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, plan
+from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.spec import all_fields, load_spec
 from trainmaster.words.yaml12 import load_yaml
 
@@ -56,7 +57,7 @@ def test_trainers_are_given_what_the_mapping_names(
     named = {
         name
         for field in all_fields()
-        for name in _OF_TRAINER.findall(field.annotation.lands[framework].where)
+        for name in _OF_TRAINER.findall(FRAMEWORKS[framework].place_of(field).where)
     }
     assert len(named) > 15
     assert named <= arguments.keys()
@@ -70,7 +71,7 @@ def test_litgpt_is_given_what_the_mapping_names(given: Callable[..., dict[str, A
         part
         for field in all_fields()
         if field.path not in _NO_ARGUMENTS
-        for part in re.split(r"[,;] ?", field.annotation.lands["litgpt"].where)
+        for part in re.split(r"[,;] ?", FRAMEWORKS["litgpt"].place_of(field).where)
         if _OF_LITGPT.fullmatch(part)
     }
     assert len(named) > 20

@@ -12,8 +12,8 @@ from trainmaster.plan import (
     HostFacts,
     ModelFacts,
 )
-from trainmaster.plan.decisions.architecture import parameters
-from trainmaster.plan.decisions.presets import litgpt_architecture
+from trainmaster.plan.architecture import parameters
+from trainmaster.plan.frameworks.litgpt_models import litgpt_architecture
 
 Corpora = Callable[..., CorpusFacts]
 

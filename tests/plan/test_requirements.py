@@ -14,6 +14,7 @@ from trainmaster.plan.decisions.requirements import (
     mismatches,
     requirements,
 )
+from trainmaster.plan.frameworks import FRAMEWORKS
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -33,18 +34,21 @@ def test_the_versions_are_those_that_the_tests_run_with() -> None:
 
 
 def test_nanogpt_needs_pytorch_alone() -> None:
-    assert requirements("nanogpt") == ()
+    assert requirements(FRAMEWORKS["nanogpt"]) == ()
 
 
 def test_each_framework_gets_what_its_choices_take() -> None:
-    assert requirements("litgpt", adapter={"quantize": None}) == ("litgpt==0.5.13",)
-    assert requirements("hf") == (
+    assert requirements(FRAMEWORKS["litgpt"], adapter={"quantize": None}) == ("litgpt==0.5.13",)
+    assert requirements(FRAMEWORKS["hf"]) == (
         "transformers==5.3.0",
         "accelerate==1.15.0",
         "datasets==5.0.1",
     )
     wanted = requirements(
-        "trl", strategy="zero3_offload", adapter={"quantize": "nf4"}, tracking={"wandb": {}}
+        FRAMEWORKS["trl"],
+        strategy="zero3_offload",
+        adapter={"quantize": "nf4"},
+        tracking={"wandb": {}},
     )
     assert {"trl==1.16.0", "peft==0.21.2", "deepspeed==0.19.8"} <= set(wanted)
     assert wanted[-2].startswith("bitsandbytes>")
@@ -52,12 +56,12 @@ def test_each_framework_gets_what_its_choices_take() -> None:
 
 
 def test_data_brings_its_readers_with_it() -> None:
-    assert requirements("nanogpt", tokenizer="gpt2") == ("transformers==5.3.0",)
-    assert requirements("litgpt", formats={"parquet", "text"})[-1] == "datasets==5.0.1"
+    assert requirements(FRAMEWORKS["nanogpt"], tokenizer="gpt2") == ("transformers==5.3.0",)
+    assert requirements(FRAMEWORKS["litgpt"], formats={"parquet", "text"})[-1] == "datasets==5.0.1"
 
 
 def test_trackers_that_are_off_bring_nothing() -> None:
-    assert requirements("nanogpt", tracking={"tensorboard": False, "wandb": None}) == ()
+    assert requirements(FRAMEWORKS["nanogpt"], tracking={"tensorboard": False, "wandb": None}) == ()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.environment.gpus import find_gpu
-from trainmaster.plan.decisions.architecture import Architecture, parameters
+from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.decisions.checkpoint_interval import ceiling_s, kept_checkpoints
 from trainmaster.plan.decisions.fit import LONGEST_WITH_SCORES
 from trainmaster.plan.decisions.hardware import recommend_gpu

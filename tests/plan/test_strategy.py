@@ -19,7 +19,7 @@ from trainmaster.plan import (
     TorchFacts,
     plan,
 )
-from trainmaster.plan.decisions.architecture import Architecture, parameters
+from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.decisions.memory import GIB, Load, Sharing, memory
 from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import load_spec

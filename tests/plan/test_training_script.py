@@ -19,9 +19,9 @@ from trainer_runtime.core.frameworks.choices import (
     choices_of,
     every_choice,
 )
+from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.script import training_script
 from trainmaster.plan.spec import AdapterSpec, ModelSpec, TrainingSpec, all_fields, changes_of
-from trainmaster.plan.spec.places import FRAMEWORKS
 from trainmaster.words.assets import find_assets
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -104,9 +104,11 @@ def test_nothing_that_decides_a_script_changes_after_the_launch() -> None:
 
 def test_the_choices_are_all_that_a_spec_may_say() -> None:
     values = {one.name: one.values for choices in CHOICES.values() for one in choices}
-    assert tuple(CHOICES) == FRAMEWORKS
+    assert tuple(CHOICES) == tuple(FRAMEWORKS)
     assert set(values["style"]) == _literal(ModelSpec, "style") - {"auto"}
-    of_trl = next(field for field in all_fields() if field.path == "method").annotation.lands["trl"]
+    of_trl = FRAMEWORKS["trl"].place_of(
+        next(field for field in all_fields() if field.path == "method")
+    )
     assert {"auto", *values["method"]} == set(of_trl.takes)  # type: ignore[arg-type]
     assert set(values["tuning"]) == {"full", *_literal(AdapterSpec, "kind")}
 

@@ -18,7 +18,7 @@ from trainer_runtime.box.files.layout import AttemptFolder
 from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.decoding import Fields
 from trainmaster.cli import run
-from trainmaster.plan.spec.script import ScriptSpec
+from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.plan.spec.script_checks import script_problems
 
 _PATTERN = "it {step}/{target} L={loss} lr {lr}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -49,9 +49,11 @@ def test_blocks_are_searched_as_their_lines_would_be(grep: str | None) -> None:
         log = b"".join(source.choices(_PIECES, k=source.randrange(1, 200)))
         lines = log.removesuffix(b"\n").split(b"\n")
         matching = [text for text in map(shown, lines) if grep is None or regex.search(grep, text)]
-        file, search = io.BytesIO(log), LogSearch(grep)
-        onward = [line for line, _ in search.from_(file, 0, with_torn_end=True)]
-        backwards = [line for line, _ in search.before(file, len(log))]
+        search = LogSearch(grep)
+        with tempfile.TemporaryFile(buffering=0) as file:
+            file.write(log)
+            onward = [line for line, _ in search.from_(file, 0, with_torn_end=True)]
+            backwards = [line for line, _ in search.before(file, len(log))]
         assert [line for line in onward if line is not None] == matching
         assert [line for line in backwards if line is not None] == matching[::-1]
 

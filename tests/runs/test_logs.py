@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import LogAnswer
 from trainmaster.words.errors import StateError, UsageError
+from trainmaster.words.shares import Shares
+from trainmaster.words.work import Work, working
 
 RUN = "small-abc234"
 
@@ -309,3 +312,25 @@ def test_a_run_without_a_log_here_cannot_be_read_anew(logs: Logs) -> None:
     with pytest.raises(UsageError, match="Nothing of the log") as refused:
         run_async(lambda: query_metrics(logs.workspace, [RUN], pattern="upd {step} ce {loss}"))
     assert refused.value.code == "LOG_NOT_READABLE"
+
+
+@pytest.mark.parametrize("cursor", [None, "l1.train.1.100", "e1.train.2.5000000"])
+def test_a_servers_search_of_a_long_log_answers_as_a_command_does(
+    logs: Logs, started_here: Callable[[], list[int]], cursor: str | None
+) -> None:
+    line = b"step %d: loss 0.5\n"
+    logs.write(*(b"".join(line % step for step in range(150_000)) for _ in range(2)))
+    arguments = {"grep": "step 1[0-9]*7:", "limit": 30, "cursor": cursor}
+    expected = logs.read(**arguments)
+    processes: set[int] = set()
+
+    async def searched() -> LogAnswer:
+        with working(Work("ann", within_s=60.0, shares=Shares())):
+            reading = asyncio.ensure_future(read_log(logs.workspace, RUN, **arguments))  # type: ignore[arg-type]
+            while not reading.done():
+                processes.update(started_here())
+                await asyncio.wait([reading], timeout=0.01)
+            return await reading
+
+    assert run_async(searched) == expected and len(expected.lines) == 30
+    assert processes

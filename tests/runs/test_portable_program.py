@@ -9,6 +9,9 @@ from typing import cast
 from trainmaster.plan.facts import CodeFacts, ProgramData
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.portable_bundle import portable
+from trainmaster.words.paths import Home
+
+_HOME = Home(Path("/nowhere"))
 
 
 def test_data_of_a_program_that_stays_on_its_host_awaits_no_upload(tmp_path: Path) -> None:
@@ -24,7 +27,7 @@ def test_data_of_a_program_that_stays_on_its_host_awaits_no_upload(tmp_path: Pat
         code=CodeFacts(path="host:/program", in_place=True, data=(data,)),
         spec=SimpleNamespace(host="gpu1"),
     )
-    found = portable(cast(Planned, planned))
+    found = portable(cast(Planned, planned), _HOME)
     script = {"source": None, "data": {"tokens": "data/tokens/tokens.bin"}}
     assert found.config == {"script": script}
     assert found.copies == {"data/tokens/tokens.bin": tmp_path / "tokens.bin"}

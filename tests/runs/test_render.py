@@ -145,7 +145,7 @@ def test_what_a_launch_would_upload_is_awaited_by_no_rendered_folder(
     (name,) = (source["name"] for source in data["sources"])
     data["sources"][0]["path"] = f"{planned.facts.cache_folder}/sources/0123/{name}"
     data |= {"upload": {"sources": {name: str(corpus)}, "size_bytes": 9}, "prepare": "here"}
-    found = portable(planned).config["data"]
+    found = portable(planned, workspace.home).config["data"]
     assert "upload" not in found and found["prepare"] == "box"
     assert found["sources"][0]["path"] == (f"data/{name}" if inside else str(corpus))
 

@@ -296,7 +296,7 @@ def test_a_cache_with_too_little_room_is_reported_before_anything_is_sent(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
     cache = sshd.home / "small"
-    sshd.mount_small_disk(cache, 8 << 20)
+    sshd.mount_small_disk(cache, 8)
     workspace.control.put_host(sshd.record("box", cache=str(cache)), time.time())
     spec = spec_of(tmp_path, large_corpus(tmp_path / "large", 32 << 20))
     error = remote("launch", spec, code=1)["error"]

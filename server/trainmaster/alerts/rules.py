@@ -62,7 +62,7 @@ def add_row(
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
         StateError: `ALERT_EXISTS`, `RUN_ENDED`, `SETTINGS_NOT_READABLE`.
     """
-    from trainmaster.plan.spec.annotations import (  # heavy, and rarely needed
+    from trainmaster.plan.fields.annotations import (  # heavy, and rarely needed
         NAME_ACCEPTED,
         NAME_PATTERN,
     )

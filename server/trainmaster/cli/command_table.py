@@ -14,6 +14,7 @@ from trainmaster.cli.acting import acts
 from trainmaster.cli.examples import epilog
 from trainmaster.cli.unconverted import Command, Group
 
+HELP = "--help"
 # Characters of a sentence that is shown whole.
 _WHOLE = 1000
 _PACKAGE = "trainmaster.cli.commands"
@@ -40,9 +41,14 @@ class Listed:
         """What is typed."""
         return self.name or self.function
 
-    def add_to(self, app: typer.Typer) -> None:
+    def add_to(self, app: typer.Typer, *, as_listed: bool = False) -> None:
+        """Add the command to `app`. `as_listed`: only to be listed, without its parameters, which
+        Typer takes a third of the time of `--help` to read."""
         found = getattr(import_module(f"{_PACKAGE}.{self.module}"), self.function)
-        if self.is_group:
+        if as_listed:
+            text = found.info.help if self.is_group else found.__doc__
+            app.command(self.word, hidden=self.hidden, help=text)(_nothing)
+        elif self.is_group:
             app.add_typer(found, name=self.word)
         else:
             command = acts(self.word)(found) if self.acts else found
@@ -122,8 +128,12 @@ def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_group)
     for one in named or LISTED:
-        one.add_to(app)
+        one.add_to(app, as_listed=list(arguments) == [HELP])
     return app
+
+
+def _nothing() -> None:
+    """Is not called."""
 
 
 class _Sections(Group):

@@ -11,8 +11,8 @@ from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
 from trainmaster.machines.open_host import RESERVED
+from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.job_script import checked_directive, checked_module
-from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
     SLURM_OPTIONS,

@@ -80,25 +80,30 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 def chunks_between(path: Path, file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
     """A part of the open file in chunks, or less where the file ends before.
 
-    Raises: as `read_block`.
-    """
-    while begin < end and (chunk := read_block(path, file, begin, min(_CHUNK_BYTES, end - begin))):
-        begin += len(chunk)
-        yield chunk
-
-
-def read_block(path: Path, file: BinaryIO, offset: int, size: int) -> bytes:
-    """So many bytes of the open file, or those that it has there: one step of the call's work.
-
     Raises:
         UsageError: `LOG_NOT_READABLE`.
         StateError: `READ_TOO_LONG`.
     """
+    while begin < end:
+        try:
+            chunk = read_block(file, begin, min(_CHUNK_BYTES, end - begin))
+        except OSError as error:
+            raise not_readable(path, _reason(error)) from error
+        if not chunk:
+            return
+        begin += len(chunk)
+        yield chunk
+
+
+def read_block(file: BinaryIO, offset: int, size: int) -> bytes:
+    """So many bytes of the open file, or those that it has there: one step of the call's work.
+
+    Raises:
+        OSError
+        StateError: `READ_TOO_LONG`.
+    """
     spend(size)
-    try:
-        return os.pread(file.fileno(), size, offset)
-    except OSError as error:
-        raise not_readable(path, _reason(error)) from error
+    return os.pread(file.fileno(), size, offset)
 
 
 def read_text(path: Path) -> Iterator[bytes]:

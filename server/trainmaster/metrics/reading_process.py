@@ -27,7 +27,7 @@ _POLL_S = 0.02
 _GRACE_S = 4.0  # to answer with what was read so far
 _NICENESS = 10  # beside other calls
 _WHAT_IS_READ = b"."
-METRICS, DIAGNOSIS = "metrics", "diagnosis"
+METRICS, DIAGNOSIS, SEARCH = "metrics", "diagnosis", "search"
 
 
 async def read_in_process(request: Mapping[str, Any], *, in_part: bool = False) -> dict[str, Any]:
@@ -40,15 +40,16 @@ async def read_in_process(request: Mapping[str, Any], *, in_part: bool = False) 
     """
     work = current_work()
     if work.shares is None:
-        return await _answered(request, in_part=in_part)
+        return await _answered(request, 0, in_part=in_part)
     async with work.shares.taken(work.caller, work.left_s()):
-        return await _answered({**request, "niceness": _NICENESS}, in_part=in_part)
+        return await _answered(request, _NICENESS, in_part=in_part)
 
 
-async def _answered(request: Mapping[str, Any], *, in_part: bool) -> dict[str, Any]:
+async def _answered(request: Mapping[str, Any], niceness: int, *, in_part: bool) -> dict[str, Any]:
     work = current_work()
+    request = {**request, "within_s": work.left_s()}
     with tempfile.TemporaryFile() as output:
-        async with _started(request, output) as process:
+        async with _started(request, niceness, output) as process:
             while process.poll() is None and work.left_s() != 0:
                 await asyncio.sleep(_POLL_S)
             if in_part:
@@ -81,18 +82,22 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
 
 @asynccontextmanager
 async def _started(
-    request: Mapping[str, Any], output: IO[bytes]
+    request: Mapping[str, Any], niceness: int, output: IO[bytes]
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
     """The process, which doesn't survive."""
     process = subprocess.Popen(
         [sys.executable, *SAFELY, "-m", "trainmaster", "read-log"],
         stdin=subprocess.PIPE,
         stdout=output,
-        start_new_session=True,  # the terminal's Ctrl-C is for the caller
+        # The terminal's Ctrl-C is for the caller. Not a session of its own: Linux gives each an
+        # equal share of the processor, whatever the niceness in it (autogroups).
+        process_group=0,
         bufsize=0,
     )
     assert process.stdin is not None
     try:
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.nice(0) + niceness)
         process.stdin.write(json.dumps(request).encode() + b"\n")
         yield process
     finally:
@@ -110,7 +115,6 @@ class Requested:
         while b"\n" not in begun:
             begun += self._received()
         self.request: dict[str, Any] = json.loads(begun.partition(b"\n")[0])
-        os.nice(self.request.get("niceness", 0))
         threading.Thread(target=self._listen, daemon=True).start()
 
     def is_for(self, what: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.decisions.architecture import flops_per_token
+from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.hyperparameters import Batch
 from trainmaster.plan.decisions.method import Method
@@ -17,6 +17,7 @@ from trainmaster.plan.decisions.sessions import where_prepared
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import BYTE, NONE
 from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import GPT2_PRESETS, TrainingSpec
 
 CONFIG_VERSION = 1
@@ -108,7 +109,7 @@ def resolved_config(
     inputs = _inputs(facts, existing, tokenizer)
     if inputs:
         config["inputs"] = inputs
-    if spec.framework == "nanogpt":
+    if framework_of(spec).is_single_process:
         return config
     return {**config, **_of_frameworks(spec, given, decided, facts, existing, config)}
 
@@ -121,7 +122,7 @@ def _of_frameworks(
     existing: ModelFacts | None,
     config: ConfigDocument,
 ) -> dict[str, Any]:
-    """Further fields of the config of every framework except nanogpt."""
+    """Further fields of a framework with methods, adapters, loggers and several processes."""
     compute: dict[str, Any] = {
         "nodes": decided.target.nodes,
         "processes": decided.target.processes,

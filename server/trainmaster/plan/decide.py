@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import gib_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
-from trainmaster.plan.decisions.architecture import flops_per_token
 from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
     check_corpus,
     describe_texts,
     warn_of_passes,
 )
+from trainmaster.plan.decisions.device import choose_target
 from trainmaster.plan.decisions.disk import check_disk, data_gib, disk_gib
 from trainmaster.plan.decisions.environment import (
     choose_environment,
@@ -43,7 +44,7 @@ from trainmaster.plan.decisions.sessions import (
     where_prepared,
 )
 from trainmaster.plan.decisions.small_defaults import warn_of_small_defaults
-from trainmaster.plan.decisions.target import Target, choose_target
+from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.throughput import Throughput, throughput
 from trainmaster.plan.decisions.trainer_process import (
     checked_fp8_lm_head,

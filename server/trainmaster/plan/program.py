@@ -8,17 +8,18 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.plan.config import CONFIG_VERSION
 from trainmaster.plan.decisions.container import choose_image, is_contained
+from trainmaster.plan.decisions.device import choose_target
 from trainmaster.plan.decisions.environment import choose_environment, may_install
 from trainmaster.plan.decisions.length import choose_longest_runtime_s
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.program_file import refuse_missing_file
-from trainmaster.plan.decisions.target import Target, choose_target
+from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.trainer_process import choose_variables
 from trainmaster.plan.facts import CodeFacts, FolderFacts, HostFacts
+from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.plan.job import plan_program_job
 from trainmaster.plan.result import Estimates, GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
-from trainmaster.plan.spec.script import ScriptSpec
 from trainmaster.words.errors import SpecError
 
 FOLDER = "code"

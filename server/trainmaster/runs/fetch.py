@@ -7,7 +7,6 @@ secrets holds the only masked copy of a log.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
+from trainmaster.store.disk_space import is_full
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -370,7 +370,7 @@ def _storage_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise _full(folder, "its disk has no room left") from error
         raise StorageError(
             "ROOT_NOT_WRITABLE",

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from trainer_runtime.core.protocol.text import last_part
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.work import spend
+from trainmaster.metrics.log_file import read_block
 
 LONGEST_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 256 << 10
@@ -29,13 +29,13 @@ def line_between(file: BinaryIO, begin: int, end: int) -> LogLine:
     """The line from `begin` to `end`, behind its line feed if it has one."""
     size = end - begin
     if size <= _LONGEST_READ_BYTES:
-        return LogLine(read(file, begin, size).removesuffix(b"\n"), end)
-    tail = read(file, end - _LONGEST_READ_BYTES, _LONGEST_READ_BYTES)
+        return LogLine(read_block(file, begin, size).removesuffix(b"\n"), end)
+    tail = read_block(file, end - _LONGEST_READ_BYTES, _LONGEST_READ_BYTES)
     size -= tail.endswith(b"\n")
     part = last_part(tail)
     if len(part) < len(tail.rstrip()):
         return LogLine(part, end)
-    head = read(file, begin, _LONGEST_READ_BYTES)
+    head = read_block(file, begin, _LONGEST_READ_BYTES)
     return LogLine(head, end, size - len(head))
 
 
@@ -45,7 +45,7 @@ def end_of_line(file: BinaryIO, begin: int, *, with_torn_end: bool) -> int | Non
     `with_torn_end`: the end of the file ends it.
     """
     at = begin
-    while at - begin < LONGEST_LINE_BYTES and (block := read(file, at, _BLOCK_BYTES)):
+    while at - begin < LONGEST_LINE_BYTES and (block := read_block(file, at, _BLOCK_BYTES)):
         place = block.find(b"\n")
         if place >= 0:
             return at + place + 1
@@ -74,18 +74,7 @@ def _behind_line_feed(file: BinaryIO, end: int, first: int) -> int:
     while at > first:
         size = min(_BLOCK_BYTES, at - first)
         at -= size
-        place = read(file, at, size).rfind(b"\n")
+        place = read_block(file, at, size).rfind(b"\n")
         if place >= 0:
             return at + place + 1
     return first
-
-
-def read(file: BinaryIO, offset: int, size: int) -> bytes:
-    """A part of the file, or what it has there: one step of the call's work.
-
-    Raises:
-        StateError: `READ_TOO_LONG`.
-    """
-    spend(size)
-    file.seek(offset)
-    return file.read(size)

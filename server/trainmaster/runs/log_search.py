@@ -15,13 +15,13 @@ from typing import BinaryIO
 import regex
 
 from trainer_runtime.core.protocol.text import LONGEST_LINE, shown
+from trainmaster.metrics.log_file import read_block
 from trainmaster.runs.log_lines import (
     LONGEST_LINE_BYTES,
     LogLine,
     begin_of_line,
     end_of_line,
     line_between,
-    read,
 )
 from trainmaster.words.errors import UsageError
 from trainmaster.words.work import current_work
@@ -139,7 +139,7 @@ class LogSearch:
             yield None, behind
 
     def _block(self, file: BinaryIO, begin: int, end: int) -> bytes:
-        block = read(file, begin, min(self._block_bytes, end - begin))
+        block = read_block(file, begin, min(self._block_bytes, end - begin))
         self._left_bytes -= len(block)
         return block
 

@@ -6,12 +6,14 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_file import log_file, open_log
+from trainmaster.metrics.read_file import short_bytes
+from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
 from trainmaster.runs.log_lines import end_of_lines, line_between, read
 from trainmaster.runs.log_search import LogSearch
 from trainmaster.sync.refresh import refresh
@@ -19,6 +21,7 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LogAnswer
 from trainmaster.words.errors import UsageError
+from trainmaster.words.work import Work, current_work, working
 from trainmaster.words.work_thread import in_thread
 
 Stream = Literal["train", "setup", "supervisor"]
@@ -83,8 +86,45 @@ async def read_log(
         view = await refresh(workspace, run_or_file)
         files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
     position = None if cursor is None else _parse(cursor, stream_name)
-    answer = await in_thread(_read, files, stream_name, position, search, limit)
+    if grep is not None and current_work().shares is not None and _size(files) > short_bytes():
+        answer = await _searched_in_process(files, stream_name, position, grep, limit)
+    else:
+        answer = await in_thread(_read, files, stream_name, position, search, limit)
     return answer.model_copy(update={"unreachable": unreachable})
+
+
+async def _searched_in_process(
+    files: dict[_Piece, Path], stream: str, position: _Position | None, grep: str, limit: int
+) -> LogAnswer:
+    """As `_read`, where other calls would wait for the interpreter."""
+    answer = await read_in_process(
+        {
+            "what": SEARCH,
+            "path": str(next(iter(files.values()))),
+            "files": [[*piece, str(path)] for piece, path in files.items()],
+            "stream": stream,
+            "cursor": None if position is None else str(position),
+            "grep": grep,
+            "limit": limit,
+        }
+    )
+    return LogAnswer.model_validate(answer["lines"])
+
+
+def search_requested(requested: Requested) -> dict[str, Any]:
+    """Search what a process was started for."""
+    request = requested.request
+    files = {(attempt, number): Path(path) for attempt, number, path in request["files"]}
+    cursor, stream, limit = request["cursor"], request["stream"], request["limit"]
+    position = None if cursor is None else _parse(cursor, stream)
+    with working(Work(within_s=request["within_s"])):
+        search = LogSearch(request["grep"], limit)
+        answer = _read(files, stream, position, search, limit)
+    return {"lines": answer.model_dump()}
+
+
+def _size(files: dict[_Piece, Path]) -> int:
+    return sum(path.stat().st_size for path in files.values() if path.exists())
 
 
 async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:

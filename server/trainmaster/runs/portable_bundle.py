@@ -46,7 +46,7 @@ class Portable:
     warnings: list[str] = field(default_factory=list)
 
 
-def portable(planned: Planned, home: Home | None = None) -> Portable:
+def portable(planned: Planned, home: Home) -> Portable:
     """The config of a folder that holds its inputs, as far as they lie on this machine. `home`:
     whose keys stay.
 
@@ -113,7 +113,7 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     )
 
 
-def _take_program(planned: Planned, code: CodeFacts, found: Portable, home: Home | None) -> None:
+def _take_program(planned: Planned, code: CodeFacts, found: Portable, home: Home) -> None:
     found.config.pop("inputs", None)  # no upload is awaited by hand
     for data in code.data:
         _take_data(planned, data, found, home)
@@ -125,7 +125,7 @@ def _take_program(planned: Planned, code: CodeFacts, found: Portable, home: Home
     found.config["script"]["source"] = _PROGRAM
 
 
-def _take_data(planned: Planned, data: ProgramData, found: Portable, home: Home | None) -> None:
+def _take_data(planned: Planned, data: ProgramData, found: Portable, home: Home) -> None:
     if not _is_here(planned, str(data.path)):
         found.warnings.append(_left(f"data {data.name}", f"is on {planned.spec.host}"))
         return

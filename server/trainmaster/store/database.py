@@ -19,7 +19,13 @@ from trainmaster.store.damage import (
     readable_damage,
     set_aside,
 )
-from trainmaster.store.disk_space import DISK_FULL, REMEDIES, lack_of_room, why_full
+from trainmaster.store.disk_space import (
+    DISK_FULL,
+    REMEDIES,
+    is_lack_of_room,
+    lack_of_room,
+    why_full,
+)
 from trainmaster.store.migration import (
     Schema,
     other_version,
@@ -189,8 +195,11 @@ def _locked_error(path: Path) -> StorageError:
 
 
 def is_of_the_database(error: BaseException) -> bool:
-    """Whether a database itself is at fault, and not the values that were to be stored."""
+    """Whether a database itself is at fault, or the home's disk, and not the values that were to be
+    stored."""
     if isinstance(error, (StorageError, sqlite3.OperationalError)):
+        return True
+    if isinstance(error, OSError) and is_lack_of_room(error):
         return True
     return type(error) is sqlite3.DatabaseError
 

@@ -1,4 +1,4 @@
-"""Why a file system takes no more: no space, no inodes, or only reading."""
+"""Why a file system takes no more: no space, no inodes, a quota, or only reading."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ REMEDIES = {
 _LEAST_FREE_BYTES = 1 << 20
 _SQLITE_FULL = 13  # as in sqlite3, which a server need not import at its start
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PROBE_BYTES = 64 << 10
 
 
 def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str | None]:
@@ -31,19 +32,46 @@ def lack_of_room(folder: Path, error: OSError | sqlite3.Error) -> tuple[str, str
     reason = why_full(folder)
     if reason is not None:
         return reason
-    full = isinstance(error, OSError) and error.errno in _FULL
-    full = full or getattr(error, "sqlite_errorcode", None) == _SQLITE_FULL
-    return (DISK_FULL, None) if full else (NOT_WRITABLE, None)
+    if isinstance(error, OSError):
+        return DISK_FULL if is_full(error) else NOT_WRITABLE, None
+    if getattr(error, "sqlite_errorcode", None) == _SQLITE_FULL:
+        return DISK_FULL, None
+    return _why_unwritten(folder) or (NOT_WRITABLE, None)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the file system has no room for it, or the quota of the user, group or folder."""
+    return error.errno in _FULL
 
 
 def is_lack_of_room(error: OSError) -> bool:
     """Whether the file system takes no more, from any process."""
-    return error.errno in _FULL or error.errno == errno.EROFS
+    return is_full(error) or error.errno == errno.EROFS
 
 
 def takes_more(folder: Path) -> bool:
     """Whether new files can be written in a folder."""
-    return os.access(folder, os.W_OK) and why_full(folder) is None
+    return why_unwritable(folder) is None
+
+
+def why_unwritable(folder: Path) -> tuple[str, str | None] | None:
+    """Why new files can't be written in a folder, as `why_full` says it; None where they can."""
+    return why_full(folder) or _why_unwritten(folder)
+
+
+def _why_unwritten(folder: Path) -> tuple[str, str | None] | None:
+    """Why a small file can't be written in a folder; None where it can. Neither what a file system
+    says of itself nor SQLite's errors name a quota."""
+    import tempfile  # 10 ms that a command need not pay at its start
+
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return DISK_FULL if is_full(error) else NOT_WRITABLE, error.strerror
+    return None
 
 
 def inodes_left(folder: Path) -> int | None:

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from trainmaster.store.disk_space import inodes_left
+from trainmaster.store.disk_space import inodes_left, takes_more
 from trainmaster.words.paths import Home
 
 _RESERVE_BYTES = 32 << 20
@@ -34,7 +34,8 @@ _MEASURED_EVERY_S = 0.25
 def give_up_reserve(home: Home) -> None:
     """Remove the reserve if the disk is full, or takes no more files."""
     with suppress(OSError):
-        if _free_bytes(home.root) < _FULL_SHARE * _size(home.root, _RESERVE_BYTES, _RESERVE_SHARE):
+        least_bytes = _FULL_SHARE * _size(home.root, _RESERVE_BYTES, _RESERVE_SHARE)
+        if _free_bytes(home.root) < least_bytes or not takes_more(home.root):  # by its quota
             home.reserve.unlink(missing_ok=True)
     with suppress(OSError):
         inodes = inodes_left(home.root)
@@ -66,9 +67,23 @@ def keep_reserve(home: Home) -> None:
 
 
 def _allocate(path: Path, size_bytes: int) -> None:
+    """Give a file that size on the disk, where twice of it fits: by a quota, whose rest is not
+    reported, what was given up just now would be taken again.
+
+    Raises:
+        OSError: it does not; the file is as before.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, max(1, size_bytes))
+        before_bytes = os.fstat(descriptor).st_size
+        try:
+            os.posix_fallocate(descriptor, 0, max(1, 2 * size_bytes))
+        except OSError:
+            os.ftruncate(descriptor, before_bytes)
+            if not before_bytes:
+                path.unlink()
+            raise
+        os.ftruncate(descriptor, size_bytes)
     finally:
         os.close(descriptor)
 

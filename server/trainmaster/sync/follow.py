@@ -60,8 +60,9 @@ async def following(
     in the mirror at once, and in the database a little later, or as soon as anybody asks for them
     by `catch_up`. None: all of them at once. What follows beside asks once a second.
 
-    A host that is unreachable, or whose data is refused, is retried until the end. Following ends
-    only where the home itself can't be used, which the caller should check for.
+    A host that is unreachable, or whose data is refused, is retried until the end, and so is a home
+    that takes no more, which answers say. Following ends only where the home itself can't be used,
+    which the caller should check for.
     """
     found = Following(workspace, host, awaited)
     try:
@@ -80,6 +81,7 @@ class Following:
         self._written = asyncio.Event()
         self._is_own = False
         self._asked_t = 0.0
+        self._pause_s = _SHORTEST_PAUSE_S  # after an error
         self._task = asyncio.create_task(self._follow())
         self._task.add_done_callback(lambda _: self._written.set())
 
@@ -106,29 +108,36 @@ class Following:
             await self._task
 
     async def _follow(self) -> None:
-        pause_s = _SHORTEST_PAUSE_S
         while True:
-            lock = try_lock(self._workspace.home.follower_lock(self._host))
-            if lock is None:
-                self._ask()
-                await asyncio.sleep(POLL_S)
-                continue
+            try:
+                lock = try_lock(self._workspace.home.follower_lock(self._host))
+                if lock is None:
+                    self._ask()
+                    await asyncio.sleep(POLL_S)
+                    continue
+                await self._follow_holding(lock)
+            except (OSError, sqlite3.Error, StorageError) as error:
+                _record_unwritable(self._workspace, error)
+            await asyncio.sleep(self._pause_s * random.uniform(0.75, 1.25))
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    async def _follow_holding(self, lock: int) -> None:
+        """Follow until an error. Raises: as `Passes.survived`."""
+        self._is_own = True
+        try:
             forget_passes(lock)
             passes = Passes(self._workspace, self._host, self._awaited)
-            self._is_own = True
             try:
                 async with self._workspace.backend(self._host).follower() as follower:
                     while True:
                         wait_s = await self._pass(passes, follower)
-                        pause_s = _SHORTEST_PAUSE_S
+                        self._pause_s = _SHORTEST_PAUSE_S
                         await asyncio.sleep(wait_s)
             except Exception as error:
                 passes.survived(error)
-            finally:
-                self._is_own = False
-                os.close(lock)  # so that other processes can try
-            await asyncio.sleep(pause_s * random.uniform(0.75, 1.25))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        finally:
+            self._is_own = False
+            os.close(lock)  # so that other processes can try
 
     def _ask(self) -> None:
         """The process that follows may await another run, and leave the news of this for later."""
@@ -165,10 +174,15 @@ async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S
     try:
         await _catch_up(workspace, host, bound_s)
     except (OSError, sqlite3.Error, StorageError) as error:
-        failure = as_storage_error(error, workspace.home.metrics_db)
-        if failure.code not in LACKS:
-            raise
-        workspace.found_unwritable(failure)
+        _record_unwritable(workspace, error)
+
+
+def _record_unwritable(workspace: Workspace, error: OSError | sqlite3.Error | StorageError) -> None:
+    """Record that the home takes no more. Raises: `error` itself where that is not why."""
+    failure = as_storage_error(error, workspace.home.metrics_db)
+    if failure.code not in LACKS:
+        raise error
+    workspace.found_unwritable(failure)
 
 
 async def _catch_up(workspace: Workspace, host: str, bound_s: float) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from trainer_runtime.core.files.durable import sync_folder, try_lock, write_atomic
 from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.files.manifest import MANIFEST_NAME, read, verify
+from trainmaster.store.disk_space import is_full
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.mirrored_checkpoints import (
     SKIPPED,
@@ -241,10 +242,10 @@ def _storage_errors(folder: Path) -> Iterator[None]:
     except StorageError as error:
         raise HostError(error.code, error.message, error.fix, retryable=True) from error
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = is_full(error)
         raise HostError(
-            "DISK_FULL" if is_full else "ROOT_NOT_WRITABLE",
+            "DISK_FULL" if full else "ROOT_NOT_WRITABLE",
             f"Checkpoints can't be mirrored into {folder}: {error.strerror or error}.",
-            "Free some room." if is_full else "Make it writable.",
+            "Free some room." if full else "Make it writable.",
             retryable=True,
         ) from error

@@ -86,7 +86,7 @@ class FileSet:
         return [file.to_send() for file in self.files]
 
 
-def file_set(folder: Path, home: Home | None, names: Iterable[str] | None = None) -> FileSet:
+def file_set(folder: Path, home: Home, names: Iterable[str] | None = None) -> FileSet:
     """The regular files of a folder that may travel: of those that are `names`, else of all but
     caches. Links that lead out of it, `.git` and whatever is not a file stay silently.
 
@@ -128,11 +128,9 @@ def real_path_within(root: Path, path: Path) -> Path:
 class _Choice:
     """Decides on each name of one folder."""
 
-    def __init__(
-        self, root: str, home: Home | None, names: Iterable[str], paths: UnlinkedPaths
-    ) -> None:
+    def __init__(self, root: str, home: Home, names: Iterable[str], paths: UnlinkedPaths) -> None:
         self._root, self._paths = root, paths
-        self._private = [] if home is None else [place.resolve() for place in home.private_roots]
+        self._private = [place.resolve() for place in home.private_roots]
         self._inodes: frozenset[tuple[int, int]] | None = None
         top = Path(root)
         above = [*self._private, *(place for place in (top, *top.parents) if is_home(place))]

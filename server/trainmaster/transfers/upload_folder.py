@@ -130,18 +130,17 @@ def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | No
     return None if finished_attempt(workspace.home, run.run_id, what) >= attempt else attempt
 
 
-def files_at(folder: Path, names: Sequence[str], home: Home | None = None) -> list[TreeFile]:
+def files_at(folder: Path, names: Sequence[str], home: Home) -> list[TreeFile]:
     """Files of a model's folder by their names in it; a link is followed, as the hub's cache uses
     them.
 
     Raises:
         OSError: one can't be read, or holds keys or settings.
     """
-    roots = () if home is None else home.private_roots
     files = []
     for name in sorted(names):
         real = Path(os.path.realpath(folder / name))
-        refuse_protected(real, roots)
+        refuse_protected(real, home.private_roots)
         if names_credentials(real):
             raise ProtectedError(real)
         files.append(file_at(real, name, real.lstat()))

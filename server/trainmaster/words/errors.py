@@ -163,6 +163,11 @@ class Problem:
     fix: str
 
 
+def wrong_value(field: str, what: str, fix: str) -> Problem:
+    """The problem of a field's value; `what` follows the field's name."""
+    return Problem("INVALID_VALUE", field, f"`{field}` {what}", fix)
+
+
 class SpecError(TrainmasterError):
     """The spec can't be read, or is invalid."""
 

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from trainmaster.words.clouds import CLOUD_NAMES, CloudName
 from trainmaster.words.errors import SpecError, StateError
 from trainmaster.words.paths import Home
 from trainmaster.words.secret_names import ACCEPTED
@@ -231,12 +232,10 @@ class Settings(Group):
     server: ServerSettings = setting(
         ServerSettings.model_construct(), "The MCP server over HTTP.", "a mapping"
     )
-    cloud_urls: dict[
-        Literal["runpod", "vast", "lambda"], Annotated[str, AfterValidator(address)]
-    ] = setting(
+    cloud_urls: dict[CloudName, Annotated[str, AfterValidator(address)]] = setting(
         {},
         "URLs of the providers' APIs that differ from the usual ones: a proxy, or a test.",
-        "a mapping of runpod, vast and lambda to addresses",
+        f"a mapping of {', '.join(CLOUD_NAMES)} to addresses",
     )
 
     def download_root(self, home: Home) -> Path:

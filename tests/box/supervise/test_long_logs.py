@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from support.attack.small_disk import allocated_bytes
+from support.attack.small_disk import allocated_bytes, small_disk
 from support.box.attached_folder import AttachedFolder, limit
 from support.box.scripted_processes import Box, Life
 from support.core.journal_records import started
@@ -135,10 +134,7 @@ def test_a_pane_is_emptied_where_the_disk_has_no_holes(tmp_path: Path) -> None:
 def test_a_log_that_can_not_be_cut_is_a_finding_and_is_emptied_below_the_margin(
     tmp_path: Path, written: Written, margin_gib: int
 ) -> None:
-    root = tmp_path / "ramfs"
-    root.mkdir()
-    subprocess.run(["mount", "-t", "ramfs", "none", str(root)], check=True)  # it has no holes
-    try:
+    with small_disk(tmp_path / "disk", 0, "ramfs") as root:  # it has no holes
         (root / "limits.json").write_text(
             json.dumps({"source_gib": 4 * MIB / 2**30, "margin_gib": margin_gib})
         )
@@ -161,5 +157,3 @@ def test_a_log_that_can_not_be_cut_is_a_finding_and_is_emptied_below_the_margin(
             assert before.startswith(kept[0].read_bytes()) and kept[0].stat().st_size
             assert before.endswith(kept[1].read_bytes()) and kept[1].stat().st_size
             assert all(is_never_fetched(f"attempts/1/{path.name}") for path in kept)
-    finally:
-        subprocess.run(["umount", str(root)], check=True)

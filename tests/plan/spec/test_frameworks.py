@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+from trainmaster.plan.fields.field_tree import Field, bare, field_type, members
+from trainmaster.plan.frameworks import FRAMEWORKS, method_of
 from trainmaster.plan.spec import (
     TrainingSpec,
     all_fields,
@@ -14,9 +16,7 @@ from trainmaster.plan.spec import (
     mapping_markdown,
     refuse_what_is_not_built,
 )
-from trainmaster.plan.spec.fields import Field, bare, field_type, members
-from trainmaster.plan.spec.method_arguments import ARGUMENTS, argument_problems
-from trainmaster.plan.spec.places import FRAMEWORKS, Framework
+from trainmaster.plan.spec.method_arguments import argument_problems
 from trainmaster.plan.spec.tracking import missing_secrets
 from trainmaster.words.errors import SpecError
 
@@ -68,7 +68,7 @@ CLOSED = [
 ]
 
 
-def refused_fields(framework: Framework, path: str, value: Any) -> set[str]:
+def refused_fields(framework: str, path: str, value: Any) -> set[str]:
     document: dict[str, Any] = {
         "name": "small",
         "framework": framework,
@@ -89,11 +89,14 @@ def refused_fields(framework: Framework, path: str, value: Any) -> set[str]:
 
 def test_every_field_has_a_place_or_a_reason_in_every_framework() -> None:
     for field in all_fields():
-        for framework, place in field.annotation.lands:
+        for framework, record in FRAMEWORKS.items():
+            place = record.place_of(field)
             assert place.where or place.lacks, (field.path, framework)
             if place.takes is not None:
                 assert place.words, (field.path, framework)
                 assert place.lacks, (field.path, framework)
+    paths = {field.path for field in all_fields()}
+    assert {path for record in FRAMEWORKS.values() for path in record.places} <= paths
 
 
 def test_the_mapping_page_is_the_generated_one_and_names_every_field() -> None:
@@ -104,12 +107,12 @@ def test_the_mapping_page_is_the_generated_one_and_names_every_field() -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_what_the_mapping_leaves_out_is_what_planning_refuses(framework: Framework) -> None:
+def test_what_the_mapping_leaves_out_is_what_planning_refuses(framework: str) -> None:
     """Of every field with a closed set of values, each value."""
     for field, value in CLOSED:
         if field.path == "framework":
             continue
-        place = field.annotation.lands[framework]
+        place = FRAMEWORKS[framework].place_of(field)
         is_taken = place.accepts(value, field.default)
         named = refused_fields(framework, field.path, value)
         refused = any(f"{field.path}.".startswith(f"{one}.") for one in named)
@@ -118,8 +121,8 @@ def test_what_the_mapping_leaves_out_is_what_planning_refuses(framework: Framewo
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_defaults_are_taken_everywhere(framework: Framework) -> None:
-    assert load_spec(text(framework)).resolved_method == _METHODS[framework]
+def test_the_defaults_are_taken_everywhere(framework: str) -> None:
+    assert method_of(load_spec(text(framework))) == _METHODS[framework]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +269,8 @@ def test_epochs_may_stand_for_the_length_where_a_model_is_tuned() -> None:
 
 
 def test_every_default_of_an_argument_is_one_that_it_takes() -> None:
-    for method, arguments in ARGUMENTS.items():
+    tables = [record.arguments for record in FRAMEWORKS.values()]
+    for method, arguments in (item for table in tables for item in table.items()):
         for name, argument in arguments.items():
             if argument.default not in (None, ...):
                 assert argument.accepts(argument.default), (method, name)
@@ -275,7 +279,7 @@ def test_every_default_of_an_argument_is_one_that_it_takes() -> None:
 
 
 def test_arguments_that_a_method_needs_are_asked_for() -> None:
-    problems = list(argument_problems({}, "grpo", "trl"))
+    problems = list(argument_problems({}, "grpo", FRAMEWORKS["trl"]))
     assert [problem.field for problem in problems] == ["method_args.reward_file"]
 
 

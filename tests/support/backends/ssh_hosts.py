@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 import pytest
+from support.attack.small_disk import mounts_disk
 from support.backends.network_namespaces import Network
 from support.backends.tcp_proxy import CuttingProxy, free_port
 from support.box.torch_check_cache import torch_checks
@@ -188,12 +189,12 @@ class Sshd:
         name = self.address if self.port == 22 else f"[{self.address}]:{self.port}"
         return f"{name} {key}\n"
 
-    def mount_small_disk(self, folder: Path, size_bytes: int = 1 << 20) -> None:
-        """A disk of that size on a folder of the host, there alone."""
+    def mount_small_disk(self, folder: Path, size_mib: int = 1, *, by_quota: bool = False) -> None:
+        """A disk of that size, or one with such a quota, on a folder of the host, there alone."""
         folder.mkdir(parents=True, exist_ok=True)
-        size = ["-o", f"size={size_bytes},mode=1777", "tmpfs", str(folder)]
+        mount = f'{mounts_disk(size_mib, by_quota=by_quota)} && chmod 1777 "$1"'
         here = f"--mount=/proc/{self.listener}/ns/mnt"
-        subprocess.run(["nsenter", here, "mount", "-t", "tmpfs", *size], check=True)
+        subprocess.run(["nsenter", here, "sh", "-c", mount, "sh", str(folder)], check=True)
 
     def mount(self, folder: Path, path: str) -> None:
         """A folder of this machine at a path of the host below /mnt, there alone."""

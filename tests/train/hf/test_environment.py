@@ -14,6 +14,7 @@ from support.box.fake_packages import make_environment
 from support.box.prepared_run import make_box, output_of
 
 from trainmaster.plan.decisions.requirements import requirements
+from trainmaster.plan.frameworks import FRAMEWORKS
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -43,7 +44,7 @@ def with_torch_alone(folder: Path) -> Path:
 def test_the_framework_is_installed_in_its_versions_and_the_torch_stays(tmp_path: Path) -> None:
     base = with_torch_alone(tmp_path / "base")
     box = make_box(tmp_path / "runs" / "small-abc234", tmp_path / "cache")
-    lines = ("torch==2.13.0", *requirements("hf"))
+    lines = ("torch==2.13.0", *requirements(FRAMEWORKS["hf"]))
     (box.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
     (box.folder / "requirements-extra.txt").write_text("six\n")
     uv = Path(sys.executable).with_name("uv")

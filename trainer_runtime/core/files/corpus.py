@@ -6,9 +6,11 @@ code, so that both see the same files.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +24,7 @@ from trainer_runtime.core.files.protected import (
     refuse_protected,
 )
 from trainer_runtime.core.files.reading import check_reading
+from trainer_runtime.core.files.regular import NOT_REGULAR, open_regular
 from trainer_runtime.core.records import dataclass
 
 # What a source's path begins with where it is the training machine's own.
@@ -257,7 +260,7 @@ def content_digests(source: Source, paths: Mapping[str, Path]) -> dict[tuple[str
     """
     found = {}
     for file in source.files:
-        with paths[file.name].open("rb") as opened:
+        with open_regular(paths[file.name]) as opened:
             found[source.name, file.name] = _sha256(opened)
     return found
 
@@ -276,12 +279,15 @@ def listing_digest(sources: Sequence[Source]) -> str:
 def _sha256(opened: BinaryIO) -> str:
     digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
     while block := opened.read(1 << 20):
+        check_reading()
         digest.update(block)
     return digest.hexdigest()
 
 
 def _corpus_file(path: Path, name: str) -> CorpusFile:
     status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     return CorpusFile(name, status.st_size, status.st_mtime_ns)
 
 
@@ -293,6 +299,6 @@ def _is_of(path: Path, data_format: str) -> bool:
     endings = ENDINGS.get(data_format)
     if endings is not None:
         return path.name.endswith(endings) and path.stat().st_size > 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(_BINARY_PROBE_BYTES)
     return bool(head) and b"\0" not in head

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.reading import check_reading
-from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.files.regular import READING, read_regular
 from trainer_runtime.core.protocol.lines import finite_or_named, number
 from trainer_runtime.core.records import dataclass
 
@@ -185,7 +185,7 @@ def verify(folder: Path) -> list[str]:
 def file_problem(folder: Path, entry: FileEntry) -> str | None:
     """What is wrong with one file of a checkpoint; None where every byte is as it was written."""
     try:
-        descriptor = os.open(folder / entry.path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(folder / entry.path, READING | os.O_NOFOLLOW)
     except FileNotFoundError:
         return f"{entry.path}: missing"
     except OSError as error:

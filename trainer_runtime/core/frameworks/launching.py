@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.frameworks import accelerate, deepspeed
 from trainer_runtime.core.processes.nodes import Rendezvous
 
@@ -36,9 +37,9 @@ def launcher(config: RunConfig) -> Launcher:
     is_shared = deepspeed.stage(config) or accelerate.is_fsdp(config)
     if config.compute.processes == 1 and not is_shared:
         return "python"
-    if config.framework == "litgpt" or (config.compute.nodes > 1 and not is_shared):
+    if config.compute.nodes > 1 and not is_shared:
         return "torchrun"
-    return "accelerate"
+    return TRAITS[config.framework].launcher
 
 
 def command(config: RunConfig, python: str, config_path: str) -> list[str]:

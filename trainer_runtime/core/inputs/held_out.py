@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainer_runtime.core.files.reading import check_reading
+from trainer_runtime.core.files.regular import open_regular
 
 _BLOCK_BYTES = 1 << 20
 
@@ -33,7 +34,7 @@ def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None
 
 
 def _is_copy(path: Path, other: Path) -> bool:
-    with path.open("rb") as file, other.open("rb") as other_file:
+    with open_regular(path) as file, open_regular(other) as other_file:
         while block := file.read(_BLOCK_BYTES):
             check_reading()
             if block != other_file.read(_BLOCK_BYTES):

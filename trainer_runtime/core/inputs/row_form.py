@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.config.traits import TRAITS
+
 _PREFERENCE = "`chosen` and `rejected` (`prompt` optional), each a text or a list of messages"
 _LITGPT_SFT = "litgpt sft"
 ACCEPTED = {
@@ -51,7 +53,8 @@ _BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text", "instruction", "output"), ("m
 
 def rows_of(framework: str, method: str) -> str:
     """The kind of rows that a framework's method learns from, as the checks below take it."""
-    return _LITGPT_SFT if (framework, method) == ("litgpt", "sft") else method
+    traits = TRAITS.get(framework)
+    return method if traits is None else traits.rows.get(method, method)
 
 
 def problem_of_columns(kind: str, columns: Iterable[str]) -> str | None:

@@ -17,6 +17,7 @@ from trainer_runtime.core.files.corpus import (
     other_files,
 )
 from trainer_runtime.core.files.reading import check_reading
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.inputs.file_kinds import (
     is_json_lines,
     problem_of_parquet,
@@ -95,7 +96,6 @@ def _encoding(paths: Sequence[Path]) -> tuple[str | None, int]:
     undecodable = total = 0
     worst, most = None, 0
     for path in paths:
-        check_reading()
         bad, read = sampled(path)
         undecodable, total = undecodable + bad, total + read
         worst, most = (path, bad) if bad > most else (worst, most)
@@ -169,9 +169,10 @@ def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         number = 0
         while line := stream.readline(_LONGEST_LINE_BYTES):
+            check_reading()
             number += 1
             yield number, line
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 from trainer_runtime.core.files.reading import check_reading
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.records import dataclass
 
 INDEX_ENDING = ".idx"
@@ -59,7 +60,7 @@ class TokenFile:
             TokenFileError: it became shorter meanwhile.
         """
         left, most = self.tokens, _CHUNK_BYTES // array(self.code).itemsize
-        with self.path.open("rb") as stream:
+        with open_regular(self.path) as stream:
             stream.seek(self.begin)
             while left:
                 chunk = array(self.code)
@@ -82,7 +83,7 @@ def open_token_file(path: Path) -> TokenFile:
     if index.exists():
         return _by_index(path, index)
     size = path.stat().st_size
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         head = stream.read(12)
         if len(head) == 12 and struct.unpack_from("<i", head)[0] in _LLMC_MAGICS:
             return _by_header(path, size, head)
@@ -137,7 +138,7 @@ def _by_header(path: Path, size: int, head: bytes) -> TokenFile:
 
 
 def _by_index(path: Path, index: Path) -> TokenFile:
-    with index.open("rb") as stream:
+    with open_regular(index) as stream:
         head = stream.read(_MEGATRON_HEAD.size)
         if len(head) < _MEGATRON_HEAD.size or not head.startswith(_MEGATRON_MAGIC):
             raise TokenFileError(f"{index.name} is not Megatron's index of {path.name}")

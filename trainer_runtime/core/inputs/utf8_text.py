@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
+from trainer_runtime.core.files.regular import open_regular
+
 # One byte in ten thousand. Texts in Latin-1 and Windows-1252 have ten to a thousand times that,
 # even English ones (quotation marks); crawled UTF-8 has less.
 MOST_UNDECODABLE = 1e-4
@@ -35,7 +37,7 @@ def sampled(path: Path) -> tuple[int, int]:
         OSError: it can't be read.
     """
     undecodable = total = 0
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         size = path.stat().st_size
         for start in sorted({0, (size - _WINDOW_BYTES) // 2, size - _WINDOW_BYTES}):
             stream.seek(max(0, start))

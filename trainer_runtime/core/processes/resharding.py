@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config.traits import TRAITS
 
 # By the layout in which a checkpoint has the optimizer's state.
 _ALIKE = (("single", "ddp"), ("fsdp",), ("zero1", "zero2"), ("zero3", "zero3_offload"))
-# It gathers the whole state on rank 0, however the model is shared out.
-_ALIKE_IN_LITGPT = (("single", "ddp", "fsdp"),)
+_GATHERED = ("single", "ddp", "fsdp")
 _REPLICATED = _ALIKE[0]
 _ZERO = ("zero1", "zero2", "zero3", "zero3_offload")
 # DeepSpeed converts what it has of Adam, and no other optimizer's state.
@@ -16,8 +16,9 @@ _CONVERTED = "adamw"
 
 def strategies_alike(framework: str, strategy: str) -> tuple[str, ...]:
     """The strategies that can resume a checkpoint of this one, itself with them."""
-    layouts = _ALIKE_IN_LITGPT if framework == "litgpt" else _ALIKE
-    return next((layout for layout in layouts if strategy in layout), (strategy,))
+    if TRAITS[framework].gathers_whole_state:
+        return _GATHERED
+    return next((layout for layout in _ALIKE if strategy in layout), (strategy,))
 
 
 def why_ranks_are_fixed(strategy: str, optimizer: str, *, is_quantized: bool) -> str | None:

@@ -25,7 +25,7 @@ _ANSI = (
 _UNSHOWABLE = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
 _CODE_WORD = re.compile(r"[A-Za-z0-9_]{1,40}(?:[:/.-][A-Za-z0-9_]{1,40}){0,4}")
 _SURROGATES = re.compile("[\ud800-\udfff]")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.lines import finite_or_named
@@ -75,8 +76,8 @@ def _inspected(target: str, torch_version: str | None, *, limited: bool) -> Foun
 
 
 def kind_of(framework: str) -> Kind:
-    """The checkpoint format of one of our frameworks; TRL's are Trainer's."""
-    return next(kind for kind in KINDS if kind.framework == {"trl": "hf"}.get(framework, framework))
+    """The checkpoint format of one of our frameworks."""
+    return next(kind for kind in KINDS if kind.framework == TRAITS[framework].output)
 
 
 def _folder(target: str) -> Path:

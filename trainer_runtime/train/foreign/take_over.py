@@ -12,11 +12,13 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.files.manifest import Manifest, verify
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_run_config
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints import random_state, restore
@@ -32,11 +34,20 @@ from trainer_runtime.train.checkpoints.folder import (
 from trainer_runtime.train.foreign import huggingface, litgpt, nanogpt
 from trainer_runtime.train.foreign.archives import read_archive
 from trainer_runtime.train.foreign.inspect import kind_of
-from trainer_runtime.train.foreign.records import Examined, UnusableError, examined, stamp_of
+from trainer_runtime.train.foreign.records import Examined, Kind, UnusableError, examined, stamp_of
 
 TAG = "adopted"
 _FAILED = 1
 _EVENTS = "events.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class _Adoption:
+    """A checkpoint of another trainer, and what it will be in a run."""
+
+    config: RunConfig
+    place: Path
+    manifest: Manifest
 
 
 def main(config_path: str) -> int:
@@ -93,17 +104,12 @@ def _put(config: RunConfig, place: Path, target: Path, manifest: Manifest) -> No
     CHECKPOINTS.mkdir(exist_ok=True)
     writing = CHECKPOINTS / f"{WRITING_PREFIX}{TAG}"
     shutil.rmtree(writing, ignore_errors=True)
-    framework = config.framework
-    if framework == "nanogpt":
-        _write_nanogpt(config, place, target, manifest)
-    elif framework == "litgpt":
-        _write_litgpt(config, place, writing, manifest.step)
-        seal_folder(writing, target, manifest, _nothing)
-    else:
-        _copy_trainers(place, writing, target, manifest)
+    write = _WRITERS[kind_of(config.framework)]
+    write(_Adoption(config, place, manifest), writing, target)
 
 
-def _write_nanogpt(config: RunConfig, place: Path, target: Path, manifest: Manifest) -> None:
+def _write_nanogpt(adoption: _Adoption, _: Path, target: Path) -> None:
+    config, place, manifest = adoption.config, adoption.place, adoption.manifest
     weights, moments = nanogpt.renamed(place)
     state = {
         "step": manifest.step,
@@ -119,19 +125,21 @@ def _write_nanogpt(config: RunConfig, place: Path, target: Path, manifest: Manif
     write_folder(target, tensors, {"state": state}, manifest, _nothing)
 
 
-def _copy_trainers(place: Path, writing: Path, target: Path, manifest: Manifest) -> None:
+def _copy_trainers(adoption: _Adoption, writing: Path, target: Path) -> None:
     """Trainer's own folder as it is, but for what nobody reads; the copy itself is verified."""
-    copy = writing / place.name
-    shutil.copytree(place, copy, ignore=shutil.ignore_patterns(*huggingface.NEVER_READ))
+    copy = writing / adoption.place.name
+    ignored = shutil.ignore_patterns(*huggingface.NEVER_READ)
+    shutil.copytree(adoption.place, copy, ignore=ignored)
     examined(huggingface.HUGGING_FACE, copy)
-    seal_folder(copy, target, manifest, _nothing)
+    seal_folder(copy, target, adoption.manifest, _nothing)
     shutil.rmtree(writing, ignore_errors=True)
 
 
-def _write_litgpt(config: RunConfig, place: Path, writing: Path, step: int) -> None:
+def _write_litgpt(adoption: _Adoption, writing: Path, target: Path) -> None:
     """LitGPT's own file without the state of its loader, and beside it what our trainings add."""
     import torch
 
+    config, place = adoption.config, adoption.place
     writing.mkdir()
     document = read_archive(place / litgpt.MODEL_FILE)
     kept = {key: document[key] for key in litgpt.KEPT}
@@ -139,8 +147,18 @@ def _write_litgpt(config: RunConfig, place: Path, writing: Path, step: int) -> N
     for path in place.iterdir():
         if path.is_file() and path.name != litgpt.MODEL_FILE:
             shutil.copyfile(path, writing / path.name)
-    own = {"position": _position(config, step), "random": _seeded(config), "scaler": {}}
+    position = _position(config, adoption.manifest.step)
+    own = {"position": position, "random": _seeded(config), "scaler": {}}
     (writing / "rank-0.json").write_text(json.dumps(own))
+    seal_folder(writing, target, adoption.manifest, _nothing)
+
+
+# What writes the run's own form of a checkpoint, by way of a folder on the same disk.
+_WRITERS: Mapping[Kind, Callable[[_Adoption, Path, Path], None]] = {
+    nanogpt.NANOGPT: _write_nanogpt,
+    litgpt.LITGPT: _write_litgpt,
+    huggingface.HUGGING_FACE: _copy_trainers,
+}
 
 
 def _seeded(config: RunConfig) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,11 +20,13 @@ from typing import Any
 import torch
 
 from trainer_runtime.core.answers.sampled import SampleAnswer, SampledText, SampleRequest
+from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.manifest import ManifestError, read
 from trainer_runtime.core.frameworks.launching import SCRIPT
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop.drawing import Drawing, TextModel, draw, windowed
@@ -46,7 +49,7 @@ def main(config_path: str, request_path: str) -> int:
         config = RunConfig.parse(Path(config_path).read_bytes(), config_path)
         folder = weights_folder(Path.cwd(), request.start)
         device = _device(folder)
-        model = _text_model(config, Path(config_path).parent, folder, request, device)
+        model = _text_model(_Saved(config, Path(config_path).parent, folder, request, device))
         until_s = begun_s + request.within_s - _FOR_ANSWER_S
         texts = tuple(_texts(model, request, until_s))
     except ConfigError as error:
@@ -69,40 +72,66 @@ def _texts(model: TextModel, request: SampleRequest, until_s: float) -> list[Sam
     ]
 
 
-def _text_model(
-    config: RunConfig, attempt: Path, folder: Path, request: SampleRequest, device: str
-) -> TextModel:
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """What is asked, and where the model is that answers."""
+
+    config: RunConfig
+    attempt: Path
+    folder: Path
+    request: SampleRequest
+    device: str
+
+
+def _text_model(saved: _Saved) -> TextModel:
     """Of the framework that trained it.
 
     Raises:
         ConfigError: it writes no text, or can't be read.
     """
+    config = saved.config
     if config.method == "reward":
         raise ConfigError("a reward model rates texts and writes none")
-    if config.framework in ("nanogpt", "litgpt") and request.chat:
+    traits = TRAITS.get(config.framework)
+    if saved.request.chat and traits is not None and not traits.has_chat_template:
         raise ConfigError(f"models of {config.framework} have no chat template: leave `chat` out")
-    if config.framework == "nanogpt":
-        return _own_model(request.start, device)
-    if config.framework == "litgpt":
-        from trainer_runtime.train.litgpt.text_model import load_text_model as load_litgpt
+    load = _of_transformers if traits is None else _LOADERS[traits.output]
+    return load(saved)
 
-        return load_litgpt(folder, config, device)
+
+def _of_transformers(saved: _Saved) -> TextModel:
     from trainer_runtime.train.hf.text_model import load_text_model
 
-    place = _model_folder(folder) if config.framework == "script" else folder
+    config, is_program = saved.config, saved.config.script is not None
+    place = _model_folder(saved.folder) if is_program else saved.folder
     base = config.model.path or config.model.hub
-    tokenizer = _tokenizer_folder(config, attempt, place)
-    return load_text_model(place, base, device, chat=request.chat, tokenizer=tokenizer)
+    tokenizer = place if is_program else _tokenizer_folder(config, saved.attempt, place)
+    return load_text_model(place, base, saved.device, chat=saved.request.chat, tokenizer=tokenizer)
 
 
-def _own_model(start: str | None, device: str) -> TextModel:
+def _of_litgpt(saved: _Saved) -> TextModel:
+    from trainer_runtime.train.litgpt.text_model import load_text_model
+
+    return load_text_model(saved.folder, saved.config, saved.device)
+
+
+def _of_own_script(saved: _Saved) -> TextModel:
     """By the model in the run's own script, which somebody may have changed."""
-    trained = trained_model(Path.cwd(), start)
+    device = saved.device
+    trained = trained_model(Path.cwd(), saved.request.start)
     script: Any = _script()
     model = script.GPT(trained.config.model, trained.config.data.seq_len).eval()
     load_model(model, trained.weights)
     next_logits = windowed(model.to(device), model.seq_len, device)
     return TextModel.of(next_logits, trained.tokenizer)
+
+
+# By the kind of the framework's checkpoints; others are folders of transformers.
+_LOADERS: Mapping[str, Callable[[_Saved], TextModel]] = {
+    "nanogpt": _of_own_script,
+    "litgpt": _of_litgpt,
+    "hf": _of_transformers,
+}
 
 
 def _script() -> ModuleType:
@@ -133,7 +162,7 @@ def _model_folder(folder: Path) -> Path:
 
 def _tokenizer_folder(config: RunConfig, attempt: Path, folder: Path) -> Path:
     """Beside the weights, else the one that the run was trained by."""
-    if config.framework == "script" or any(folder.glob("tokenizer*")):
+    if any(folder.glob("tokenizer*")):
         return folder
     if config.data.tokenizer == "byte":
         return attempt / byte_tokenizer.FOLDER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import shutil
 import sys
@@ -17,6 +16,7 @@ from trainmaster.backends.hosts.kept_runtime import PACKAGE, put_runtime
 from trainmaster.backends.hosts.written_files import write_files
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.backends.ssh.bounded_output import read_bounded
+from trainmaster.store.disk_space import is_full
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
 
@@ -211,7 +211,7 @@ def _host_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise HostError(
                 "DISK_FULL",
                 f"The disk is full: {path} can't be written.",

@@ -19,7 +19,6 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainmaster.cli.progress_bar import describe, showing_progress
 from trainmaster.cli.run_service import ask
-from trainmaster.metrics.plots.sketch import curve
 from trainmaster.words.advice import for_face
 from trainmaster.words.errors import StateError
 
@@ -159,6 +158,7 @@ class _Demo:
         return attempts[1].started_at_step, len(repeated)
 
     async def _show(self, run: str, killed_at: int) -> None:
+        from trainmaster.metrics.plots.sketch import curve
         from trainmaster.runs.query_metrics import query_metrics
 
         answer = await query_metrics(

@@ -93,13 +93,17 @@ def rebuild(
 
 def read_log() -> None:
     """Read a long log, as requested on standard input. Started by itself where that takes long."""
-    from trainmaster.metrics.reading_process import DIAGNOSIS, Requested
+    from trainmaster.metrics.reading_process import DIAGNOSIS, SEARCH, Requested
 
     requested = Requested()
     if requested.is_for(DIAGNOSIS):
         from trainmaster.runs.diagnosis.long_log import diagnose_requested
 
         requested.answer(diagnose_requested)
+    elif requested.is_for(SEARCH):
+        from trainmaster.runs.logs import search_requested
+
+        requested.answer(search_requested)
     else:
         from trainmaster.metrics.read_file import read_requested
 

@@ -9,6 +9,7 @@ import typer
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
+from trainmaster.words.clouds import CLOUD_NAMES, CloudName
 
 
 def offers(
@@ -31,8 +32,8 @@ def offers(
         bool, typer.Option("--interruptible", help="Those that may be taken away at any time.")
     ] = False,
     provider: Annotated[
-        Literal["runpod", "vast", "lambda"] | None,
-        typer.Option("--provider", metavar="runpod|vast|lambda", help="Ask only this one."),
+        CloudName | None,
+        typer.Option("--provider", metavar="|".join(CLOUD_NAMES), help="Ask only this one."),
     ] = None,
     spec: Annotated[
         str | None,

@@ -18,7 +18,7 @@ from trainmaster.cli.doctor.keeper import keeping_checks, uses_providers
 from trainmaster.cli.doctor.ssh import ssh_checks
 from trainmaster.plan import HostFacts
 from trainmaster.plan.decisions.requirements import frameworks_there
-from trainmaster.store.disk_space import inodes_left, why_full
+from trainmaster.store.disk_space import inodes_left, why_unwritable
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, failed, none_failed, passed, warning
 from trainmaster.words.answers.hosts import DoctorAnswer
@@ -103,7 +103,7 @@ def _settings(workspace: Workspace) -> CheckRow:
 def _room(workspace: Workspace) -> CheckRow:
     """Whether the home can be written: space and inodes of its disk."""
     root = workspace.home.root
-    if (full := why_full(root)) is not None:
+    if (full := why_unwritable(root)) is not None:
         remedy = "Free space or remove files there; until then, answers are of what is on record."
         return failed("home's disk", f"{root}: {full[1]} ({full[0]})", remedy)
     inodes = inodes_left(root)

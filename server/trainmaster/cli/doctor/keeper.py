@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from trainer_runtime.core.protocol.command import command
@@ -36,17 +37,21 @@ def uses_providers(workspace: Workspace, environment: Mapping[str, str]) -> bool
 
 def _leases(workspace: Workspace, keeper: CheckRow) -> list[CheckRow]:
     """Of each rented instance, what ends it at its lease's end beside `trainmaster release`."""
-    rows = []
+    rows, now = [], time.time()
     for instance in workspace.control.instances.all(only_open=True):
         armed = [
             *(["the keeper"] if keeper.state == "ok" else []),
             *(["its own timer"] if instance.can_self_terminate else []),
         ]
-        name, until = f"lease of {instance.host}", in_utc(instance.lease_end_t)
-        if armed:
-            rows.append(passed(name, f"until {until}, then ended by {' and '.join(armed)}"))
+        name, end = f"lease of {instance.host}", in_utc(instance.lease_end_t)
+        if instance.lease_end_t <= now:
+            remedy = f"{command('release', instance.host)} ends it."
+            rows.append(warning(name, f"ended {end}; the instance is still on record", remedy))
             continue
-        problem = f"until {until}; nothing ends it without this machine. {instance.lease_timer}"
+        if armed:
+            rows.append(passed(name, f"until {end}, then ended by {' and '.join(armed)}"))
+            continue
+        problem = f"until {end}; nothing ends it without this machine. {instance.lease_timer}"
         rows.append(
             warning(name, problem, f"{command('keeper install')}, on a host that stays on.")
         )

@@ -9,6 +9,7 @@ from trainmaster.machines.clouds import lambda_, runpod, vast
 from trainmaster.machines.clouds.cloud import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.clouds.http import DEFAULT_PACE, Account, Api, Pace
 from trainmaster.store.secret_values import find_value
+from trainmaster.words.clouds import key_variable
 from trainmaster.words.errors import CloudError, StateError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import Settings
@@ -16,26 +17,22 @@ from trainmaster.words.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    """`key_name`: the variable of its API key, read from the environment, then from the home's
-    secrets.env."""
+    """What a provider's client is made of."""
 
     client: Callable[[Api], Cloud]
-    key_name: str
     key_page: str
     base_url: str
     path_end: str = ""
     pace: Pace = DEFAULT_PACE
 
 
-_PROVIDERS = {
-    "runpod": _Provider(runpod.RunPod, "RUNPOD_API_KEY", runpod.KEY_PAGE, runpod.BASE_URL),
-    "vast": _Provider(vast.Vast, "VAST_API_KEY", vast.KEY_PAGE, vast.BASE_URL, vast.PATH_END),
-    "lambda": _Provider(
-        lambda_.Lambda, "LAMBDA_API_KEY", lambda_.KEY_PAGE, lambda_.BASE_URL, pace=lambda_.PACE
-    ),
+_PROVIDERS: Mapping[str, _Provider] = {
+    "runpod": _Provider(runpod.RunPod, runpod.KEY_PAGE, runpod.BASE_URL),
+    "vast": _Provider(vast.Vast, vast.KEY_PAGE, vast.BASE_URL, vast.PATH_END),
+    "lambda": _Provider(lambda_.Lambda, lambda_.KEY_PAGE, lambda_.BASE_URL, pace=lambda_.PACE),
 }
 NAMES = tuple(_PROVIDERS)
-KEY_NAMES = {name: provider.key_name for name, provider in _PROVIDERS.items()}
+KEY_NAMES = {name: key_variable(name) for name in _PROVIDERS}
 
 
 def open_cloud(
@@ -63,7 +60,7 @@ def open_cloud(
         provider=name,
         base_url=configured.get(name, provider.base_url),
         key=_key(name, provider, home, environment),
-        variable=provider.key_name,
+        variable=key_variable(name),
         key_page=provider.key_page,
         path_end=provider.path_end,
     )
@@ -71,7 +68,7 @@ def open_cloud(
 
 
 def _key(name: str, provider: _Provider, home: Home, environment: Mapping[str, str]) -> str:
-    variable = provider.key_name
+    variable = key_variable(name)
     try:
         return find_value(home, variable, environment, variable).strip()
     except StateError as error:

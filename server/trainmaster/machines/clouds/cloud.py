@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainer_runtime.core.records import dataclass
+from trainmaster.words.clouds import CloudName
 
 if TYPE_CHECKING:
     from trainmaster.machines.clouds.volumes import VolumeStore
 
-CloudName = Literal["runpod", "vast", "lambda"]
 InstanceState = Literal["starting", "running", "stopped", "ending"]
 
 

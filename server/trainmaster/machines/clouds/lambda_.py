@@ -17,7 +17,6 @@ from pydantic import Field
 
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainmaster.machines.clouds.cloud import (
-    CloudName,
     Instance,
     InstanceRequest,
     InstanceState,
@@ -44,6 +43,7 @@ from trainmaster.machines.clouds.replies import (
     readable,
 )
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
+from trainmaster.words.clouds import CloudName
 
 BASE_URL = "https://cloud.lambda.ai/api/v1"
 KEY_PAGE = "https://cloud.lambda.ai/api-keys"

@@ -16,7 +16,6 @@ from pydantic import Field
 from trainer_runtime.core.environment.gpus import slug
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainmaster.machines.clouds.cloud import (
-    CloudName,
     Instance,
     InstanceRequest,
     InstanceState,
@@ -49,6 +48,7 @@ from trainmaster.machines.clouds.replies import (
     readable,
 )
 from trainmaster.machines.clouds.runpod_volumes import RunPodVolumes
+from trainmaster.words.clouds import CloudName
 from trainmaster.words.errors import CloudError
 
 BASE_URL = "https://api.runpod.io/v2"

@@ -22,7 +22,6 @@ from trainer_runtime.core.lease.lease import OwnEnd
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.clouds.cloud import (
-    CloudName,
     Instance,
     InstanceRequest,
     InstanceState,
@@ -51,6 +50,7 @@ from trainmaster.machines.clouds.replies import (
     readable,
 )
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
+from trainmaster.words.clouds import CloudName
 from trainmaster.words.errors import CloudError
 
 BASE_URL = "https://console.vast.ai/api"

@@ -85,7 +85,7 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
     await allow(workspace, beyond, "launch", loaded.name, None)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)
     backend = workspace.backend(LOCAL)
-    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
+    model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     corpus = _assume_remote_data(await probe_data(loaded, backend, tokenizer))
     return Prices(loaded, lambda one, facts: plan(one, facts, corpus, None, model, tokenizer))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmaster.plan.decisions.architecture import Architecture
+from trainmaster.plan.architecture import Architecture
+from trainmaster.plan.frameworks import Framework
 from trainmaster.plan.spec import AdapterSpec
 
 # Dettmers et al. 2023 (QLoRA, arXiv 2305.14314): 4 bits and 0.127 of constants, quantized twice.
@@ -17,15 +18,13 @@ _OUTPUT = ("o_proj", "projection", "c_proj", "dense")
 _UP = ("up_proj", "mlp", "c_fc", "dense_h_to_4h")
 _GATE = ("gate_proj", "mlp")
 _DOWN = ("down_proj", "mlp", "c_proj", "dense_4h_to_h")
-# The matrices that LitGPT adapts by default.
-LITGPT_TARGETS = ("query", "value")
 
 
-def adapter_parameters(adapter: AdapterSpec, model: Architecture, framework: str) -> int:
+def adapter_parameters(adapter: AdapterSpec, model: Architecture, framework: Framework) -> int:
     """Parameters of the two thin matrices at each target, rank times their widths together."""
-    targets: Sequence[str] | None = None if adapter.targets == "auto" else adapter.targets
-    if targets is None and framework == "litgpt":
-        targets = LITGPT_TARGETS
+    targets: Sequence[str] | None = adapter.targets
+    if adapter.targets == "auto":
+        targets = framework.usual_adapter_targets
     widths = sum(
         into + out
         for names, into, out in _matrices(model)

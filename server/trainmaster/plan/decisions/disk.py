@@ -12,6 +12,7 @@ from trainmaster.plan.decisions.memory import (
     SHARD_BYTES_PER_TOKEN,
 )
 from trainmaster.plan.facts import CorpusFacts, HostFacts
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
 
@@ -23,7 +24,7 @@ def disk_gib(spec: TrainingSpec, trained: int, steps: int, corpus: CorpusFacts) 
     data in the cache."""
     policy = spec.checkpoint
     kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
-    exports = 2 if spec.framework == "litgpt" else 1  # also as transformers reads it
+    exports = framework_of(spec).exports
     per_parameter = kept * CHECKPOINT_BYTES_PER_PARAMETER + exports * EXPORT_BYTES_PER_PARAMETER
     size_bytes = trained * per_parameter
     return size_bytes / GIB + _LOGS_GIB + data_gib(spec, corpus)

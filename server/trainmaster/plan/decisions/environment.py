@@ -18,6 +18,7 @@ from trainmaster.plan.decisions.requirements import Mismatch, accepted, mismatch
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
 from trainmaster.plan.facts import GpuFacts, HostFacts, TokenizerFacts
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.words.errors import HostError
@@ -26,9 +27,6 @@ from trainmaster.words.errors import HostError
 TORCH_VERSION = "2.13.0"
 # Unpacked, with the CUDA libraries that its wheels for GPUs bring.
 _TORCH_GIB = {"cuda": 8.0, "cpu": 2.0}
-# What comes on top of PyTorch, with all that it brings (measured: pyarrow and pandas alone are a
-# quarter of a GiB).
-_FRAMEWORK_GIB = {"nanogpt": 0.0, "litgpt": 0.3, "hf": 0.7, "trl": 0.7}
 
 
 def may_install(spec: TrainingSpec) -> bool:
@@ -160,7 +158,7 @@ def environment_gib(spec: TrainingSpec, facts: HostFacts, target: Target) -> tup
     if not target.on_host or spec.host == "debug" or not may_install(spec):
         return 0.0, 0.0
     lacking = facts.torch is None or mismatches(_pins(spec, "single"), facts.packages or {})
-    framework = _FRAMEWORK_GIB[spec.framework] if lacking else 0.0
+    framework = framework_of(spec).packages_gib if lacking else 0.0
     if not _is_built(spec, facts):
         return framework, framework
     least, most = _TORCH_GIB["cuda" if facts.gpus else "cpu"], _TORCH_GIB["cuda"]
@@ -192,7 +190,7 @@ def _pins(
 ) -> tuple[str, ...]:
     adapter = spec.adapter
     return requirements(
-        spec.framework,
+        framework_of(spec),
         strategy=strategy,
         adapter=adapter.model_dump() if adapter is not None else None,
         tracking=spec.tracking,

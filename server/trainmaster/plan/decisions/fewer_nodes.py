@@ -10,6 +10,7 @@ from trainer_runtime.core.processes.fewer_nodes import (
 from trainer_runtime.core.processes.resharding import why_ranks_are_fixed
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
@@ -41,7 +42,7 @@ def check_min_nodes(spec: TrainingSpec, target: Target, fitted: Fitted, ledger: 
         what = f"is given, but under {strategy} only as many ranks can resume."
         raise _wrong(what, "Set compute.strategy to ddp, or compute.min_nodes to null.")
     batch = fitted.batch
-    is_fixed = compares_examples(spec.resolved_method)
+    is_fixed = compares_examples(method_of(spec))
     step = Step(batch.sequences, batch.micro_batch, target.node_processes, is_fixed)
     counts = possible_counts(step, 1, target.nodes)
     if least not in counts:

@@ -15,6 +15,7 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
 from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
@@ -76,10 +77,10 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     model, count = network.architecture, network.parameters or 0
     pairs, logits = method.sequences, method.name != "reward"
     longest = LONGEST_WITH_SCORES.get(target.precision, 0)
-    on_cpu = spec.framework == "nanogpt" and target.device == "cpu"
+    on_cpu = target.device == "cpu" and framework_of(spec).keeps_attention_scores
     scores = on_cpu and spec.data.seq_len <= longest
     if spec.adapter is not None and model is not None:
-        trained = adapter_parameters(spec.adapter, model, spec.framework)
+        trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)
         return Load(model, trained, frozen, pairs, logits, scores)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0

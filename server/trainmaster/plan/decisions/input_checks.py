@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from trainer_runtime.core.frameworks.litgpt import LORA_PARTS
 from trainmaster.plan.decisions.model import BYTE_VOCABULARY
 from trainmaster.plan.decisions.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.plan.decisions.trainable_models import refuse_untrainable
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
 
@@ -58,21 +58,24 @@ def _refuse_problem(found: FolderFacts, field: str) -> None:
 
 
 def _refuse_other_layout(spec: TrainingSpec, model: ModelFacts) -> None:
-    if model.kind == "litgpt" and spec.framework != "litgpt":
-        raise PlanError(
-            "MODEL_UNUSABLE",
-            f"`model.path` is {model.path!r}, a model in LitGPT's layout, which {spec.framework} "
-            "doesn't read.",
-            "Convert it (`litgpt convert_from_litgpt`), or set framework to litgpt.",
-            field="model.path",
-        )
+    if model.kind in framework_of(spec).layouts:
+        return
+    able = {name: record for name, record in FRAMEWORKS.items() if model.kind in record.layouts}
+    ways = [f"`{record.layouts[model.kind]}`" for record in able.values()]
+    raise PlanError(
+        "MODEL_UNUSABLE",
+        f"`model.path` is {model.path!r}, a model in the layout of {model.kind}, which "
+        f"{spec.framework} doesn't read.",
+        f"Convert it ({' or '.join(ways)}), or set framework to {' or '.join(able)}.",
+        field="model.path",
+    )
 
 
 def _refuse_unknown_targets(spec: TrainingSpec, model: ModelFacts | None) -> None:
     if spec.adapter is None or spec.adapter.targets == "auto":
         return
-    if spec.framework == "litgpt":  # it has names of its own for every model's matrices
-        there = [name for names in LORA_PARTS.values() for name in names]
+    there = list(framework_of(spec).adapter_matrices or ())
+    if there:
         unknown = [one for one in spec.adapter.targets if one not in there]
     else:
         known = () if model is None else model.matrices

@@ -8,7 +8,7 @@ state that several processes share. Fitted within some 10 % to published peaks o
 from __future__ import annotations
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.decisions.architecture import Architecture
+from trainmaster.plan.architecture import Architecture
 
 GIB = 2**30
 # fp32 weights, gradients and Adam's two moments; autocast's copies come and go with activations.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.decisions.architecture import TRAINING_PASSES
+from trainmaster.plan.architecture import TRAINING_PASSES
+from trainmaster.plan.frameworks import framework_of, method_of
 from trainmaster.plan.result import Ledger
-from trainmaster.plan.spec import TrainingSpec, arguments_of
+from trainmaster.plan.spec import TrainingSpec
 
 Form = Literal["shards", "stream", "dataset"]
 
@@ -59,7 +60,7 @@ class Method:
 
 def choose_method(spec: TrainingSpec, ledger: Ledger) -> Method:
     """The method that the spec names, or the framework's usual one, with all its arguments."""
-    name = spec.resolved_method
+    name = method_of(spec)
     if spec.method == "auto":
         ledger.decide("method", name, f"What {spec.framework} does.")
     return Method(name, _arguments(spec, name, ledger), form_of(spec), spec.adapter is not None)
@@ -67,7 +68,7 @@ def choose_method(spec: TrainingSpec, ledger: Ledger) -> Method:
 
 def form_of(spec: TrainingSpec) -> Form:
     """How the data reaches the trainer."""
-    if spec.resolved_method != "pretrain":
+    if method_of(spec) != "pretrain":
         return "dataset"
     return "stream" if spec.data.prepare == "stream" else "shards"
 
@@ -76,7 +77,7 @@ def _arguments(spec: TrainingSpec, method: str, ledger: Ledger) -> dict[str, Any
     """With defaults, but without the length, which becomes steps, and with what is left out left
     to the framework."""
     arguments = {}
-    for name, argument in arguments_of(method, spec.framework).items():
+    for name, argument in framework_of(spec).arguments.get(method, {}).items():
         value = spec.method_args.get(name)
         if value is None and name != "epochs":
             value = _default(spec, name, argument.default, ledger)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.decisions.architecture import (
+from trainmaster.plan.architecture import (
     GPT2_VOCABULARY,
     Architecture,
     Style,
     parameters,
     preset_sizes,
 )
-from trainmaster.plan.decisions.presets import litgpt_architecture
 from trainmaster.plan.facts import ModelFacts
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
 from trainmaster.words.errors import PlanError
@@ -50,7 +50,8 @@ def choose_network(
         return _existing(spec, existing)
     preset = spec.model.preset
     if preset is not None and preset not in GPT2_PRESETS:
-        known = litgpt_architecture(preset, spec.data.seq_len)
+        named = framework_of(spec).named_models
+        known = None if named is None else named(preset, spec.data.seq_len)
         count = None if known is None else parameters(known)
         return Network(known, count, {**_sizes_of(known), "style": None})
     architecture = choose_architecture(spec, vocabulary, ledger)
@@ -83,8 +84,8 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
         d_ff=d_ff,
         vocab_size=_vocabulary(model, vocabulary, ledger),
         seq_len=spec.data.seq_len,
-        biases=style == "gpt2" and spec.framework in ("hf", "trl"),
-        rotary=spec.framework == "litgpt",
+        biases=style == "gpt2" and framework_of(spec).has_biases,
+        rotary=framework_of(spec).has_rotary_gpt2,
     )
 
 
@@ -123,10 +124,10 @@ def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:
 def _style(spec: TrainingSpec, ledger: Ledger) -> Style:
     if spec.model.style != "auto":
         return spec.model.style
-    if spec.framework == "litgpt":
-        ledger.decide("model.style", "llama", "LitGPT's models have rotary positions.")
-        return "llama"
-    return "gpt2"
+    style, reason = framework_of(spec).usual_style
+    if reason is not None:
+        ledger.decide("model.style", style, reason)
+    return style
 
 
 def _sizes(model: ModelSpec, ledger: Ledger) -> tuple[int, int, int]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trainer_runtime.core.protocol.command import command
+from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
-
-if TYPE_CHECKING:
-    from trainmaster.plan.decisions.target import Target
 
 _FIELD = "compute.nodes"
 

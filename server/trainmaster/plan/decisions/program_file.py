@@ -9,8 +9,8 @@ from itertools import takewhile
 from pathlib import PurePath
 
 from trainmaster.plan.facts import CodeFacts
-from trainmaster.plan.spec.fields import nearest
-from trainmaster.plan.spec.script import ScriptSpec
+from trainmaster.plan.fields.field_tree import nearest
+from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.words.errors import PlanError
 
 _PYTHON = re.compile(r"python[0-9.]*")

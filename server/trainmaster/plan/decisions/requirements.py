@@ -12,6 +12,7 @@ from typing import Any
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
 from trainer_runtime.core.records import dataclass
+from trainmaster.plan.frameworks import FRAMEWORKS, Framework
 
 TRIED: Mapping[str, str] = {
     "accelerate": "1.15.0",
@@ -52,12 +53,6 @@ _TOKENIZERS: Mapping[str, str] = {
     "sentencepiece": "sentencepiece>=0.1.99,<0.3",
 }
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
-_OF_FRAMEWORK: Mapping[str, tuple[str, ...]] = {
-    "nanogpt": (),
-    "litgpt": ("litgpt",),
-    "hf": ("transformers", "accelerate", "datasets"),
-    "trl": ("trl", "transformers", "accelerate", "datasets"),
-}
 _READ_BY_DATASETS = frozenset({"parquet", "arrow", "hf"})
 
 
@@ -71,7 +66,7 @@ class Mismatch:
 
 
 def requirements(
-    framework: str,
+    framework: Framework,
     *,
     strategy: str = "single",
     adapter: Mapping[str, Any] | None = None,
@@ -81,12 +76,12 @@ def requirements(
     formats: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Requirement lines of everything but PyTorch, for an environment that is built."""
-    names = list(_OF_FRAMEWORK.get(framework, ()))
+    names = list(framework.packages)
     if tokenizer != "byte":
         names.append("transformers")
     if not _READ_BY_DATASETS.isdisjoint(formats):
         names.append("datasets")
-    if adapter is not None and framework != "litgpt":  # which has adapters of its own
+    if adapter is not None and not framework.has_own_adapters:
         names.append("peft")
     if strategy.startswith("zero"):
         names.append("deepspeed")
@@ -117,9 +112,9 @@ def accepted(lines: Iterable[str]) -> tuple[str, ...]:
 def frameworks_there(packages: Mapping[str, str]) -> list[str]:
     """The frameworks that these packages (versions by name) and a PyTorch can run as they are."""
     return [
-        framework
-        for framework in _OF_FRAMEWORK
-        if not mismatches(accepted(requirements(framework)), packages)
+        record.name
+        for record in FRAMEWORKS.values()
+        if not record.runs_program and not mismatches(accepted(requirements(record)), packages)
     ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from trainmaster.plan.decisions.memory import Memory, Sharing
 from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
@@ -56,7 +57,7 @@ def choose_sharing(spec: TrainingSpec, target: Target, taken: Taken, ledger: Led
     if spec.compute.strategy == "auto":
         source = _SOURCE if target.processes > 1 else None
         ledger.decide("compute.strategy", chosen.strategy, _REASONS[chosen.strategy], source)
-    if spec.compute.activation_checkpointing == "auto" and spec.framework != "nanogpt":
+    if spec.compute.activation_checkpointing == "auto" and framework_of(spec).can_recompute:
         reason = (
             "Kept, they do not fit into memory." if chosen.recompute else "There is room for them."
         )
@@ -67,14 +68,12 @@ def choose_sharing(spec: TrainingSpec, target: Target, taken: Taken, ledger: Led
 def _candidates(spec: TrainingSpec, target: Target) -> Iterator[Sharing]:
     asked = spec.compute.activation_checkpointing
     choices = (False, True) if asked == "auto" else (asked,)
-    for recompute in choices if spec.framework != "nanogpt" else (False,):
+    for recompute in choices if framework_of(spec).can_recompute else (False,):
         for strategy in _strategies(spec, target):
             yield Sharing(strategy, target.processes, recompute)
 
 
 def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
-    """ZeRO rather than FSDP for HF and TRL: it has a stage between replicated and sharded weights,
-    the supervisor can change stages, and it can offload state to host memory."""
     if spec.compute.strategy != "auto":
         return (spec.compute.strategy,)
     if target.processes == 1:
@@ -82,13 +81,13 @@ def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
     if target.device == "cpu":
         # Its memory is one for all of them, and LitGPT's FSDP and DeepSpeed's bf16 want GPUs.
         return ("ddp",)
-    if spec.framework == "litgpt":
-        return ("ddp",) if spec.adapter is not None else ("ddp", "fsdp")
+    framework = framework_of(spec)
     if spec.adapter is None:
-        return ("ddp", "zero2", "zero3")
-    # An adapter's state is too small for sharing it to gain anything; of a base in 4 bits ZeRO-3
-    # can't share the weights.
-    return ("ddp",) if spec.adapter.quantize else ("ddp", "zero3")
+        return framework.strategies
+    strategies = framework.adapter_strategies
+    if spec.adapter.quantize:  # whose weights can't be shared
+        return tuple(strategy for strategy in strategies if strategy not in _SHARDED)
+    return strategies
 
 
 def _refuse_what_cannot_be(spec: TrainingSpec, target: Target) -> None:

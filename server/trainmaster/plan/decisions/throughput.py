@@ -6,7 +6,7 @@ import math
 
 from trainer_runtime.core.environment.gpus import Gpu
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.decisions.architecture import Architecture, flops_per_token
+from trainmaster.plan.architecture import Architecture, flops_per_token
 from trainmaster.plan.decisions.memory import Sharing
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.target import Target

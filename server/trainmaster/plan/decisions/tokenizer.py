@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
 
 BYTE, NONE = "byte", "none"
@@ -15,7 +16,7 @@ def chosen_tokenizer(spec: TrainingSpec) -> str:
     """
     if spec.data.tokenizer != "auto":
         return spec.data.tokenizer
-    if spec.framework == "nanogpt" and _is_ready(spec):
+    if framework_of(spec).trains_without_tokenizer and _is_ready(spec):
         return NONE
     return spec.model.path or spec.model.hub or BYTE
 

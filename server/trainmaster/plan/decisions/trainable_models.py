@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from trainmaster.plan.facts import ModelFacts
+from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
 
@@ -45,14 +46,14 @@ def refuse_untrainable(spec: TrainingSpec, model: ModelFacts) -> None:
     """
     if model.kind != "hf" or model.architectures is None:
         return
-    why = _why_untrainable(model, is_reward=spec.resolved_method == "reward")
+    why = _why_untrainable(model, is_reward=method_of(spec) == "reward")
     if why is None:
         return
     problem, remedy = why
     field = "model.path" if spec.model.path else "model.hub"
     raise PlanError(
         "MODEL_UNUSABLE",
-        f"`{field}` is {model.hub or model.path!r}: {problem}, which {spec.resolved_method} can't "
+        f"`{field}` is {model.hub or model.path!r}: {problem}, which {method_of(spec)} can't "
         "train.",
         remedy,
         field=field,

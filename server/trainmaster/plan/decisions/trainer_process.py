@@ -12,6 +12,7 @@ from trainmaster.plan.decisions.memory import Sharing
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import GpuFacts, HostFacts
+from trainmaster.plan.frameworks import framework_of, method_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.words.errors import PlanError
@@ -82,7 +83,7 @@ def choose_compile(
         reason = "Not known whether the image has a C compiler, which torch.compile needs."
     elif facts.c_compiler is False and target.on_host:
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
-    elif spec.resolved_method != "pretrain":
+    elif method_of(spec) != "pretrain":
         chosen, reason = False, "Rows differ in length: it would recompile again and again."
     elif sharing.strategy not in _WHOLE_WEIGHTS:
         chosen, reason = False, "Weights are gathered layer by layer, which breaks its graphs."
@@ -100,7 +101,7 @@ def choose_deterministic(spec: TrainingSpec, target: Target, ledger: Ledger) -> 
         return spec.compute.deterministic
     if target.device == "cpu":  # nothing is open there: no decision to show
         return False
-    if spec.framework == "nanogpt":
+    if framework_of(spec).is_deterministic:
         chosen, reason = (
             True,
             "A resumed run repeats an uninterrupted one's losses to the last bit.",

@@ -1,20 +1,18 @@
-"""The spec: what to train, as the user writes it, and everything that is known about its fields."""
+"""Reads a spec, checks it, and documents its fields (`plan.fields`)."""
 
-from trainmaster.plan.spec.annotations import Annotation, Changes, Section
+from trainmaster.plan.fields.annotations import Annotation, Changes, Section
+from trainmaster.plan.fields.compute import EnvironmentSpec
+from trainmaster.plan.fields.data import SourceSpec, ValidationSpec
+from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
+from trainmaster.plan.fields.field_tree import Field, all_fields, changes_of
+from trainmaster.plan.fields.model import GPT2_PRESETS, AdapterSpec, ModelSpec
+from trainmaster.plan.fields.running import NO_MIRROR
 from trainmaster.plan.spec.attached import ATTACHED_NAMES, read_attached, refuse_other_files
-from trainmaster.plan.spec.compute import EnvironmentSpec
 from trainmaster.plan.spec.container_checks import SHM_SIZE
-from trainmaster.plan.spec.data import SourceSpec, ValidationSpec
-from trainmaster.plan.spec.document import TrainingSpec
-from trainmaster.plan.spec.fields import Field, all_fields, changes_of
 from trainmaster.plan.spec.load import load_spec
 from trainmaster.plan.spec.lookup import field_lines, framework_asked_about
 from trainmaster.plan.spec.mapping import mapping_markdown
-from trainmaster.plan.spec.method_arguments import arguments_of
-from trainmaster.plan.spec.model import GPT2_PRESETS, AdapterSpec, ModelSpec
-from trainmaster.plan.spec.places import Framework
 from trainmaster.plan.spec.reference import reference_markdown
-from trainmaster.plan.spec.running import NO_MIRROR
 from trainmaster.plan.spec.support import refuse_what_is_not_built
 from trainmaster.plan.spec.tracking import missing_secrets
 
@@ -28,14 +26,13 @@ __all__ = [
     "Changes",
     "EnvironmentSpec",
     "Field",
-    "Framework",
+    "FrameworkName",
     "ModelSpec",
     "Section",
     "SourceSpec",
     "TrainingSpec",
     "ValidationSpec",
     "all_fields",
-    "arguments_of",
     "changes_of",
     "field_lines",
     "framework_asked_about",

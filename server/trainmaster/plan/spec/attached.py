@@ -9,8 +9,8 @@ from pathlib import Path
 
 from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.files.regular import read_opened
-from trainmaster.plan.spec.compute import EnvironmentSpec
-from trainmaster.plan.spec.document import TrainingSpec
+from trainmaster.plan.fields.compute import EnvironmentSpec
+from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.words.errors import SpecError
 
 # By field: what it is called in the run's folder.

@@ -11,15 +11,16 @@ from trainer_runtime.core.alerts.codes import unknown_code
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.command import command, option
-from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
-from trainmaster.plan.spec.compute import EnvironmentSpec
+from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.fields.compute import EnvironmentSpec
+from trainmaster.plan.fields.data import DataSpec
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.plan.fields.model import GPT2_PRESETS, ModelSpec
+from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec.container_checks import container_problems
-from trainmaster.plan.spec.data import DataSpec
-from trainmaster.plan.spec.document import TrainingSpec
-from trainmaster.plan.spec.framework_checks import framework_problems
-from trainmaster.plan.spec.model import GPT2_PRESETS, ModelSpec
+from trainmaster.plan.spec.method_checks import framework_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
-from trainmaster.words.errors import Problem
+from trainmaster.words.errors import Problem, wrong_value
 from trainmaster.words.secret_names import ACCEPTED, is_operators, name_problem
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,7 +40,7 @@ _BEST_BY_METHOD = {
 
 def problems(spec: TrainingSpec) -> list[Problem]:
     """Problems between fields that are valid by themselves."""
-    if spec.script is not None and spec.framework == "script":
+    if spec.script is not None and framework_of(spec).runs_program:
         return [
             *script_problems(spec.script),
             *data_problems(spec.script, spec.data.sources),
@@ -76,11 +77,13 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
     sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
     origins = [name for name in ("preset", "path", "hub") if getattr(model, name) is not None]
     if len(origins) > 1:
-        yield _wrong(f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one.")
+        yield wrong_value(
+            f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one."
+        )
     if model.revision is not None and model.hub is None:
-        yield _wrong("model.revision", "is given without `model.hub`.", "Remove it.")
+        yield wrong_value("model.revision", "is given without `model.hub`.", "Remove it.")
     if model.dropout and origins and origins[0] != "preset":
-        yield _wrong(
+        yield wrong_value(
             "model.dropout",
             f"is given beside `model.{origins[0]}`, whose config.json sets it.",
             "Remove it, or change attention_dropout (of GPT-2 attn_pdrop, embd_pdrop and "
@@ -89,14 +92,18 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
     if origins:
         given = [name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None]
         for name in given:
-            yield _wrong(
+            yield wrong_value(
                 f"model.{name}",
                 f"is given beside `model.{origins[0]}`, which sets it.",
                 f"Remove one of the two; write null to drop `model.{origins[0]}` with "
                 f"{option('--set')}.",
             )
         if model.preset in GPT2_PRESETS and model.style == "llama":
-            yield _wrong("model.style", "is llama, but the preset is a gpt2.", "Remove one.")
+            yield wrong_value("model.style", "is llama, but the preset is a gpt2.", "Remove one.")
+        elif model.preset not in (None, *GPT2_PRESETS) and model.style != "auto":
+            yield wrong_value(
+                "model.style", "is given beside a preset, which sets it.", "Remove it."
+            )
         return
     for name, size in sizes.items():
         if size is None:
@@ -114,20 +121,20 @@ def _head_problems(model: ModelSpec) -> Iterator[Problem]:
         return
     if model.d_model % model.n_head:
         fitting = _divisors(model.d_model, limit=64)
-        yield _wrong(
+        yield wrong_value(
             "model.n_head",
             f"is {model.n_head}, which does not divide `model.d_model` {model.d_model}.",
             f"Set model.n_head to one of {fitting}, or d_model to a multiple of {model.n_head}.",
         )
     elif model.style == "llama" and (model.d_model // model.n_head) % 2:
-        yield _wrong(
+        yield wrong_value(
             "model.n_head",
             f"is {model.n_head}: heads of {model.d_model // model.n_head} features can't be "
             "rotated in pairs, as llama does.",
             "Choose n_head so that d_model / n_head is even.",
         )
     if model.n_kv_head is not None and model.n_head % model.n_kv_head:
-        yield _wrong(
+        yield wrong_value(
             "model.n_kv_head",
             f"is {model.n_kv_head}, which does not divide `model.n_head` {model.n_head}.",
             f"Set model.n_kv_head to one of {_divisors(model.n_head, limit=64)}.",
@@ -136,12 +143,14 @@ def _head_problems(model: ModelSpec) -> Iterator[Problem]:
 
 def _source_problems(data: DataSpec) -> Iterator[Problem]:
     if not data.sources:
-        yield _wrong("data.sources", "is empty.", "Name at least one file or folder by its path.")
+        yield wrong_value(
+            "data.sources", "is empty.", "Name at least one file or folder by its path."
+        )
     counts = Counter(source.name for _, source in data.inputs if source.name is not None)
     for field, source in data.inputs:
         if source.name is not None and counts[source.name] > 1:
             counts[source.name] = 0
-            yield _wrong(
+            yield wrong_value(
                 f"{field}.name",
                 f"is {source.name!r}, and so is another source's.",
                 "Give every source a unique name.",
@@ -151,10 +160,11 @@ def _source_problems(data: DataSpec) -> Iterator[Problem]:
 def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if spec.data.tokenizer != "none":
         return
-    if spec.framework != "nanogpt" or spec.data.formats - {"tokens"}:
-        yield _wrong(
+    if not framework_of(spec).trains_without_tokenizer or spec.data.formats - {"tokens"}:
+        able = [name for name, record in FRAMEWORKS.items() if record.trains_without_tokenizer]
+        yield wrong_value(
             "data.tokenizer",
-            "is none, which is for nanogpt on sources of format tokens alone.",
+            f"is none, which is for {' and '.join(able)} on sources of format tokens alone.",
             "Name the folder or hub name of a tokenizer, or leave it out.",
         )
 
@@ -166,13 +176,13 @@ def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
             continue
         path = source.path.removeprefix(ON_BOX)
         if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
-            yield _wrong(
+            yield wrong_value(
                 f"{field}.path",
                 f"is {source.path!r}, which is not a plain absolute path of the host.",
                 "Give it as host:/folder or host:/folder/file, without `..` or a slash at its end.",
             )
         elif spec.data.prepare == "here":
-            yield _wrong(
+            yield wrong_value(
                 "data.prepare",
                 f"is here, but source {source.name!r} is on the host.",
                 "Set it to box, or to auto.",
@@ -182,7 +192,7 @@ def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
 def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:
     seq_len = spec.data.seq_len
     if spec.batch.tokens < seq_len:
-        yield _wrong(
+        yield wrong_value(
             "batch.tokens",
             f"is {spec.batch.tokens}, less than one sequence of `data.seq_len` {seq_len}.",
             f"Set batch.tokens to at least {seq_len}.",
@@ -190,7 +200,7 @@ def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:
     elif isinstance(spec.batch.micro_batch, int):
         least = spec.batch.micro_batch * seq_len
         if least > spec.batch.tokens:
-            yield _wrong(
+            yield wrong_value(
                 "batch.micro_batch",
                 f"is {spec.batch.micro_batch}: with `data.seq_len` {seq_len} that is {least} "
                 f"tokens at once, more than `batch.tokens` {spec.batch.tokens}.",
@@ -201,25 +211,25 @@ def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if isinstance(spec.tokens, int) and spec.tokens < spec.batch.tokens:
-        yield _wrong(
+        yield wrong_value(
             "tokens",
             f"is {spec.tokens}, less than one step of `batch.tokens` {spec.batch.tokens}.",
             f"Set tokens to at least {spec.batch.tokens}.",
         )
     warmup = spec.schedule.warmup_steps
     if isinstance(spec.steps, int) and isinstance(warmup, int) and warmup > spec.steps:
-        yield _wrong(
+        yield wrong_value(
             "schedule.warmup_steps",
             f"is {warmup}, longer than the whole run of {spec.steps} steps.",
             f"Set schedule.warmup_steps to at most {spec.steps}, or to auto.",
         )
     if spec.phases is not None and not spec.phases:
-        yield _wrong("phases", "is empty.", "Give at least one phase, or steps instead.")
+        yield wrong_value("phases", "is empty.", "Give at least one phase, or steps instead.")
 
 
 def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if len(spec.optimizer.betas) != 2:
-        yield _wrong(
+        yield wrong_value(
             "optimizer.betas",
             f"holds {len(spec.optimizer.betas)} numbers.",
             "Give two, for example [0.9, 0.95].",
@@ -233,13 +243,15 @@ def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if len(evaluated) > 1:
         known += [f"val_loss/{source.name}" for source in evaluated if source.name]
     if metric not in known:
-        yield _wrong("checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(known)}.")
+        yield wrong_value(
+            "checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(known)}."
+        )
 
 
 def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:
     for name in variables:
         if not _VARIABLE.fullmatch(name):
-            yield _wrong(
+            yield wrong_value(
                 f"env.{name}",
                 "is not a valid name of an environment variable.",
                 "Use letters, digits and underscores, not starting with a digit.",
@@ -271,7 +283,7 @@ def _secret_problems(spec: TrainingSpec) -> Iterator[Problem]:
         if wrong is None and name in spec.env:
             wrong = "is under `env` too"
         if wrong is not None:
-            yield _wrong(
+            yield wrong_value(
                 f"secrets[{index}]", f"is {name!r}, which {wrong}.", f"Give {ACCEPTED}, once."
             )
 
@@ -282,21 +294,21 @@ def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
         return
     python = given.python
     if python is not None and "/" in python and not python.startswith("/"):
-        yield _wrong(
+        yield wrong_value(
             "environment.python",
             f"is {python!r}, which says nothing on {spec.host}.",
             f"Give its absolute path on {spec.host}, or its name alone.",
         )
     host, colon, _ = (given.wheels or "").partition(":/")
     if colon and "/" not in host and host != spec.host:
-        yield _wrong(
+        yield wrong_value(
             "environment.wheels",
             f"is a folder of {host}, but the training runs on {spec.host}.",
             f"Give a folder of this machine, or {spec.host}:/path.",
         )
     for index, name in enumerate(given.modules or []):
         if not _MODULE.fullmatch(name):
-            yield _wrong(
+            yield wrong_value(
                 f"environment.modules[{index}]",
                 f"is {name!r}, which is not a module's name.",
                 "Give names such as cuda/12.4, without options.",
@@ -314,42 +326,35 @@ def _host_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "Leave `compute.launcher` out, or give host a single name.",
         )
     hosts = [spec.host, *spec.other_hosts]
-    if spec.framework == "nanogpt":
-        yield Problem(
-            "NOT_YET_SUPPORTED",
-            "host",
-            f"`host` lists {len(hosts)} machines, and nanogpt trains in a single process.",
-            "Give `host` a single name, or take framework litgpt, hf or trl.",
-        )
     is_given = "nodes" in spec.compute.model_fields_set
     if is_given and spec.compute.nodes != len(hosts):
-        yield _wrong(
+        yield wrong_value(
             "compute.nodes",
             f"is {spec.compute.nodes}, but `host` lists {len(hosts)} machines.",
             "Leave compute.nodes out.",
         )
     for index, name in enumerate(hosts):
         if name in _NO_NODES:
-            yield _wrong(
+            yield wrong_value(
                 "host",
                 f"names {name} among several hosts, which {name} can't be.",
                 f"List hosts that {command('hosts')} shows, or give host a single name.",
             )
         elif name in hosts[:index]:
-            yield _wrong("host", f"names {name} twice.", "Name each host once.")
+            yield wrong_value("host", f"names {name} twice.", "Name each host once.")
 
 
 def _label_problems(labels: Iterable[str]) -> Iterator[Problem]:
     for name in labels:
         if not NAME_PATTERN.fullmatch(name):
-            yield _wrong(f"labels.{name}", "is not a valid name.", f"Use {NAME_ACCEPTED}.")
+            yield wrong_value(f"labels.{name}", "is not a valid name.", f"Use {NAME_ACCEPTED}.")
 
 
 def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
     for index, alert in enumerate(spec.alerts):
         if any(earlier.name == alert.name for earlier in spec.alerts[:index]):
             problem = f"is {alert.name!r}, as is an earlier one's."
-            yield _wrong(f"alerts[{index}].name", problem, "Give every alert a unique name.")
+            yield wrong_value(f"alerts[{index}].name", problem, "Give every alert a unique name.")
         field = f"alerts[{index}].when"
         try:
             unknown = unknown_code(parse_condition(alert.when))
@@ -365,10 +370,6 @@ def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
                 else "docs/diagnosis.md lists them."
             )
             yield Problem("CONDITION_INVALID", field, problem, fix)
-
-
-def _wrong(field: str, what: str, fix: str) -> Problem:
-    return Problem("INVALID_VALUE", field, f"`{field}` {what}", fix)
 
 
 def _divisors(number: int, limit: int) -> str:

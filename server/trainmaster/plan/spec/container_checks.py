@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmaster.plan.spec.document import TrainingSpec
-from trainmaster.words.errors import Problem
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.words.errors import Problem, wrong_value
 
 SHM_SIZE = "16g"
 _LONGEST_NAME = 255
@@ -27,9 +27,9 @@ def container_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if compute.launcher != "docker":
         fix = "Set compute.launcher to docker, or remove it."
         if compute.image is not None:
-            yield _wrong("compute.image", "is given, but no container is asked for.", fix)
+            yield wrong_value("compute.image", "is given, but no container is asked for.", fix)
         if compute.shm_size != SHM_SIZE:
-            yield _wrong("compute.shm_size", "is given, but no container is asked for.", fix)
+            yield wrong_value("compute.shm_size", "is given, but no container is asked for.", fix)
         return
     if compute.image is None:
         yield Problem(
@@ -39,7 +39,7 @@ def container_problems(spec: TrainingSpec) -> Iterator[Problem]:
             f"Name an image with Python 3.10 or newer and PyTorch, {_EXAMPLE}.",
         )
     elif len(compute.image) > _LONGEST_NAME or not _IMAGE.fullmatch(compute.image):
-        yield _wrong(
+        yield wrong_value(
             "compute.image",
             f"is {compute.image[:120]!r}, which is not a valid name of an image.",
             f"Give registry/repository:tag, its repository in lower case, {_EXAMPLE}.",
@@ -49,31 +49,27 @@ def container_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _contradictions(spec: TrainingSpec) -> Iterator[Problem]:
     if spec.host == "kaggle":
-        yield _wrong(
+        yield wrong_value(
             "compute.launcher",
             "is docker, but Kaggle's sessions run in an image of their own.",
             "Remove compute.launcher and compute.image, or choose another host.",
         )
     machines = max(spec.compute.nodes, 1 + len(spec.other_hosts))
     if machines > 1:
-        yield _wrong(
+        yield wrong_value(
             "compute.launcher",
             f"is docker, but containers train on one machine, not on {machines}.",
             "Name one host and one node, or remove compute.launcher and compute.image.",
         )
     if spec.environment != "auto":
-        yield _wrong(
+        yield wrong_value(
             "environment",
             "is given, but the image's own Python and packages train.",
             "Remove environment: build into the image what it lacks (`FROM`, `RUN pip install`).",
         )
     if spec.pty:
-        yield _wrong(
+        yield wrong_value(
             "pty",
             "is true, but a trainer in a container has no terminal.",
             "Set pty to false; PYTHONUNBUFFERED is set inside, so that lines come at once.",
         )
-
-
-def _wrong(field: str, what: str, fix: str) -> Problem:
-    return Problem("INVALID_VALUE", field, f"`{field}` {what}", fix)

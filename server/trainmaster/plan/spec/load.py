@@ -11,7 +11,7 @@ from typing import Any
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.files.regular import read_opened
-from trainmaster.plan.spec.document import TrainingSpec
+from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.spec.sets import apply_sets
 from trainmaster.plan.spec.support import refuse_what_is_not_built
 from trainmaster.plan.spec.validate import shown, validate

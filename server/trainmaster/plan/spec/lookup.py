@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from trainmaster.plan.spec.annotations import NAME_ACCEPTED
-from trainmaster.plan.spec.fields import Field, all_fields, field_type, section_in
-from trainmaster.plan.spec.method_arguments import ARGUMENTS
-from trainmaster.plan.spec.places import FRAMEWORKS, Framework
+from trainmaster.plan.fields.annotations import NAME_ACCEPTED
+from trainmaster.plan.fields.document import FrameworkName
+from trainmaster.plan.fields.field_tree import Field, all_fields, field_type, section_in
+from trainmaster.plan.frameworks import FRAMEWORKS
 
 # Left out of the one screen that a lookup answers first: what few specs change.
 _SELDOM = re.compile(
@@ -30,32 +30,30 @@ _WORDS = (
 )
 
 
-def framework_asked_about(spec: str) -> Framework | None:
+def framework_asked_about(spec: str) -> FrameworkName | None:
     """The framework, where a spec says nothing else: `hf`, or `framework: hf`."""
     word = re.sub(r"\A\s*framework\s*:", "", spec).strip().strip("\"'")
-    return next((one for one in FRAMEWORKS if one == word), None)
+    return next((record.name for record in FRAMEWORKS.values() if record.name == word), None)
 
 
-def field_lines(framework: Framework, *, everything: bool = False) -> list[str]:
+def field_lines(framework: FrameworkName, *, everything: bool = False) -> list[str]:
     """`path: type = default; meaning`, in the order of the spec, without what few specs change
     unless `everything` is asked for."""
     return [*_lines(framework, everything), *_of_methods(framework)]
 
 
-def _lines(framework: Framework, everything: bool) -> Iterator[str]:
+def _lines(framework: FrameworkName, everything: bool) -> Iterator[str]:
     for field in all_fields():
-        place = field.annotation.lands[framework]
+        place = FRAMEWORKS[framework].place_of(field)
         is_section = section_in(field_type(field.info)) is not None
         if place.where and not is_section and (everything or not _SELDOM.match(field.path)):
             takes = place.words if isinstance(place.takes, tuple) else _plain(field.accepts)
             yield f"{field.path}: {takes}{_default(field)}; {_meaning(field)}"
 
 
-def _of_methods(framework: Framework) -> Iterator[str]:
-    for method, arguments in ARGUMENTS.items():
-        names = [name for name, one in arguments.items() if framework in one.frameworks]
-        if names:
-            yield f"method_args for {method}: {', '.join(names)}"
+def _of_methods(framework: FrameworkName) -> Iterator[str]:
+    for method, arguments in FRAMEWORKS[framework].arguments.items():
+        yield f"method_args for {method}: {', '.join(arguments)}"
 
 
 def _plain(accepts: str) -> str:

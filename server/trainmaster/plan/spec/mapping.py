@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from trainmaster.plan.spec.fields import Field, by_section
-from trainmaster.plan.spec.places import FRAMEWORKS, Place
+from trainmaster.plan.fields.field_tree import Field, by_section
+from trainmaster.plan.fields.place import Place
+from trainmaster.plan.frameworks import FRAMEWORKS
 
 _INTRODUCTION = """\
 # Where the fields of a spec land in each framework
 
-This page is generated from the annotations in `server/trainmaster/plan/spec/`.
+This page is generated from the records in `server/trainmaster/plan/frameworks/`.
 
 One spec describes a training for any of four frameworks, or a program that is run as it is
 (`script`; [any-program.md](any-program.md)). Each value lands in an argument of the
@@ -39,7 +40,7 @@ def _table(section: str, members: list[Field]) -> str:
 
 
 def _row(field: Field) -> str:
-    cells = [_cell(place) for _, place in field.annotation.lands]
+    cells = [_cell(record.place_of(field)) for record in FRAMEWORKS.values()]
     return f"| `{field.path}` | {' | '.join(cells)} |"
 
 

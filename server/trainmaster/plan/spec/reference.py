@@ -7,14 +7,15 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from trainmaster.plan.spec.annotations import Section
-from trainmaster.plan.spec.fields import Field, by_section, field_type, section_in
-from trainmaster.plan.spec.method_arguments import ARGUMENTS, Argument
+from trainmaster.plan.fields.annotations import Section
+from trainmaster.plan.fields.field_tree import Field, by_section, field_type, section_in
+from trainmaster.plan.frameworks import FRAMEWORKS
+from trainmaster.plan.frameworks.arguments import Argument
 
 _INTRODUCTION = """\
 # The spec, field by field
 
-This page is generated from the annotations in `server/trainmaster/plan/spec/`:
+This page is generated from the annotations in `server/trainmaster/plan/fields/`:
 `python -m trainmaster.plan.spec > docs/spec.md` writes it again.
 
 A spec is one YAML mapping, read by the rules of YAML 1.2: `2e9` is a number, `24:00:00` and `no`
@@ -79,15 +80,18 @@ def _method_arguments() -> str:
         "| method | argument | of | takes | default | what it does |",
         "|---|---|---|---|---|---|",
     ]
-    for method, arguments in ARGUMENTS.items():
-        lines += [_argument_row(method, name, argument) for name, argument in arguments.items()]
+    rows: dict[tuple[str, str, Argument], list[str]] = {}
+    for record in FRAMEWORKS.values():
+        for method, arguments in record.arguments.items():
+            for name, argument in arguments.items():
+                rows.setdefault((method, name, argument), []).append(record.name)
+    lines += [_argument_row(*row, of=", ".join(names)) for row, names in rows.items()]
     return "\n".join(lines) + "\n"
 
 
-def _argument_row(method: str, name: str, argument: Argument) -> str:
+def _argument_row(method: str, name: str, argument: Argument, *, of: str) -> str:
     default = {None: "—", ...: "must be given"}.get(argument.default) or _shown(argument.default)
     takes = argument.words.replace("|", "\\|")
-    of = ", ".join(argument.frameworks)
     return f"| {method} | `{name}` | {of} | {takes} | {default} | {argument.text} |"
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from trainer_runtime.core.config.script import PLACEHOLDERS
 from trainer_runtime.core.files.corpus import ON_BOX
-from trainmaster.plan.spec.data import SourceSpec
-from trainmaster.plan.spec.fields import nearest
-from trainmaster.plan.spec.script import SavesSpec, ScriptSpec
-from trainmaster.words.errors import Problem
+from trainmaster.plan.fields.data import SourceSpec
+from trainmaster.plan.fields.field_tree import nearest
+from trainmaster.plan.fields.script import SavesSpec, ScriptSpec
+from trainmaster.words.errors import Problem, wrong_value
 
 _NAMED = re.compile(r"\{(?:checkpoint|step)\}")
 _DATA = re.compile(r"\{data(?:\.[\w.-]+)?\}")
@@ -155,4 +155,4 @@ def _within(field: str, path: str) -> Iterator[Problem]:
 
 
 def _wrong(field: str, what: str, fix: str) -> Problem:
-    return Problem("INVALID_VALUE", f"script.{field}", f"`script.{field}` {what}", fix)
+    return wrong_value(f"script.{field}", what, fix)

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any, get_args, get_origin
 
 from trainer_runtime.core.protocol.command import option
-from trainmaster.plan.spec.annotations import Section
-from trainmaster.plan.spec.document import TrainingSpec
-from trainmaster.plan.spec.fields import bare, field_type, members
+from trainmaster.plan.fields.annotations import Section
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.plan.fields.field_tree import bare, field_type, members
 from trainmaster.plan.spec.validate import shown, unknown_key
 from trainmaster.words.errors import SpecError
 from trainmaster.words.yaml12 import load_yaml

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from trainmaster.plan.spec.annotations import Section
-from trainmaster.plan.spec.document import TrainingSpec
-from trainmaster.plan.spec.fields import Field, all_fields
-from trainmaster.plan.spec.places import NOT_BUILT, Framework
+from trainmaster.plan.fields.annotations import Section
+from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
+from trainmaster.plan.fields.field_tree import Field, all_fields
+from trainmaster.plan.fields.place import NOT_BUILT
+from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec.validate import shown
 from trainmaster.words.errors import Problem, SpecError
 
@@ -30,7 +31,7 @@ def _problems(spec: TrainingSpec) -> Iterator[Problem]:
     for field, default in _fields_with_defaults():
         if any(_is_inside(field.path, other) for other in refused):
             continue
-        place = field.annotation.lands[spec.framework]
+        place = framework_of(spec).place_of(field)
         for path, value in values_at(spec, field.path):
             if not place.accepts(value, default):
                 refused.append(field.path)
@@ -42,8 +43,8 @@ def _fields_with_defaults() -> tuple[tuple[Field, Any], ...]:
     return tuple((field, field.default) for field in all_fields())
 
 
-def _problem(field: Field, path: str, value: Any, framework: Framework) -> Problem:
-    place = field.annotation.lands[framework]
+def _problem(field: Field, path: str, value: Any, framework: FrameworkName) -> Problem:
+    place = FRAMEWORKS[framework].place_of(field)
     value_is = f"`{path}` is {shown(_plain(value))}"
     if place.lacks == NOT_BUILT:
         why = "which is not built yet" + ("" if _is_alike(field) else f" for {framework}")
@@ -56,7 +57,7 @@ def _problem(field: Field, path: str, value: Any, framework: Framework) -> Probl
 
 def _is_alike(field: Field) -> bool:
     """Whether all frameworks are alike in this."""
-    places = [place for _, place in field.annotation.lands]
+    places = [record.place_of(field) for record in FRAMEWORKS.values()]
     return all(place == places[0] for place in places)
 
 

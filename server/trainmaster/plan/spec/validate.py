@@ -10,11 +10,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trainer_runtime.core.protocol.command import option
+from trainmaster.plan.fields.annotations import Section
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.plan.fields.field_tree import accepted, bare, field_type, members, nearest
+from trainmaster.plan.fields.model import ModelSpec
+from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.spec import checks
-from trainmaster.plan.spec.annotations import Section
-from trainmaster.plan.spec.document import TrainingSpec
-from trainmaster.plan.spec.fields import accepted, bare, field_type, members, nearest
-from trainmaster.plan.spec.model import ModelSpec
 from trainmaster.words.errors import Problem, SpecError
 
 _LENGTHS = ("steps", "tokens", "phases")
@@ -52,7 +53,7 @@ def validate(document: Any) -> TrainingSpec:
 
 
 def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
-    if document.get("framework") == "script":
+    if _runs_program(document):
         return []  # a program ends by itself
     given = [name for name in _LENGTHS if document.get(name) is not None]
     arguments = document.get("method_args")
@@ -81,9 +82,14 @@ def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
+def _runs_program(document: Mapping[str, Any]) -> bool:
+    name = document.get("framework")
+    return any(record.runs_program for record in FRAMEWORKS.values() if record.name == name)
+
+
 def _missing(document: Mapping[str, Any]) -> list[Problem]:
     """The sections that the document's framework needs and that it lacks."""
-    if document.get("framework") == "script":
+    if _runs_program(document):
         return [] if document.get("script") is not None else [_missing_field("script")]
     return [_missing_field(name) for name in ("model", "data") if name not in document]
 

@@ -19,8 +19,8 @@ from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
+from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.adopt.agreement import (
     refuse_another_framework,
     refuse_another_shape,

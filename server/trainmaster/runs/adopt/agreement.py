@@ -4,17 +4,16 @@ about its data no checkpoint records."""
 from __future__ import annotations
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
-from trainmaster.plan.decisions.tokenizer import NONE
+from trainer_runtime.core.config.traits import TRAITS
+from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.words.errors import Problem, SpecError
-
-_TRAINERS = frozenset({"hf", "trl"})  # one kind of folder
 
 
 def refuse_another_framework(framework: str, output: str) -> None:
     """Raises:
     SpecError: `SHAPE_DIFFERS`, the spec's framework doesn't read what the output's has written.
     """
-    if framework == output or {framework, output} <= _TRAINERS:
+    if TRAITS[framework].output == TRAITS[output].output:
         return
     raise SpecError(
         "SHAPE_DIFFERS",
@@ -61,18 +60,4 @@ def refuse_no_steps(steps: int, step: int) -> None:
 
 def unrecorded_data(framework: str, config: ConfigDocument) -> list[str]:
     """Warnings about data that an output folder doesn't record, and that the loss depends on."""
-    data = config["data"]
-    if framework == "nanogpt":
-        name = data["tokenizer"]
-        given = "the data's" if name == NONE else f"data.tokenizer's ({name})"
-        return [
-            "A checkpoint of nanoGPT doesn't record which tokens it was trained on: where they are "
-            f"not {given}, the loss begins high."
-        ]
-    if framework == "hf" and any(source["format"] == "text" for source in data["sources"]):
-        return [
-            "A folder of Trainer doesn't record how texts became tokens. Here their line ends are "
-            "kept; run_clm.py's reader of text files drops them, and where it was used the loss "
-            "begins high: give copies without line ends."
-        ]
-    return []
+    return list(FRAMEWORKS[framework].unrecorded(config["data"]))

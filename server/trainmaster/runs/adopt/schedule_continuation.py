@@ -11,7 +11,7 @@ from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import number_text, rounded
-from trainmaster.plan.spec.training import ScheduleSpec
+from trainmaster.plan.fields.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.yaml12 import load_yaml
 

@@ -9,6 +9,7 @@ from trainer_runtime.core.config import ConfigChanges
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainmaster.backends import LOCAL
+from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.user_paths import user_path
 from trainmaster.words.yaml12 import dump_yaml
@@ -65,10 +66,10 @@ def starting_spec(
 
 
 def _source(data: str | None, framework: str) -> dict[str, str]:
-    """The one source; what nanoGPT's own scripts prepared are ready tokens."""
+    """The one source; where a framework needs no tokenizer, its own scripts have cut the data."""
     if data is None:
         return {"path": "FILL_IN"}
-    if framework == "nanogpt" and not data.startswith(ON_BOX):
+    if FRAMEWORKS[framework].trains_without_tokenizer and not data.startswith(ON_BOX):
         path = user_path(data, "data")
         if path.suffix == ".bin" or (path / "train.bin").is_file():
             return {"path": data, "format": "tokens"}

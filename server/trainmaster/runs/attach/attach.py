@@ -20,7 +20,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG, LOCAL, SourceExaminer
 from trainmaster.metrics.log_pattern import TEACH, taught_patterns
-from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.advance import advance
 from trainmaster.runs.attach.policy import allow_log, allow_watching
 from trainmaster.runs.launch import launched

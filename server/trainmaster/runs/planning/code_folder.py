@@ -72,7 +72,7 @@ class CodeFolder:
         return json.dumps(document, indent=None) + "\n"
 
 
-def read_code(folder: Path, limit_bytes: float, home: Home | None = None) -> CodeFolder:
+def read_code(folder: Path, limit_bytes: float, home: Home) -> CodeFolder:
     """The files of a program's folder with their digests, and what changed since the commit.
 
     `home`: whose keys stay, whatever name they have here.
@@ -83,7 +83,7 @@ def read_code(folder: Path, limit_bytes: float, home: Home | None = None) -> Cod
     return _read(folder, limit_bytes, home, with_changes=True)
 
 
-def code_digest(folder: Path, limit_bytes: float, home: Home | None = None) -> str:
+def code_digest(folder: Path, limit_bytes: float, home: Home) -> str:
     """The digest alone.
 
     Raises:
@@ -92,7 +92,7 @@ def code_digest(folder: Path, limit_bytes: float, home: Home | None = None) -> s
     return _read(folder, limit_bytes, home, with_changes=False).digest
 
 
-def _read(folder: Path, limit_bytes: float, home: Home | None, *, with_changes: bool) -> CodeFolder:
+def _read(folder: Path, limit_bytes: float, home: Home, *, with_changes: bool) -> CodeFolder:
     if not folder.is_dir():
         raise _missing(folder, "is not a folder" if folder.exists() else "does not exist")
     try:

@@ -31,7 +31,7 @@ from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
-    Framework,
+    FrameworkName,
     TrainingSpec,
     field_lines,
     framework_asked_about,
@@ -160,7 +160,7 @@ async def plan_run(
     return made.model_copy(update={"unattended": needs})
 
 
-def _fields(framework: Framework, *, detail: bool) -> PlanAnswer:
+def _fields(framework: FrameworkName, *, detail: bool) -> PlanAnswer:
     lines = field_lines(framework, everything=detail)
     more = (
         "recovery, compute, environment, limits and alerts take further fields, which the details "
@@ -232,7 +232,7 @@ async def _planned(
             made = await _with_nodes(workspace, loaded, facts, made, is_run=is_run)
         return _planned_program(loaded, facts, made, {**attached, **texts}, beyond, code)
     enter_stage("reading model and tokenizer")
-    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
+    model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     enter_stage("listing the data")
     listed = await probe_data(loaded, backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)

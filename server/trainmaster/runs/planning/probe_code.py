@@ -12,8 +12,8 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import HERE
 from trainmaster.plan.decisions.program_file import leads_out, no_such_file, program_file
 from trainmaster.plan.facts import CodeFacts
+from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.plan.spec.script import ScriptSpec
 from trainmaster.runs.planning.code_folder import read_code
 from trainmaster.runs.planning.masked_diff import masked_diff
 from trainmaster.runs.planning.program_data import read_data

@@ -14,6 +14,7 @@ from trainer_runtime.core.inputs.source_check import check_source
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.facts import SourceFacts
+from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec, ValidationSpec
 from trainmaster.words.work_thread import in_thread
 
@@ -66,7 +67,7 @@ async def _list_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
 
 
 def _asked(spec: TrainingSpec, source: SourceSpec | ValidationSpec) -> AskedSource:
-    kind = rows_of(spec.framework, spec.resolved_method)
+    kind = rows_of(spec.framework, method_of(spec))
     stated = "format" in source.model_fields_set
     return AskedSource(source.path.removeprefix(ON_BOX), source.format, kind, stated)
 

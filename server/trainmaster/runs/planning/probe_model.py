@@ -37,9 +37,11 @@ from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
+from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 from trainmaster.words.errors import PlanError
-from trainmaster.words.policy import UNBOUND, Policy
+from trainmaster.words.paths import Home
+from trainmaster.words.policy import Policy
 from trainmaster.words.work_thread import in_thread
 
 
@@ -51,6 +53,7 @@ class _Probe:
     backend: Backend
     token: str | None
     policy: Policy
+    home: Home
 
     @property
     def is_here(self) -> bool:
@@ -62,18 +65,17 @@ class _Probe:
 
 
 async def probe_inputs(
-    spec: TrainingSpec, backend: Backend, token: str | None, policy: Policy = UNBOUND
+    workspace: Workspace, spec: TrainingSpec, backend: Backend, token: str | None
 ) -> tuple[ModelFacts | None, TokenizerFacts | None]:
     """The spec's model and tokenizer; None for a model trained from scratch, and for bytes.
 
-    `token`: sent to a hub, where the spec's secrets hold one. `policy`: of the caller, to which the
-    spec was held.
+    `token`: sent to a hub, where the spec's secrets hold one.
 
     Raises:
         PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
         HostError: the host can't be reached.
     """
-    probe = _Probe(spec, backend, token, policy)
+    probe = _Probe(spec, backend, token, workspace.policy, workspace.home)
     model = await _model(probe)
     return model, await _tokenizer(probe, model)
 
@@ -261,7 +263,7 @@ def _placed(probe: _Probe, path: str, names: Sequence[str]) -> dict[str, Any]:
     """The files to send from a local folder, and their name; nothing where the host has them."""
     if probe.is_here or path.startswith(ON_BOX) or not names:
         return {}
-    files = files_at(Path(path), names)
+    files = files_at(Path(path), names, probe.home)
     digest = digest_of(files)
     return {
         "sent_as": f"{plain_name(Path(path).name, 'model')}-{digest[:12]}",

@@ -7,8 +7,8 @@ from pathlib import Path
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import HERE
 from trainmaster.plan.facts import ProgramData
+from trainmaster.plan.fields.data import SourceSpec
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.plan.spec.data import SourceSpec
 from trainmaster.transfers.file_set import FileSet, file_set
 from trainmaster.transfers.upload_folder import digest_of, plain_name
 from trainmaster.words.errors import PlanError
@@ -17,7 +17,7 @@ from trainmaster.words.paths import Home
 _MOST_FILES = 20_000
 
 
-def read_data(spec: TrainingSpec, home: Home | None = None) -> tuple[ProgramData, ...]:
+def read_data(spec: TrainingSpec, home: Home) -> tuple[ProgramData, ...]:
     """The sources with the files that travel: none where they are on the host already. `home`:
     whose keys stay.
 
@@ -30,7 +30,7 @@ def read_data(spec: TrainingSpec, home: Home | None = None) -> tuple[ProgramData
     )
 
 
-def travelling(path: Path, home: Home | None = None) -> FileSet:
+def travelling(path: Path, home: Home) -> FileSet:
     """The files of a folder that may travel: of all but caches and secrets, or `path` alone.
 
     Raises:
@@ -43,7 +43,7 @@ def travelling(path: Path, home: Home | None = None) -> FileSet:
     return file_set(path, home)
 
 
-def _read(source: SourceSpec, field: str, home: Home | None, *, is_here: bool) -> ProgramData:
+def _read(source: SourceSpec, field: str, home: Home, *, is_here: bool) -> ProgramData:
     name = source.name or "main"
     if source.path.startswith(ON_BOX) and not is_here:
         return ProgramData(name=name, path=source.path)

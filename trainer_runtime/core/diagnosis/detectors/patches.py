@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import LedgerEntry
 from trainer_runtime.core.diagnosis.remedies import (
-    FRAMEWORKS,
     REMEDIES,
     RUNGS,
     Remedy,
@@ -21,7 +21,7 @@ _FIRST_STEPS = 20
 
 def patches_for(found: LedgerEntry, context: DetectorContext) -> tuple[Patch, ...]:
     """The patches of an entry's remedies, best first; none without a configuration."""
-    if context.settings.config.get("framework") not in FRAMEWORKS:
+    if context.settings.config.get("framework") not in TRAITS:
         return ()
     made = (_patch(name, found, context) for name in _ranked(found, context))
     return tuple(patch for patch in made if patch is not None)

@@ -6,7 +6,7 @@ series. `advice.py` is for people, where no patch helps.
 """
 
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, advice
-from trainer_runtime.core.diagnosis.remedies.ladder import FRAMEWORKS, LADDER, RUNGS, patches
+from trainer_runtime.core.diagnosis.remedies.ladder import LADDER, RUNGS, patches
 from trainer_runtime.core.diagnosis.remedies.rewinds import (
     ANNOUNCE_A_REWIND,
     OF_SERIES,
@@ -18,7 +18,6 @@ from trainer_runtime.core.diagnosis.remedies.rung import Changes, Config, Rung, 
 __all__ = [
     "ADVICE",
     "ANNOUNCE_A_REWIND",
-    "FRAMEWORKS",
     "LADDER",
     "OF_SERIES",
     "REMEDIES",

@@ -1,7 +1,7 @@
 """The table of rungs. No patch changes the tokens of a step, the sequence length or the data.
 
-Rungs whose fields a configuration lacks, or whose rule changes nothing, are left out, so each
-framework gets the rungs that its config.json supports. Attached trainings get none.
+Rungs whose fields a configuration lacks, or whose rule changes nothing, are left out, and so are
+special ones that the framework's traits don't name. Attached trainings and programs get none.
 """
 
 from __future__ import annotations
@@ -11,11 +11,6 @@ from collections.abc import Callable
 from trainer_runtime.core.diagnosis.remedies import rules
 from trainer_runtime.core.diagnosis.remedies.rung import Changes, Config, Rung, value_at
 from trainer_runtime.core.protocol.finding import Patch
-
-FRAMEWORKS = frozenset({"nanogpt", "litgpt", "hf", "trl"})
-# Those that DeepSpeed serves, through accelerate.
-_OF_TRAINER = frozenset({"hf", "trl"})
-_NOT_NANOGPT = FRAMEWORKS - {"nanogpt"}
 
 
 def patches(code: str, config: Config | None) -> tuple[Patch, ...]:
@@ -37,9 +32,9 @@ def _rung(
     why: str,
     rule: Callable[[Config], Changes],
     *,
-    frameworks: frozenset[str] = FRAMEWORKS,
+    is_special: bool = False,
 ) -> Rung:
-    return Rung(id, frozenset(codes.split()), frameworks, why, rule)
+    return Rung(id, frozenset(codes.split()), why, rule, is_special)
 
 
 LADDER: tuple[Rung, ...] = (
@@ -61,14 +56,14 @@ LADDER: tuple[Rung, ...] = (
         "cuda_oom",
         "Activations are recomputed in the backward pass instead of kept; about a third slower.",
         rules.checkpoint_activations,
-        frameworks=_NOT_NANOGPT,
+        is_special=True,
     ),
     _rung(
         "quantize_base",
         "cuda_oom",
         "As nf4 the frozen base weights take a quarter of their memory.",
         rules.quantize_base,
-        frameworks=frozenset({"litgpt", "trl"}),
+        is_special=True,
     ),
     _rung(
         "next_zero_stage",
@@ -76,14 +71,14 @@ LADDER: tuple[Rung, ...] = (
         "Each rank keeps only its shard of optimizer state and gradients, then of the weights; the "
         "last stage offloads them to host memory, which is much slower.",
         rules.next_zero_stage,
-        frameworks=_OF_TRAINER,
+        is_special=True,
     ),
     _rung(
         "part_over_ranks",
         "cuda_oom",
         "Each rank keeps only its shard of optimizer state, gradients and weights.",
         rules.part_over_ranks,
-        frameworks=frozenset({"litgpt"}),
+        is_special=True,
     ),
     _rung(
         "bf16",
@@ -145,7 +140,7 @@ LADDER: tuple[Rung, ...] = (
         "",
         "Twice the beta keeps the policy closer to its reference model.",
         rules.raise_beta,
-        frameworks=frozenset({"trl"}),
+        is_special=True,
     ),
     _rung(
         "double_micro_batch",

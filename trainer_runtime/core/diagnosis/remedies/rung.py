@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.records import dataclass
 
 Config = ConfigDocument
@@ -17,18 +18,21 @@ class Rung:
     """`rule` returns the new values by dotted name, {} where it does not apply.
 
     `codes` are the log findings that it is proposed for; empty where only findings of series
-    propose it. `frameworks` are those whose config.json has its fields.
+    propose it. `is_special`: for the frameworks alone whose traits name it.
     """
 
     id: str
     codes: frozenset[str]
-    frameworks: frozenset[str]
     why: str
     rule: Callable[[Config], Changes]
+    is_special: bool = False
 
     def changes(self, config: Config) -> Changes:
-        """Its changes of `config`; {} for a configuration of another framework."""
-        return self.rule(config) if config.get("framework") in self.frameworks else {}
+        """Its changes of `config`; {} for one of a framework that it is not for."""
+        traits = TRAITS.get(str(config.get("framework")))
+        if traits is None or (self.is_special and self.id not in traits.rungs):
+            return {}
+        return self.rule(config)
 
 
 def value_at(config: Config, path: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from trainmaster.plan.spec.annotations import (
+from trainmaster.plan.fields.annotations import (
     Auto,
     Count,
     CountOrZero,
@@ -15,11 +15,10 @@ from trainmaster.plan.spec.annotations import (
     Text,
     setting,
 )
-from trainmaster.plan.spec.places import everywhere, nowhere, such
+from trainmaster.plan.fields.place import such
 
-_SAVER = everywhere("the saver")
-_KEPT = everywhere("the saver", script=nowhere("`script.checkpoints` says what is kept"))
-_SUPERVISOR = everywhere("supervisor")
+_SAVER = "the saver"
+_SUPERVISOR = "supervisor"
 
 
 # A value of `checkpoint.mirror`: no copies, not even from a rented instance.
@@ -39,28 +38,28 @@ class CheckpointSpec(Section):
         "decided again by the trainer after 20 measured steps.",
         changes="box",
         unit="steps or duration",
-        lands=everywhere("the saver", script="when one is overdue"),
+        acts=_SAVER,
     )
     keep_latest: Count = setting(
         3,
         "How many of the newest are kept. Three survive two damaged ones.",
         changes="resume",
         unit="checkpoints",
-        lands=_KEPT,
+        acts=_SAVER,
     )
     keep_best: CountOrZero = setting(
         1,
         "How many of the best by `metric` are kept.",
         changes="resume",
         unit="checkpoints",
-        lands=_KEPT,
+        acts=_SAVER,
     )
     keep_every_steps: Count | None = setting(
         None,
         "Also keep each one whose step this divides. Null keeps none: it fills disks.",
         changes="resume",
         unit="steps",
-        lands=_KEPT,
+        acts=_SAVER,
     )
     metric: Text = setting(
         "auto",
@@ -68,7 +67,7 @@ class CheckpointSpec(Section):
         "accuracies, margins and rewards (val_accuracy, val_rewards/margins, val_reward) more. "
         "auto is val_accuracy for reward, val_reward for grpo, else val_loss.",
         changes="resume",
-        lands=_SAVER,
+        acts=_SAVER,
     )
     mirror: Text | None = setting(
         None,
@@ -76,9 +75,7 @@ class CheckpointSpec(Section):
         "host:/path (another disk of the host), s3://… or none. Null is none, and operator on a "
         "rented instance, whose disk is deleted at the end of its lease.",
         changes="resume",
-        lands=everywhere(
-            such("supervisor", _mirror, "operator, none, or host:/path for a folder of the host")
-        ),
+        acts=such("supervisor", _mirror, "operator, none, or host:/path for a folder of the host"),
     )
 
 
@@ -91,20 +88,20 @@ class RecoverySpec(Section):
         "a persistent fault.",
         changes="resume",
         unit="restarts",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     on_crash: Literal["resume", "stop"] = setting(
         "resume",
         "After a crash that a restart may cure.",
         changes="resume",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     on_nan: Literal["rewind_skip_data", "stop"] = setting(
         "rewind_skip_data",
         "After a loss or gradient that is not finite. The default goes back to the last "
         "checkpoint and leaves out the data in between.",
         changes="resume",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     on_spike: Literal["warn", "rewind_skip_data", "rewind_halve_lr", "stop"] = setting(
         "warn",
@@ -113,14 +110,14 @@ class RecoverySpec(Section):
         "checkpoint before it and leave out the data, or halve the learning rate. So too after a "
         "divergence, a loss that remains 50 % above its lowest.",
         changes="resume",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     on_oom: Literal["patch", "stop"] = setting(
         "patch",
         "After running out of memory. The default halves the micro-batch and doubles the "
         "accumulation: each step still sees the same tokens, and the same again would fail again.",
         changes="resume",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     on_stall: Literal["stacks_restart", "stacks_stop"] = setting(
         "stacks_restart",
@@ -128,7 +125,7 @@ class RecoverySpec(Section):
         "ten minutes: sample the stacks, then restart from the last checkpoint, since a hung "
         "trainer never ends by itself.",
         changes="resume",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     await_nodes: Duration = setting(
         "15m",
@@ -136,7 +133,7 @@ class RecoverySpec(Section):
         "counts as failed; the next one may go without it, by `compute.min_nodes`.",
         changes="resume",
         unit="duration",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     decide_within: Duration | None = setting(
         None,
@@ -144,26 +141,26 @@ class RecoverySpec(Section):
         "to choose first (resume, or stop). Null does not wait.",
         changes="resume",
         unit="duration",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
 
 
 class AlertSpec(Section):
     """A condition on a metric or a state, and the destination of its message."""
 
-    name: Name = setting(..., "Its name in messages.", changes="resume", lands=_SUPERVISOR)
+    name: Name = setting(..., "Its name in messages.", changes="resume", acts=_SUPERVISOR)
     severity: Literal["info", "warning", "critical"] = setting(
-        "warning", "The severity of its messages.", changes="resume", lands=_SUPERVISOR
+        "warning", "The severity of its messages.", changes="resume", acts=_SUPERVISOR
     )
     when: Text = setting(
         ...,
         'For example "val_loss > 3.5 for 3", "finding critical", "state failed", "silence 10m"; '
         "see alerts.md.",
         changes="resume",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     to: Text = setting(
-        ..., "A destination named in the settings.", changes="resume", lands=_SUPERVISOR
+        ..., "A destination named in the settings.", changes="resume", acts=_SUPERVISOR
     )
 
 
@@ -175,7 +172,7 @@ class LimitsSpec(Section):
         "Longest time of training. auto is 1.5 times the estimate, at least 24 h.",
         changes="resume",
         unit="duration",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )
     budget_usd: Positive | None = setting(
         None,
@@ -183,5 +180,5 @@ class LimitsSpec(Section):
         "`max_runtime` to what it buys. A training that is expected to cost more is not started.",
         changes="resume",
         unit="US dollars",
-        lands=_SUPERVISOR,
+        acts=_SUPERVISOR,
     )

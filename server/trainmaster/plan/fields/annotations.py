@@ -17,7 +17,7 @@ from trainer_runtime.core.answers.sampled import LONGEST_PROMPT
 from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.spec.places import Lands
+from trainmaster.plan.fields.place import Place, place
 
 # Who may change a field once the run exists: nobody; the user, by a resume; the supervisor.
 Changes = Literal["never", "resume", "box"]
@@ -44,23 +44,31 @@ class Section(BaseModel):
 class Annotation:
     """Properties of a field besides its type and its text.
 
+    `acts`: what of ours acts on it beside every framework; None where each has a place of its own.
     Pydantic stores it as the hook for the field's JSON schema, which it leaves unchanged.
     """
 
     changes: Changes
-    lands: Lands
+    acts: Place | None = None
     unit: str = ""
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Leaves the schema as it is."""
 
 
-def setting(default: Any, text: str, *, changes: Changes, lands: Lands, unit: str = "") -> Any:
+def setting(
+    default: Any,
+    text: str,
+    *,
+    changes: Changes,
+    acts: str | Place | None = None,
+    unit: str = "",
+) -> Any:
     """A field with its annotation; `default` is `...` where the user must give a value.
 
-    `text` says what the field does and why its default is what it is.
+    `text` says what the field does and why its default is what it is; `acts`: see `Annotation`.
     """
-    annotation = Annotation(changes, lands, unit)
+    annotation = Annotation(changes, None if acts is None else place(acts), unit)
     if isinstance(default, (dict, list)):
         return Field(default_factory=default.copy, description=text, json_schema_extra=annotation)
     return Field(default, description=text, json_schema_extra=annotation)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from trainmaster.plan.spec.annotations import (
+from trainmaster.plan.fields.annotations import (
     Accepts,
     Auto,
     Below1,
@@ -20,7 +20,6 @@ from trainmaster.plan.spec.annotations import (
     Width,
     setting,
 )
-from trainmaster.plan.spec.places import lands, nowhere, only
 
 GPT2_PRESETS = (
     "gpt2-124m",
@@ -32,8 +31,6 @@ GPT2_PRESETS = (
     "gpt2-xl",
 )
 _PRESET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_NEW_ONLY = nowhere("nanogpt only creates new models: continue from weights with hf, trl or litgpt")
-_WHOLE = nowhere("see `adapter`")
 
 
 def _preset(value: str) -> str:
@@ -57,22 +54,12 @@ class ModelSpec(Section):
         "Transformer blocks. No default: the size of a model is the user's choice.",
         changes="never",
         unit="blocks",
-        lands=lands(
-            nanogpt="ModelConfig.n_layer",
-            litgpt="model_config.n_layer",
-            hf="GPT2Config.n_layer, LlamaConfig.num_hidden_layers",
-        ),
     )
     n_head: Layers | None = setting(
         None,
         "Attention heads; must divide `d_model`. No default: see `n_layer`.",
         changes="never",
         unit="heads",
-        lands=lands(
-            nanogpt="ModelConfig.n_head",
-            litgpt="model_config.n_head",
-            hf="GPT2Config.n_head, LlamaConfig.num_attention_heads",
-        ),
     )
     n_kv_head: Layers | None = setting(
         None,
@@ -80,22 +67,12 @@ class ModelSpec(Section):
         "multi-head attention, since grouped queries pay only when generating.",
         changes="never",
         unit="heads",
-        lands=lands(
-            nanogpt="ModelConfig.n_kv_head",
-            litgpt="model_config.n_query_groups",
-            hf="LlamaConfig.num_key_value_heads",
-        ),
     )
     d_model: Width | None = setting(
         None,
         "Width of the residual stream. No default: see `n_layer`.",
         changes="never",
         unit="features",
-        lands=lands(
-            nanogpt="ModelConfig.d_model",
-            litgpt="model_config.n_embd",
-            hf="GPT2Config.n_embd, LlamaConfig.hidden_size",
-        ),
     )
     d_ff: Width | None = setting(
         None,
@@ -104,11 +81,6 @@ class ModelSpec(Section):
         "has three matrices instead of two.",
         changes="never",
         unit="features",
-        lands=lands(
-            nanogpt="ModelConfig.d_ff",
-            litgpt="model_config.intermediate_size",
-            hf="GPT2Config.n_inner, LlamaConfig.intermediate_size",
-        ),
     )
     vocab_size: Width | None = setting(
         None,
@@ -116,11 +88,6 @@ class ModelSpec(Section):
         "64, which matrix kernels like; a preset takes its own.",
         changes="never",
         unit="tokens",
-        lands=lands(
-            nanogpt="ModelConfig.vocab_size",
-            litgpt="model_config.padded_vocab_size",
-            hf="GPT2Config.vocab_size, LlamaConfig.vocab_size",
-        ),
     )
     style: Auto | Literal["gpt2", "llama"] = setting(
         "auto",
@@ -129,11 +96,6 @@ class ModelSpec(Section):
         "the most published figures to compare with; llama for litgpt, whose positions are all "
         "rotary. As Hugging Face's own, gpt2 has biases.",
         changes="never",
-        lands=lands(
-            nanogpt="ModelConfig.style",
-            litgpt="model_config.norm_class_name, model_config.mlp_class_name",
-            hf="GPT2LMHeadModel or LlamaForCausalLM",
-        ),
     )
     dropout: Below1 = setting(
         0.0,
@@ -141,59 +103,28 @@ class ModelSpec(Section):
         "each text about once.",
         changes="resume",
         unit="share",
-        lands=lands(
-            nanogpt="ModelConfig.dropout",
-            litgpt=nowhere("LitGPT's models have no dropout"),
-            hf="GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout",
-        ),
     )
     preset: Preset | None = setting(
         None,
         "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
         "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
         changes="never",
-        lands=lands(
-            nanogpt=only("the sizes", None, *GPT2_PRESETS, lacks="it knows no other by name"),
-            litgpt="model_name, or the sizes",
-            hf=only(
-                "the sizes",
-                None,
-                *GPT2_PRESETS,
-                lacks="it knows no other by name; for existing weights give model.hub",
-            ),
-        ),
     )
     path: FilePath | None = setting(
         None,
         "A folder with weights to continue from, of this machine or as host:/path of the host: a "
         "Hugging Face model, for litgpt also one of its own checkpoints.",
         changes="never",
-        lands=lands(
-            nanogpt=_NEW_ONLY,
-            litgpt="initial_checkpoint_dir, checkpoint_dir",
-            hf="AutoModelForCausalLM.from_pretrained",
-        ),
     )
     hub: Text | None = setting(
         None,
         "A model on the Hugging Face hub to continue from; the host downloads it.",
         changes="never",
-        lands=lands(
-            nanogpt=_NEW_ONLY,
-            litgpt="initial_checkpoint_dir, checkpoint_dir",
-            hf="AutoModelForCausalLM.from_pretrained",
-        ),
     )
     revision: Text | None = setting(
         None,
         "A commit, tag or branch of that model. Null: its main branch.",
         changes="never",
-        lands=lands(
-            nanogpt=_NEW_ONLY,
-            litgpt="what is fetched",
-            hf="from_pretrained(revision)",
-            trl="model_init_kwargs.revision",
-        ),
     )
 
 
@@ -204,36 +135,26 @@ class AdapterSpec(Section):
         "lora",
         "The kind of adapter.",
         changes="never",
-        lands=lands(nanogpt=_WHOLE, litgpt="finetune_lora", hf=_WHOLE, trl="peft.LoraConfig"),
     )
     r: Count = setting(
         16,
         "Rank. 16 is enough for most fine-tuning.",
         changes="never",
         unit="features",
-        lands=lands(nanogpt=_WHOLE, litgpt="lora_r", hf=_WHOLE, trl="LoraConfig.r"),
     )
     alpha: Positive = setting(
         32,
         "Scale; twice the rank is customary.",
         changes="never",
-        lands=lands(nanogpt=_WHOLE, litgpt="lora_alpha", hf=_WHOLE, trl="LoraConfig.lora_alpha"),
     )
     targets: Auto | list[Text] = setting(
         "auto",
         "Which matrices, by the last part of their names. auto takes all linear ones with trl, "
         "queries and values with litgpt, as its own default.",
         changes="never",
-        lands=lands(
-            nanogpt=_WHOLE,
-            litgpt="lora_query, lora_key, lora_value, lora_projection, lora_mlp, lora_head",
-            hf=_WHOLE,
-            trl="LoraConfig.target_modules",
-        ),
     )
     quantize: Literal["nf4"] | None = setting(
         None,
         "Hold the frozen base in 4 bits. Needs a GPU with CUDA, and bitsandbytes there.",
         changes="resume",
-        lands=lands(nanogpt=_WHOLE, litgpt="quantize", hf=_WHOLE, trl="BitsAndBytesConfig"),
     )

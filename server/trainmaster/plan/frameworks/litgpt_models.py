@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.decisions.architecture import Architecture
+from trainmaster.plan.architecture import Architecture
 
 _PYTHIA_VOCABULARY = 50304
 _LLAMA_3_VOCABULARY = 128256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from trainmaster.plan.spec.annotations import (
+from trainmaster.plan.fields.annotations import (
     FilePath,
     Name,
     Positive,
@@ -13,17 +13,6 @@ from trainmaster.plan.spec.annotations import (
     Text,
     Width,
     setting,
-)
-from trainmaster.plan.spec.places import lands, only
-
-TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
-ROWS = ("text", "jsonl", "parquet", "arrow", "hf")
-_PREFERENCES = "preferences are for trl's dpo, kto and reward"
-_VALIDATION = lands(
-    nanogpt="prepare",
-    litgpt="prepare",
-    hf="prepare, eval_dataset",
-    trl="eval_dataset",
 )
 
 
@@ -34,13 +23,6 @@ class SourceSpec(Section):
         None,
         "What metrics call it. Null takes the file's or folder's name.",
         changes="never",
-        lands=lands(
-            nanogpt="shard names, val_loss/<source>",
-            litgpt="shard names, val_loss/<source>",
-            hf="shard names, val_loss/<source>",
-            trl="val_loss/<source>",
-            script="{data.NAME} in the command",
-        ),
     )
     path: FilePath = setting(
         ...,
@@ -49,13 +31,6 @@ class SourceSpec(Section):
         "Hidden, empty and binary files in a folder are left out; with framework: script all but "
         "caches and secrets travel as they are.",
         changes="never",
-        lands=lands(
-            nanogpt="prepare",
-            litgpt="prepare",
-            hf="prepare",
-            trl="datasets.load_dataset",
-            script="{data} in the command",
-        ),
     )
     format: Literal["text", "jsonl", "parquet", "arrow", "hf", "tokens", "preference"] = setting(
         "text",
@@ -63,29 +38,12 @@ class SourceSpec(Section):
         "prompt and completion; a folder that datasets saved (hf); ready token shards (tokens); "
         "rows with prompt, chosen and rejected (preference).",
         changes="never",
-        lands=lands(
-            nanogpt=only("prepare", *TEXTS, lacks=_PREFERENCES),
-            litgpt=only("prepare, InstructionRows", *TEXTS, lacks=_PREFERENCES),
-            hf=only("prepare", *TEXTS, lacks=_PREFERENCES),
-            trl=only(
-                "datasets.load_dataset",
-                *ROWS,
-                "preference",
-                lacks="TRL reads rows, and makes tokens of them itself",
-            ),
-        ),
     )
     weight: Positive = setting(
         1.0,
         "Share of the mix, relative to the other sources' weights.",
         changes="never",
         unit="relative share",
-        lands=lands(
-            nanogpt="the sampler of sequences",
-            litgpt="the sampler of sequences",
-            hf="the sampler of sequences",
-            trl="the order of the rows",
-        ),
     )
 
 
@@ -96,34 +54,16 @@ class ValidationSpec(Section):
         None,
         "What metrics call it. Null takes the file's or folder's name.",
         changes="never",
-        lands=lands(
-            nanogpt="shard names, val_loss/<name>",
-            litgpt="shard names, val_loss/<name>",
-            hf="shard names, val_loss/<name>",
-            trl="val_loss/<name>",
-        ),
     )
     path: FilePath = setting(
         ...,
         "A file or folder, as in data.sources; what the sources read, too, is refused.",
         changes="never",
-        lands=_VALIDATION,
     )
     format: Literal["text", "jsonl", "parquet", "arrow", "hf", "tokens", "preference"] = setting(
         "text",
         "How to read it, as in data.sources; of a saved DatasetDict, its validation or test.",
         changes="never",
-        lands=lands(
-            nanogpt=only("prepare", *TEXTS, lacks=_PREFERENCES),
-            litgpt=only("prepare, InstructionRows", *TEXTS, lacks=_PREFERENCES),
-            hf=only("prepare", *TEXTS, lacks=_PREFERENCES),
-            trl=only(
-                "datasets.load_dataset",
-                *ROWS,
-                "preference",
-                lacks="TRL reads rows, and makes tokens of them itself",
-            ),
-        ),
     )
 
 
@@ -134,13 +74,6 @@ class DataSpec(Section):
         ...,
         "At least one source.",
         changes="never",
-        lands=lands(
-            nanogpt="prepare",
-            litgpt="prepare",
-            hf="prepare",
-            trl="datasets.load_dataset",
-            script="{data} in the command",
-        ),
     )
     validation: list[ValidationSpec] = setting(
         [],
@@ -148,7 +81,6 @@ class DataSpec(Section):
         "any, a twentieth of each source is held out: of texts the end, of rows every twentieth, "
         "of ready tokens the files named as validation (val.bin).",
         changes="never",
-        lands=_VALIDATION,
     )
     tokenizer: Text = setting(
         "auto",
@@ -157,12 +89,6 @@ class DataSpec(Section):
         "byte: one token per byte and one for the end of a text, 257 in all, which needs no "
         "training and loses nothing.",
         changes="never",
-        lands=lands(
-            nanogpt="prepare",
-            litgpt="tokenizer_dir",
-            hf="prepare, AutoTokenizer.from_pretrained",
-            trl="processing_class",
-        ),
     )
     seq_len: Width = setting(
         128,
@@ -170,12 +96,6 @@ class DataSpec(Section):
         "quick.",
         changes="never",
         unit="tokens",
-        lands=lands(
-            nanogpt="GPT(seq_len), window of the shards",
-            litgpt="train.max_seq_length, window of the shards",
-            hf="window of the shards",
-            trl="SFTConfig.max_length, DPOConfig.max_length, …",
-        ),
     )
     prepare: Literal["auto", "box", "here", "stream"] = setting(
         "auto",
@@ -183,21 +103,6 @@ class DataSpec(Section):
         "here sends the shards, which with the byte tokenizer are twice the size of the texts; "
         "stream makes none: texts are read and tokenized while training.",
         changes="never",
-        lands=lands(
-            nanogpt=only(
-                "prepare", "auto", "box", "here", lacks="it reads token shards: take hf to stream"
-            ),
-            litgpt=only(
-                "prepare", "auto", "box", "here", lacks="it reads token shards: take hf to stream"
-            ),
-            hf="prepare, load_dataset(streaming=True)",
-            trl=only(
-                "datasets.load_dataset",
-                "auto",
-                "box",
-                lacks="its rows are read where it trains, all at once",
-            ),
-        ),
     )
 
     @property

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.plan.spec.annotations import (
+from trainmaster.plan.fields.annotations import (
     BELOW_ONE,
     LARGEST,
     Accepts,
@@ -21,7 +21,7 @@ from trainmaster.plan.spec.annotations import (
     Section,
     annotation_of,
 )
-from trainmaster.plan.spec.document import TrainingSpec
+from trainmaster.plan.fields.document import TrainingSpec
 
 _WORDS = {
     int: "a whole number",

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from trainmaster.plan.spec.annotations import Count, FilePath, Section, Text, setting
-from trainmaster.plan.spec.places import Lands, Place, lands, nowhere
+from trainmaster.plan.fields.annotations import Count, FilePath, Section, Text, setting
+from trainmaster.plan.fields.place import nowhere
 
-_NO = "only framework: script runs a program as it is"
-
-
-def of_script(where: str | Place) -> Lands:
-    """A place in `framework: script` alone."""
-    no = nowhere(_NO)
-    return lands(nanogpt=no, litgpt=no, hf=no, script=where)
+# A framework that runs a program has places for these.
+OF_PROGRAMS = nowhere("only framework: script runs a program as it is")
 
 
 class SavesSpec(Section):
@@ -25,14 +20,14 @@ class SavesSpec(Section):
         "`out/checkpoint-*`. A name without wildcards is one file that every save replaces. What "
         "matches counts as a checkpoint once it is no longer written and was read to its end.",
         changes="never",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
     step: Text | None = setting(
         None,
         "A regular expression on the path, whose first group is the step, such as `ckpt_(\\d+)`. "
         "Null takes what the checkpoint itself says, then the last number in its name.",
         changes="never",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
     keep_latest: Count | None = setting(
         None,
@@ -40,7 +35,7 @@ class SavesSpec(Section):
         "program's own, and keeps two where it replaces one file.",
         changes="resume",
         unit="checkpoints",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
 
 
@@ -53,7 +48,7 @@ class ScriptSpec(Section):
         "of the host, where it runs in place. What git tracks travels, and what it does not "
         "ignore; without git all but caches. `.git`, secrets and ignored files stay.",
         changes="never",
-        lands=of_script("preparation"),
+        acts=OF_PROGRAMS,
     )
     command: list[Text] = setting(
         ...,
@@ -62,7 +57,7 @@ class ScriptSpec(Section):
         "{master_addr} and {master_port}; {data} is the path of the only source of "
         "`data`, {data.NAME} of each by its name.",
         changes="resume",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
     resume: list[Text] | None = setting(
         None,
@@ -70,7 +65,7 @@ class ScriptSpec(Section):
         "its step. With an empty list the program continues by $TRAINMASTER_CHECKPOINT and "
         "$TRAINMASTER_STEP alone. Null: the program starts over.",
         changes="resume",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
     elastic: bool = setting(
         False,
@@ -78,19 +73,19 @@ class ScriptSpec(Section):
         "true, `resume --set compute.processes=N` (`compute.gpus`) starts the command with that "
         "number.",
         changes="resume",
-        lands=of_script("the resume"),
+        acts=OF_PROGRAMS,
     )
     checkpoints: SavesSpec | None = setting(
         None,
         "What the program saves. Null: nothing that can be resumed from.",
         changes="never",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
     final: FilePath | None = setting(
         None,
         "The final model in the program's folder, which becomes `final` of the run.",
         changes="never",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
     pattern: Text | None = setting(
         None,
@@ -98,12 +93,12 @@ class ScriptSpec(Section):
         "its numbers, `it {step}/{target} L={loss} lr {lr}`, or a regular expression with named "
         "groups; several on lines of their own.",
         changes="resume",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )
     stop_signal: Literal["TERM", "INT", "USR1", "USR2", "HUP"] = setting(
         "TERM",
         "The signal that asks the program to save and end, also when a session is over. A "
         "program that watches $TRAINMASTER_STOP gets none.",
         changes="resume",
-        lands=of_script("the relay"),
+        acts=OF_PROGRAMS,
     )

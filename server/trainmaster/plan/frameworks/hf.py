@@ -1,0 +1,162 @@
+"""Hugging Face's Trainer, through accelerate and DeepSpeed: pretraining."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.plan.fields.model import GPT2_PRESETS
+from trainmaster.plan.fields.place import Place, nowhere, only
+from trainmaster.plan.frameworks.framework import Framework
+from trainmaster.plan.frameworks.shared_places import (
+    NO_PREFERENCES,
+    OWN_LOSS,
+    PRECISIONS,
+    SCHEDULES,
+    TEXTS,
+)
+from trainmaster.words.errors import Problem, wrong_value
+
+
+def trainer_refusals(spec: TrainingSpec) -> Iterator[Problem]:
+    """What every Trainer refuses."""
+    model = spec.model
+    is_grouped = model.n_kv_head is not None and model.n_kv_head != model.n_head
+    if is_grouped and model.style != "llama":
+        yield wrong_value(
+            "model.n_kv_head",
+            f"is {model.n_kv_head}, but Hugging Face's GPT-2 has as many as `model.n_head`.",
+            "Remove it, or set model.style to llama.",
+        )
+
+
+def _unrecorded(data: Mapping[str, Any]) -> Iterator[str]:
+    if any(source["format"] == "text" for source in data["sources"]):
+        yield (
+            "A folder of Trainer doesn't record how texts became tokens. Here their line ends are "
+            "kept; run_clm.py's reader of text files drops them, and where it was used the loss "
+            "begins high: give copies without line ends."
+        )
+
+
+TRAINER_PLACES: Mapping[str, str | Place] = {
+    "name": "TrainingArguments.run_name, as the id",
+    "framework": "transformers.Trainer",
+    "method": only("Trainer", "auto", "pretrain", lacks="it only pretrains: take trl"),
+    "method_args": nowhere("pretraining has none"),
+    "model": "the model",
+    "model.n_layer": "GPT2Config.n_layer, LlamaConfig.num_hidden_layers",
+    "model.n_head": "GPT2Config.n_head, LlamaConfig.num_attention_heads",
+    "model.n_kv_head": "LlamaConfig.num_key_value_heads",
+    "model.d_model": "GPT2Config.n_embd, LlamaConfig.hidden_size",
+    "model.d_ff": "GPT2Config.n_inner, LlamaConfig.intermediate_size",
+    "model.vocab_size": "GPT2Config.vocab_size, LlamaConfig.vocab_size",
+    "model.style": "GPT2LMHeadModel or LlamaForCausalLM",
+    "model.dropout": (
+        "GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout"
+    ),
+    "model.preset": only(
+        "the sizes",
+        None,
+        *GPT2_PRESETS,
+        lacks="it knows no other by name; for existing weights give model.hub",
+    ),
+    "model.path": "AutoModelForCausalLM.from_pretrained",
+    "model.hub": "AutoModelForCausalLM.from_pretrained",
+    "model.revision": "from_pretrained(revision)",
+    "adapter": nowhere("our script for HF Trainer trains whole models: take trl for an adapter"),
+    "data": "train_dataset, eval_dataset",
+    "data.sources": "prepare",
+    "data.sources[].name": "shard names, val_loss/<source>",
+    "data.sources[].path": "prepare",
+    "data.sources[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
+    "data.sources[].weight": "the sampler of sequences",
+    "data.validation": "prepare, eval_dataset",
+    "data.validation[].name": "shard names, val_loss/<name>",
+    "data.validation[].path": "prepare, eval_dataset",
+    "data.validation[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
+    "data.tokenizer": "prepare, AutoTokenizer.from_pretrained",
+    "data.seq_len": "window of the shards",
+    "data.prepare": "prepare, load_dataset(streaming=True)",
+    "batch": "TrainingArguments",
+    "batch.tokens": "TrainingArguments.gradient_accumulation_steps",
+    "batch.micro_batch": "TrainingArguments.per_device_train_batch_size",
+    "optimizer": "TrainingArguments",
+    "optimizer.name": only("TrainingArguments.optim", "adamw", "adafactor", "sgd"),
+    "optimizer.lr": "TrainingArguments.learning_rate",
+    "optimizer.weight_decay": "TrainingArguments.weight_decay",
+    "optimizer.grad_clip": "TrainingArguments.max_grad_norm",
+    "optimizer.betas": "TrainingArguments.adam_beta1, TrainingArguments.adam_beta2",
+    "schedule": "TrainingArguments",
+    "schedule.kind": only(
+        "TrainingArguments.lr_scheduler_type; the run sets the exact rates", *SCHEDULES
+    ),
+    "schedule.warmup_steps": "TrainingArguments.warmup_steps; the run sets the exact rates",
+    "schedule.min_lr_ratio": "TrainingArguments.lr_scheduler_kwargs; the run sets the exact rates",
+    "schedule.steps": "the run sets the exact rates",
+    "steps": "TrainingArguments.max_steps",
+    "precision": only("TrainingArguments.bf16, TrainingArguments.fp16", *PRECISIONS),
+    "seed": "TrainingArguments.seed, TrainingArguments.data_seed",
+    "eval": "TrainingArguments.eval_strategy",
+    "eval.every_steps": "TrainingArguments.eval_steps",
+    "eval.batches": "eval_dataset, cut to so many",
+    "eval.samples": "the run's callback",
+    "eval.samples.prompts": "the run's callback",
+    "eval.samples.every": "the run's callback",
+    "eval.samples.max_tokens": "the run's callback",
+    "eval.samples.temperature": "the run's callback",
+    "eval.samples.chat": "apply_chat_template",
+    "checkpoint": "the run's callback",
+    "compute": "accelerate_config.yaml",
+    "compute.gpus": "ranks of the launcher, TrainingArguments.use_cpu",
+    "compute.nodes": "torchrun; the job",
+    "compute.min_nodes": "supervisor",
+    "compute.processes": "accelerate_config.yaml: num_processes",
+    "compute.strategy": only(
+        "accelerate_config.yaml: distributed_type; ds_config.json",
+        "auto",
+        "single",
+        "ddp",
+        "fsdp",
+        "zero1",
+        "zero2",
+        "zero3",
+        "zero3_offload",
+    ),
+    "compute.activation_checkpointing": "TrainingArguments.gradient_checkpointing",
+    "compute.compile": "TrainingArguments.torch_compile",
+    "compute.deterministic": "torch.use_deterministic_algorithms",
+    "compute.fp8_lm_head": OWN_LOSS,
+    "tracking": "TrainingArguments.report_to",
+    "other_hosts": "torchrun",
+}
+# They reach the logger as variables: wandb's `project` as WANDB_PROJECT.
+TRAINER_LOGGERS: Mapping[str, tuple[str, ...]] = {
+    "tensorboard": (),
+    "wandb": ("project", "name", "entity", "run_group", "tags", "mode"),
+    "mlflow": ("tracking_uri", "experiment_name"),
+    "neptune": ("project", "mode"),
+    "clearml": ("project", "task"),
+    "comet": ("project_name", "workspace", "mode"),
+}
+# ZeRO rather than FSDP: it has a stage between replicated and sharded weights, the supervisor can
+# change stages, and it can offload state to host memory.
+TRAINER_STRATEGIES = ("ddp", "zero2", "zero3")
+# An adapter's state is too small for sharing it to gain anything.
+ADAPTER_STRATEGIES = ("ddp", "zero3")
+TRAINER_PACKAGES = ("transformers", "accelerate", "datasets")
+TRAINER_GIB = 0.7
+
+HF = Framework(
+    name="hf",
+    places=TRAINER_PLACES,
+    refusals=trainer_refusals,
+    has_biases=True,
+    strategies=TRAINER_STRATEGIES,
+    adapter_strategies=ADAPTER_STRATEGIES,
+    packages=TRAINER_PACKAGES,
+    packages_gib=TRAINER_GIB,
+    loggers=TRAINER_LOGGERS,
+    unrecorded=_unrecorded,
+)

@@ -1,0 +1,133 @@
+"""nanoGPT's way of training, in a script of ours: one process, new models, token shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.plan.fields.model import GPT2_PRESETS
+from trainmaster.plan.fields.place import Place, nowhere, only, such
+from trainmaster.plan.frameworks.framework import Framework
+from trainmaster.plan.frameworks.shared_places import (
+    NO_PREFERENCES,
+    PRECISIONS,
+    READS_SHARDS,
+    SCHEDULES,
+    TEXTS,
+)
+from trainmaster.words.errors import Problem
+
+_SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
+_NEW_ONLY = nowhere("nanogpt only creates new models: continue from weights with hf, trl or litgpt")
+
+
+def _one_or_none(value: Any) -> bool:
+    return value in ("auto", 0, 1)
+
+
+def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
+    if spec.other_hosts:
+        yield Problem(
+            "NOT_YET_SUPPORTED",
+            "host",
+            f"`host` lists {1 + len(spec.other_hosts)} machines, and nanogpt trains in a single "
+            "process.",
+            "Give `host` a single name, or take framework litgpt, hf or trl.",
+        )
+
+
+def _unrecorded(data: Mapping[str, Any]) -> Iterator[str]:
+    name = data["tokenizer"]
+    given = "the data's" if name == "none" else f"data.tokenizer's ({name})"
+    yield (
+        "A checkpoint of nanoGPT doesn't record which tokens it was trained on: where they are "
+        f"not {given}, the loss begins high."
+    )
+
+
+_PLACES: Mapping[str, str | Place] = {
+    "name": "config.json",
+    "framework": "train.py",
+    "method": only("pretrain", "auto", "pretrain", lacks="nanogpt only pretrains: take trl"),
+    "method_args": nowhere("pretraining has none"),
+    "model": "ModelConfig",
+    "model.n_layer": "ModelConfig.n_layer",
+    "model.n_head": "ModelConfig.n_head",
+    "model.n_kv_head": "ModelConfig.n_kv_head",
+    "model.d_model": "ModelConfig.d_model",
+    "model.d_ff": "ModelConfig.d_ff",
+    "model.vocab_size": "ModelConfig.vocab_size",
+    "model.style": "ModelConfig.style",
+    "model.dropout": "ModelConfig.dropout",
+    "model.preset": only("the sizes", None, *GPT2_PRESETS, lacks="it knows no other by name"),
+    "model.path": _NEW_ONLY,
+    "model.hub": _NEW_ONLY,
+    "model.revision": _NEW_ONLY,
+    "adapter": nowhere("nanogpt trains whole models: take trl for an adapter"),
+    "data": "prepare, sampler",
+    "data.sources": "prepare",
+    "data.sources[].name": "shard names, val_loss/<source>",
+    "data.sources[].path": "prepare",
+    "data.sources[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
+    "data.sources[].weight": "the sampler of sequences",
+    "data.validation": "prepare",
+    "data.validation[].name": "shard names, val_loss/<name>",
+    "data.validation[].path": "prepare",
+    "data.validation[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
+    "data.tokenizer": "prepare",
+    "data.seq_len": "GPT(seq_len), window of the shards",
+    "data.prepare": only("prepare", "auto", "box", "here", lacks=READS_SHARDS),
+    "batch": "the loop",
+    "batch.tokens": "micro_batch * seq_len * accumulation",
+    "batch.micro_batch": "rows of a forward pass",
+    "optimizer": "AdamW",
+    "optimizer.name": only("torch.optim.AdamW", "adamw"),
+    "optimizer.lr": "AdamW lr, through the schedule",
+    "optimizer.weight_decay": "AdamW weight_decay of the matrices",
+    "optimizer.grad_clip": "clip_grad_norm_",
+    "optimizer.betas": "AdamW betas",
+    "schedule": "schedule",
+    "schedule.kind": only("schedule", *SCHEDULES),
+    "schedule.warmup_steps": "schedule",
+    "schedule.min_lr_ratio": "schedule",
+    "schedule.steps": "schedule",
+    "steps": "the loop",
+    "precision": only("autocast", *PRECISIONS),
+    "seed": "torch.manual_seed, the sampler",
+    "eval": "the loop",
+    "eval.every_steps": "the loop",
+    "eval.batches": "the loop",
+    "eval.samples": "the loop",
+    "eval.samples.prompts": "the loop",
+    "eval.samples.every": "the loop",
+    "eval.samples.max_tokens": "the loop",
+    "eval.samples.temperature": "the loop",
+    "eval.samples.chat": nowhere("its tokenizers have no chat template"),
+    "checkpoint": "the saver",
+    "compute": "device",
+    "compute.gpus": such("device", _one_or_none, "auto, 0 or 1", lacks=_SINGLE),
+    "compute.nodes": only("one machine", 1, lacks=_SINGLE),
+    "compute.min_nodes": nowhere(_SINGLE),
+    "compute.processes": only("one process", "auto", 1, lacks=_SINGLE),
+    "compute.strategy": only("one process", "auto", "single", lacks=_SINGLE),
+    "compute.activation_checkpointing": only(
+        "kept", "auto", False, lacks="nanogpt's script keeps its activations"
+    ),
+    "compute.compile": "torch.compile",
+    "compute.deterministic": "torch.use_deterministic_algorithms",
+    "compute.fp8_lm_head": "torch._scaled_mm",
+    "tracking": nowhere("nanogpt has no loggers; its metrics are recorded without"),
+    "other_hosts": only("one machine", [], lacks=_SINGLE),
+}
+NANOGPT = Framework(
+    name="nanogpt",
+    places=_PLACES,
+    refusals=_refusals,
+    is_single_process=True,
+    trains_without_tokenizer=True,
+    can_recompute=False,
+    keeps_attention_scores=True,
+    is_deterministic=True,
+    unrecorded=_unrecorded,
+)

@@ -1,0 +1,163 @@
+"""TRL: its trainers of methods, which take Trainer's arguments beside their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from trainmaster.plan.fields.annotations import Count, FilePath, NotNegative, Positive, Share
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.plan.fields.place import Place, only
+from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
+from trainmaster.plan.frameworks.framework import Framework
+from trainmaster.plan.frameworks.hf import (
+    ADAPTER_STRATEGIES,
+    TRAINER_GIB,
+    TRAINER_LOGGERS,
+    TRAINER_PACKAGES,
+    TRAINER_PLACES,
+    TRAINER_STRATEGIES,
+    trainer_refusals,
+)
+from trainmaster.plan.frameworks.shared_places import ROWS
+from trainmaster.words.errors import Problem, wrong_value
+
+_BETA = Argument(
+    NotNegative,
+    0.1,
+    "The penalty for leaving the reference model. 0.1 as in Rafailov et al. 2023 (DPO).",
+)
+_ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
+    "sft": {
+        "epochs": EPOCHS,
+        "packing": Argument(
+            bool,
+            None,
+            "Fill sequences with several examples. Decided when planning: yes for plain texts, no "
+            "for examples that shall not see each other.",
+        ),
+        "completion_only_loss": Argument(
+            bool, None, "Learn completions but not prompts. TRL's default: where rows have both."
+        ),
+        "assistant_only_loss": Argument(
+            bool, False, "Learn the assistant's messages alone; its chat template must mark them."
+        ),
+    },
+    "dpo": {
+        "epochs": EPOCHS,
+        "beta": _BETA,
+        "loss": Argument(
+            Literal["sigmoid", "ipo"],
+            "sigmoid",
+            "sigmoid is DPO's own; ipo (Azar et al. 2023) holds back where preferences are sure.",
+        ),
+        "label_smoothing": Argument(
+            Share, 0.0, "Share of preferences taken to be the wrong way round."
+        ),
+    },
+    "kto": {
+        "epochs": EPOCHS,
+        "beta": Argument(NotNegative, 0.1, "As DPO's. 0.1 as in Ethayarajh et al. 2024 (KTO)."),
+        "desirable_weight": Argument(
+            Positive, 1.0, "Weight of good examples, to balance them with the bad."
+        ),
+        "undesirable_weight": Argument(Positive, 1.0, "Weight of bad examples."),
+    },
+    "reward": {
+        "epochs": EPOCHS,
+        "center_rewards_coefficient": Argument(
+            NotNegative, None, "Pulls rewards to a mean of zero. Null does not."
+        ),
+    },
+    "grpo": {
+        "reward_file": Argument(
+            FilePath,
+            ...,
+            "A Python file of this machine. Its functions named reward or reward_…, called as "
+            "`reward(completions, **columns)`, give each completion a number. It travels as the "
+            "run's reward.py.",
+        ),
+        "num_generations": Argument(
+            Count, 8, "Completions for each prompt, which are compared; at least 2."
+        ),
+        "max_completion_length": Argument(
+            Count, None, "Tokens of a completion at most. Planned as half of `data.seq_len`."
+        ),
+        "beta": Argument(
+            NotNegative,
+            0.0,
+            "The penalty for leaving the reference model. 0, as is usual now, loads no reference "
+            "model.",
+        ),
+        "temperature": Argument(Positive, 1.0, "How freely completions are drawn."),
+        "top_p": Argument(Share, 1.0, "Share of probability that is drawn from."),
+    },
+}
+
+
+def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
+    yield from trainer_refusals(spec)
+    if spec.adapter is not None and not spec.continues:
+        yield wrong_value(
+            "adapter",
+            "is given for a model that is made from sizes: its frozen weights would be random.",
+            "Give model.path or model.hub, or remove the adapter.",
+        )
+
+
+_PLACES: Mapping[str, str | Place] = {
+    **TRAINER_PLACES,
+    "framework": "trl.SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, GRPOTrainer",
+    "method": only(
+        "SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, GRPOTrainer",
+        "auto",
+        "sft",
+        "dpo",
+        "kto",
+        "reward",
+        "grpo",
+        lacks="TRL tunes models: take hf or litgpt to pretrain",
+    ),
+    "method_args": "SFTConfig, DPOConfig, KTOConfig, RewardConfig, GRPOConfig",
+    "model.revision": "model_init_kwargs.revision",
+    "adapter": "peft_config",
+    "adapter.kind": "peft.LoraConfig",
+    "adapter.r": "LoraConfig.r",
+    "adapter.alpha": "LoraConfig.lora_alpha",
+    "adapter.targets": "LoraConfig.target_modules",
+    "adapter.quantize": "BitsAndBytesConfig",
+    "data.sources": "datasets.load_dataset",
+    "data.sources[].name": "val_loss/<source>",
+    "data.sources[].path": "datasets.load_dataset",
+    "data.sources[].format": only(
+        "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
+    ),
+    "data.sources[].weight": "the order of the rows",
+    "data.validation": "eval_dataset",
+    "data.validation[].name": "val_loss/<name>",
+    "data.validation[].path": "eval_dataset",
+    "data.validation[].format": only(
+        "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
+    ),
+    "data.tokenizer": "processing_class",
+    "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
+    "data.prepare": only(
+        "datasets.load_dataset",
+        "auto",
+        "box",
+        lacks="its rows are read where it trains, all at once",
+    ),
+}
+TRL = Framework(
+    name="trl",
+    places=_PLACES,
+    refusals=_refusals,
+    usual_method="sft",
+    arguments=_ARGUMENTS,
+    has_biases=True,
+    strategies=TRAINER_STRATEGIES,
+    adapter_strategies=ADAPTER_STRATEGIES,
+    packages=("trl", *TRAINER_PACKAGES),
+    packages_gib=TRAINER_GIB,
+    loggers=TRAINER_LOGGERS,
+)

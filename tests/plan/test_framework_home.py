@@ -1,0 +1,76 @@
+"""What is done differently for a framework stands in its record, or in its row of traits."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import get_args
+
+from trainer_runtime.core.config.traits import TRAITS
+from trainmaster.plan.fields.document import FrameworkName
+from trainmaster.plan.frameworks import FRAMEWORKS
+
+_ROOT = Path(__file__).resolve().parents[2]
+_HOME = _ROOT / "server/trainmaster/plan/frameworks"
+# The records, the traits, what writes a framework's own files, and its loop, log and checkpoints.
+_HOMES = (
+    "server/trainmaster/plan/frameworks/",
+    "trainer_runtime/core/config/traits.py",
+    "trainer_runtime/core/diagnosis/parse/dialects/",
+    "trainer_runtime/core/frameworks/",
+    "trainer_runtime/train/foreign/",
+    "trainer_runtime/train/hf/",
+    "trainer_runtime/train/litgpt/",
+    "trainer_runtime/train/trl/",
+)
+# `hf` is a format of data and `script` a section of the spec as well.
+_NAMES = {"nanogpt", "litgpt", "trl"}
+_ALLOWED = {
+    "server/trainmaster/plan/fields/document.py": "the closed list that a spec is checked by",
+    "server/trainmaster/plan/decisions/requirements.py": "packages of these names",
+    "server/trainmaster/runs/planning/hf_config.py": "the kind of a model whose folder names none",
+    "trainer_runtime/core/diagnosis/signatures/catalogue/frameworks.py": "packages of these names",
+    "trainer_runtime/core/files/model_folder.py": "a layout of models",
+    "trainer_runtime/train/sample/__main__.py": "kinds of checkpoints",
+}
+
+
+def _named(tree: ast.AST) -> bool:
+    return any(isinstance(node, ast.Constant) and node.value in _NAMES for node in ast.walk(tree))
+
+
+def _compared(tree: ast.AST) -> bool:
+    """Whether a framework is compared with a text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            names = {getattr(side, "attr", getattr(side, "id", "")) for side in sides}
+            texts = [
+                part
+                for side in sides
+                for part in ast.walk(side)
+                if isinstance(part, ast.Constant) and part.value in get_args(FrameworkName)
+            ]
+            if "framework" in names and texts:
+                return True
+    return False
+
+
+def test_no_framework_is_named_or_compared_outside_its_home() -> None:
+    named, compared = set(), set()
+    for tree in ("server/trainmaster", "trainer_runtime"):
+        for path in (_ROOT / tree).rglob("*.py"):
+            place = path.relative_to(_ROOT).as_posix()
+            if not place.startswith(_HOMES):
+                parsed = ast.parse(path.read_bytes())
+                named |= {place} if _named(parsed) else set()
+                compared |= {place} if _compared(parsed) else set()
+    assert named == set(_ALLOWED)
+    assert not compared
+
+
+def test_every_framework_of_the_spec_has_a_record_in_a_module_of_its_name() -> None:
+    assert tuple(FRAMEWORKS) == get_args(FrameworkName)
+    assert set(TRAITS) == {name for name, record in FRAMEWORKS.items() if not record.runs_program}
+    for name in FRAMEWORKS:
+        assert (_HOME / f"{name}.py").is_file()
