@@ -289,7 +289,7 @@ def test_the_bar_that_is_being_drawn_is_shown_as_it_stands_and_read_again(logs: 
     assert [line.strip() for line in onward.lines] == ["20/20 [00:09, 1it/s]", "end"]
 
 
-def test_a_runs_log_is_read_anew_by_a_pattern(logs: Logs) -> None:
+def test_a_runs_log_is_read_again_by_a_pattern(logs: Logs) -> None:
     own = b"".join(b"upd %d of 90 -> ce %d.5 took 0.1\n" % (at, 99 - at) for at in range(1, 91))
     logs.write(b"an attempt before\n", own)
 
@@ -299,7 +299,7 @@ def test_a_runs_log_is_read_anew_by_a_pattern(logs: Logs) -> None:
     assert metrics(None).runs[RUN] == {}
     answer = metrics("upd {step} of {target} -> ce {loss}")
     assert (answer.runs[RUN]["loss"].n, answer.runs[RUN]["loss"].last) == (90, 9.5)
-    assert any("read anew" in note for note in answer.notes or [])
+    assert any("read again" in note for note in answer.notes or [])
     with pytest.raises(UsageError, match="matches none"):
         metrics("epoch {step} ce {loss}")
     diagnosis = run_async(
@@ -308,7 +308,7 @@ def test_a_runs_log_is_read_anew_by_a_pattern(logs: Logs) -> None:
     assert all(finding.severity != "critical" for finding in diagnosis.findings)
 
 
-def test_a_run_without_a_log_here_cannot_be_read_anew(logs: Logs) -> None:
+def test_a_run_without_a_log_here_cannot_be_read_again(logs: Logs) -> None:
     with pytest.raises(UsageError, match="Nothing of the log") as refused:
         run_async(lambda: query_metrics(logs.workspace, [RUN], pattern="upd {step} ce {loss}"))
     assert refused.value.code == "LOG_NOT_READABLE"

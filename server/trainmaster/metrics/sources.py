@@ -114,7 +114,7 @@ class FileSource:
     def __init__(
         self, name: str, found: FileMetrics, selection: Selection, *, is_of_run: bool = False
     ) -> None:
-        """`is_of_run`: the copy of a run's newest log, read anew by a pattern."""
+        """`is_of_run`: the copy of a run's newest log, read again by a pattern."""
         self.name = name
         self._is_of_run = is_of_run
         self._found = found
@@ -149,7 +149,7 @@ class FileSource:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
         if self._is_of_run:
             notes.append(
-                f"{self.name}: read anew from the copy of its newest log; its recorded metrics "
+                f"{self.name}: read again from the copy of its newest log; its recorded metrics "
                 "have not changed."
             )
         if self._found.coverage.within_epochs:

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
-from trainmaster.metrics.log_file import log_file, open_log
+from trainmaster.metrics.log_file import log_file, open_log, read_block
 from trainmaster.metrics.read_file import short_bytes
 from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
-from trainmaster.runs.log_lines import end_of_lines, line_between, read
+from trainmaster.runs.log_lines import end_of_lines, line_between
 from trainmaster.runs.log_search import LogSearch
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -139,7 +139,7 @@ async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list
 
 
 def newest_log(workspace: Workspace, view: RunView) -> Path:
-    """The copy of the trainer's log of the newest attempt, from which it can be read anew.
+    """The copy of the trainer's log of the newest attempt, from which it can be read again.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`, nothing of it has been copied yet.
@@ -230,7 +230,7 @@ def _last_lines(
             torn = line_between(file, end, size)
             bar = (
                 search.shown(torn)
-                if b"\r" in read(file, end, min(size - end, _BAR_BYTES))
+                if b"\r" in read_block(file, end, min(size - end, _BAR_BYTES))
                 else None
             )
             found += [] if bar is None else [bar]

@@ -39,7 +39,7 @@ async def query_metrics(
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
     `everything` gives every step's own.
-    `pattern`: the shape of the lines, where it is to be taught; a run's newest log is read anew
+    `pattern`: the shape of the lines, where it is to be taught; a run's newest log is read again
     then, what is recorded of it stays.
 
     Raises:

@@ -55,8 +55,8 @@ async def diagnose(
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     view = await refresh(workspace, run_or_file)
     if pattern is not None:
-        anew = await diagnose_log(newest_log(workspace, view), pattern)
-        return anew.model_copy(update={"findings": _after(anew.findings, cursor)})
+        reread = await diagnose_log(newest_log(workspace, view), pattern)
+        return reread.model_copy(update={"findings": _after(reread.findings, cursor)})
     answer = diagnosis_of(view, everything=everything, cursor=cursor)
     compared = compared_with_last_good(workspace, view)
     return answer.model_copy(update={"compared": compared})

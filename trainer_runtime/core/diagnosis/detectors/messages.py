@@ -329,7 +329,7 @@ MESSAGES: Mapping[str, Message] = {
             "{sample_3}",
         ),
         (
-            f"{command('metrics', 'RUN', '--pattern', 'LINE')} reads it anew: LINE is one of its "
+            f"{command('metrics', 'RUN', '--pattern', 'LINE')} reads it again: LINE is one of its "
             "lines with names in braces for its numbers (docs/logs.md). With script.pattern, or "
             "attached again with it, it is recorded.",
             "Or have the program report its steps itself (docs/any-program.md).",
