@@ -29,7 +29,7 @@ _FOREIGN = (
 _WORDS = {
     r"told|tells?|telling|untold": "reported, recorded, described, printed",
     r"look(s|ed|ing)?": "read, inspect, check, evaluate, refresh",
-    r"again": "again",
+    r"anew": "again",
     r"mend(s|ed|ing)?": "fix, repair",
     r"strangers?": "foreign process, another user, unknown",
     r"strays?": "orphans",
