@@ -43,7 +43,7 @@ _FORMS = {
         "Epoch 0 - Average Loss: 3.2000\nEvaluation Epoch 0 - Average Loss: 3.0000\n",
         {"loss": [(0, 3.2)], "val_loss": [(0, 3.0)]},
     ),
-    "a mean of an epoch below its steps is no point": (
+    "a mean of an epoch below its steps is left out": (
         "epoch 1 step 10/20 | loss 2.5\nEpoch 1 done, loss: 2.9\nEpoch 2 done, loss: 2.8\n",
         {"loss": [(10, 2.5)]},
     ),

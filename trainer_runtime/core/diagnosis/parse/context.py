@@ -1,8 +1,8 @@
 """Completes rows whose meaning depends on lines above them, before the clock takes them.
 
 A heading names the epoch of the lines below it (Keras, Paddle), or begins and ends an evaluation; a
-counter may stand on a line of its own, directly above its loss. The mean of an epoch is no point of
-a curve that has losses within epochs. A batch that restarts with each epoch is a step only where
+counter may stand on a line of its own, directly above its loss. The mean of an epoch is not a point
+of a curve that has losses within epochs. A batch that restarts with each epoch is a step only where
 the log says how many an epoch has; other such rows are left out.
 """
 
@@ -180,7 +180,7 @@ class Context:
             self.offset, self.is_read = None, False
 
     def _step_of(self, rows: Rows, i: int) -> float:
-        """The step of a row in an epoch. The first row below a heading tells whether the numbers
+        """The step of a row in an epoch. The first row below a heading shows whether the numbers
         restart there: they fall, or are lower than at the end of the epochs before it."""
         step, total = (rows.steps or ())[i], (rows.lap_steps or ())[i]
         if self.epoch is not None and self.offset is None:
