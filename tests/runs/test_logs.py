@@ -14,9 +14,11 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import AttachOptions, attach
 from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.logs import read_log
+from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import LogAnswer
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.shares import Shares
@@ -276,6 +278,40 @@ def test_what_holds_our_own_secrets_is_read_as_no_log(
             run_async(read)
         assert refused.value.code == "LOG_NOT_READABLE"
         assert "a-key" not in str(refused.value)
+
+
+def test_the_bar_that_is_being_drawn_is_shown_as_it_stands_and_read_again(logs: Logs) -> None:
+    logs.write(b"start\n" + b"".join(b"\r %d/20 [00:0%d, 1it/s]" % (at, at) for at in (1, 2, 3)))
+    tail = logs.read()
+    assert [line.strip() for line in tail.lines] == ["start", "3/20 [00:03, 1it/s]"]
+    logs.write(b"\r 20/20 [00:09, 1it/s]\nend\n")
+    onward = logs.read(cursor=tail.cursor)
+    assert [line.strip() for line in onward.lines] == ["20/20 [00:09, 1it/s]", "end"]
+
+
+def test_a_runs_log_is_read_again_by_a_pattern(logs: Logs) -> None:
+    own = b"".join(b"upd %d of 90 -> ce %d.5 took 0.1\n" % (at, 99 - at) for at in range(1, 91))
+    logs.write(b"an attempt before\n", own)
+
+    def metrics(pattern: str | None) -> MetricsAnswer:
+        return run_async(lambda: query_metrics(logs.workspace, [RUN], pattern=pattern))
+
+    assert metrics(None).runs[RUN] == {}
+    answer = metrics("upd {step} of {target} -> ce {loss}")
+    assert (answer.runs[RUN]["loss"].n, answer.runs[RUN]["loss"].last) == (90, 9.5)
+    assert any("read again" in note for note in answer.notes or [])
+    with pytest.raises(UsageError, match="matches none"):
+        metrics("epoch {step} ce {loss}")
+    diagnosis = run_async(
+        lambda: diagnose(logs.workspace, RUN, pattern="upd {step} of {target} -> ce {loss}")
+    )
+    assert all(finding.severity != "critical" for finding in diagnosis.findings)
+
+
+def test_a_run_without_a_log_here_cannot_be_read_again(logs: Logs) -> None:
+    with pytest.raises(UsageError, match="Nothing of the log") as refused:
+        run_async(lambda: query_metrics(logs.workspace, [RUN], pattern="upd {step} ce {loss}"))
+    assert refused.value.code == "LOG_NOT_READABLE"
 
 
 @pytest.mark.parametrize("cursor", [None, "l1.train.1.100", "e1.train.2.5000000"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
-from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.command import option
 from trainmaster.words.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,20 +36,6 @@ def taught_patterns(text: str | None) -> tuple[Pattern, ...]:
         code = "PATTERN_TOO_SLOW" if error.is_slow else "PATTERN_INVALID"
         message = f"The pattern {error}."
         raise UsageError(code, message, _sentence(error.fix), field="pattern") from None
-
-
-def refuse_for_runs(text: str | None) -> None:
-    """Raises:
-    UsageError: `BAD_ARGUMENT`, a pattern is given for a run, whose metrics are recorded already.
-    """
-    if text is not None:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            "A pattern teaches the lines of a log file; the metrics of a run are recorded as it "
-            "goes.",
-            f"Give it to {command('attach')}, or as `script.pattern` of a spec; or name the file.",
-            field="pattern",
-        )
 
 
 def refuse_without_match(name: str, coverage: Coverage) -> None:

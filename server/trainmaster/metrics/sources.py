@@ -14,6 +14,7 @@ from trainmaster.metrics.ranged_series import RangedSeries
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.selection import Selection, bad_argument
 from trainmaster.metrics.series_query import AnySeries
+from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.store.metrics_store import MOST_KEYS
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -82,6 +83,8 @@ class RunSource:
 
     def notes(self, keys: Sequence[str]) -> list[str]:
         notes = self._of_ranks(keys)
+        if self._keys and all(map(is_telemetry, self._keys)):
+            notes.append(f"{self.name}: {TEACH}")
         if self._workspace.metrics.leaves_out(self._view.run.run_id):
             notes.append(f"{self.name}: only its first {MOST_KEYS} metrics are stored.")
         return notes
@@ -108,8 +111,12 @@ class RunSource:
 class FileSource:
     """A log file; `name`: as the caller calls it, `found`: what was read for `selection`."""
 
-    def __init__(self, name: str, found: FileMetrics, selection: Selection) -> None:
+    def __init__(
+        self, name: str, found: FileMetrics, selection: Selection, *, is_of_run: bool = False
+    ) -> None:
+        """`is_of_run`: the copy of a run's newest log, read again by a pattern."""
         self.name = name
+        self._is_of_run = is_of_run
         self._found = found
         self._selection = selection
 
@@ -140,11 +147,22 @@ class FileSource:
             )
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
+        if self._is_of_run:
+            notes.append(
+                f"{self.name}: read again from the copy of its newest log; its recorded metrics "
+                "have not changed."
+            )
+        if self._found.coverage.within_epochs:
+            notes.append(
+                f"{self.name}: {self._found.coverage.within_epochs:,} lines name a batch of an "
+                "epoch, not how many an epoch has, so that their step is not known: a pattern with "
+                "{epoch}, {epoch_step} and {epoch_steps=500} gives it, with the true number for "
+                "500."
+            )
         if self._found.understood.counted:
             notes.append(
-                f"{self.name}: its lines have no step and no progress bar: the steps here are the "
-                "numbers of its logs, 1, 2, 3, not the optimizer's (multiply them by "
-                "logging_steps)."
+                f"{self.name}: its lines have no step: the steps here are the numbers of its logs, "
+                "1, 2, 3, not the optimizer's (multiply them by logging_steps)."
             )
         back = max((self._found.restarts(key) for key in keys), default=0)
         if back:

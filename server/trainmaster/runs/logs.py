@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
-from trainmaster.metrics.log_file import log_file, not_readable, open_log
+from trainmaster.metrics.log_file import log_file, not_readable, open_log, read_block
 from trainmaster.metrics.read_file import short_bytes
 from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
-from trainmaster.runs.log_lines import end_of_lines
+from trainmaster.runs.log_lines import end_of_lines, line_between
 from trainmaster.runs.log_search import LogSearch
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -34,6 +35,7 @@ _CURSOR = re.compile(
 # file is truncated or replaced.
 _Piece = tuple[int, int]
 _FIRST_GENERATION = 1
+_BAR_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,23 @@ async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list
     return answer.lines
 
 
+def newest_log(workspace: Workspace, view: RunView) -> Path:
+    """The copy of the trainer's log of the newest attempt, from which it can be read again.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`, nothing of it has been copied yet.
+    """
+    files = _files(workspace, view, "train")
+    kept = [files[piece] for piece in sorted(files) if files[piece].exists()]
+    if not kept:
+        raise UsageError(
+            "LOG_NOT_READABLE",
+            f"Nothing of the log of {view.run.run_id} is on this machine yet.",
+            f"{command('status', view.run.run_id)} copies what its host has; then repeat this.",
+        )
+    return kept[-1]
+
+
 def _read(
     files: dict[_Piece, Path],
     stream: str,
@@ -204,7 +223,8 @@ def _last_lines(
     """The last `limit` lines before `behind` that match, the offset behind the last whole line, and
     where the search stopped because its time was over.
 
-    `with_torn_end`: what follows the last whole line is one too.
+    `with_torn_end`: what follows the last whole line is one too. Without, a progress bar there is
+    shown as it stands, and read again with what follows.
     """
     if not path.exists():
         return [], 0, None
@@ -212,6 +232,14 @@ def _last_lines(
     with open_log(path) as file:
         size = file.seek(0, 2)
         end = size if with_torn_end else end_of_lines(file)
+        if behind is None and end < size:
+            torn = line_between(file, end, size)
+            bar = (
+                search.shown(torn)
+                if b"\r" in read_block(file, end, min(size - end, _BAR_BYTES))
+                else None
+            )
+            found += [] if bar is None else [bar]
         end = end if behind is None else min(behind, size)
         for line, begin in search.before(file, end):
             if line is not None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
-from trainmaster.metrics.log_pattern import refuse_for_runs, taught_patterns
+from trainmaster.metrics.log_pattern import taught_patterns
 from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
+from trainmaster.runs.logs import newest_log
 from trainmaster.runs.settings import differences, settings_of
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
@@ -44,7 +45,8 @@ async def query_metrics(
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
     `everything` gives every step's own.
-    `pattern`: the shape of the files' lines, where it is to be taught.
+    `pattern`: the shape of the lines, where it is to be taught; a run's newest log is read again
+    then, what is recorded of it stays.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -66,16 +68,18 @@ async def query_metrics(
     for name in dict.fromkeys(runs):
         with exact_names(len(runs) > 1):
             file = log_file(workspace, name)
+        view = None
+        if file is None:
+            with exact_names(len(runs) > 1):
+                view = await refresh(workspace, name)
+            file = newest_log(workspace, view) if pattern is not None else None
         if file is not None:
             from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
             wanted = wanted_of_file(keys, part, pattern)
             metrics = await read_file(workspace.home, file, wanted)
-            sources.append(FileSource(name, metrics, part))
-        else:
-            refuse_for_runs(pattern)
-            with exact_names(len(runs) > 1):
-                view = await refresh(workspace, name)
+            sources.append(FileSource(name, metrics, part, is_of_run=view is not None))
+        elif view is not None:
             sources.append(RunSource(workspace, view, name))
             views[name] = view
     answer = compare_metrics(sources, keys, None if everything else max(0, points), part)

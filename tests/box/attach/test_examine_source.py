@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,17 @@ def test_a_wrapped_log_is_named_with_what_can_be_followed(
     refused = examine_source("log", str(log), "start", None)["refused"]
     assert refused["code"] == "LOG_NOT_READABLE" and carrier in refused["message"]
     assert "trainmaster diagnose FILE" in refused["fix"]
+
+
+def test_a_process_whose_log_was_deleted_is_to_be_copied(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(["sleep", "60"], stdout=output)
+    try:
+        log.unlink()
+        refused = examine_source("pid", str(process.pid), "start")["refused"]
+    finally:
+        process.kill()
+        process.wait()
+    assert refused["code"] == "LOG_NOT_READABLE" and "was deleted" in refused["message"]
+    assert f"tail -c +1 -f /proc/{process.pid}/fd/1" in refused["fix"]

@@ -18,6 +18,7 @@ from trainer_runtime.box.attach.log_copy import LogCopy
 from trainer_runtime.box.attach.log_end import end_in_log
 from trainer_runtime.box.attach.log_events import LogEvents, tail
 from trainer_runtime.box.attach.not_copied import NotCopied
+from trainer_runtime.box.attach.unread_log import UnreadLog
 from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.write_room import WriteRoom
@@ -153,6 +154,7 @@ class _Watched:
             *(folder.train_log, folder.source, parts, begin, clock, self._warn), room=room.take
         )
         self._not_copied = NotCopied(self._events)
+        self._unread = UnreadLog(self._events, source.pattern)
         processes = [ProcessIdentity.from_dict(one) for one in source.processes]
         silence_s = source.ends_after_s
         self._foreign = ForeignProcess(processes, successors, parts[-1], silence_s)
@@ -192,6 +194,9 @@ class _Watched:
 
     def _at_the_end_of_it(self, grew: bool) -> str | None:
         self._live = True
+        if not self._is_behind:
+            has_metrics = self._events.has_metrics
+            self._unread.poll(has_metrics=has_metrics, ended=self._end is not None)
         if self._end is None:
             # What it wrote last may have come after the poll: its log is read once more.
             self._end = self._foreign.end(self._clock(), grew=grew)

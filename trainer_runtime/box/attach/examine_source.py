@@ -41,6 +41,7 @@ from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, is_binary
 
 _TAIL_BYTES = 1 << 16
 _STDERR = 2
+_DELETED = " (deleted)"  # behind the name that the link in /proc had
 _LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".jsonl")
 _SUN_PATH = "tmux-"
 # Names that others gave are only passed on where they can't be read as anything else.
@@ -126,6 +127,8 @@ def _pid(target: str) -> dict[str, Any]:
 
 
 def _of_output(process: ProcessIdentity, output: OpenFile) -> dict[str, Any]:
+    if output.is_regular and output.path.endswith(_DELETED) and not os.path.exists(output.path):
+        raise _deleted(process.pid, output)
     if output.is_regular:
         return _of_process_log(process, output.path)
     if stat.S_ISFIFO(output.mode):
@@ -139,6 +142,17 @@ def _of_output(process: ProcessIdentity, output: OpenFile) -> dict[str, Any]:
             return {**_of_pane(pane), "processes": [process.to_dict()]}
         raise _nowhere(process.pid, f"writes to the terminal {output.path}, in no tmux or screen")
     raise _nowhere(process.pid, "writes into a socket")
+
+
+def _deleted(pid: int, output: OpenFile) -> RefusedError:
+    link = f"/proc/{pid}/fd/{output.descriptor}"
+    return RefusedError(
+        "LOG_NOT_READABLE",
+        f"Process {pid} on {_here()} writes to {output.path.removesuffix(_DELETED)}, which was "
+        "deleted: no name leads to it any more.",
+        f"While it runs, `nohup tail -c +1 -f {link} > NEW.log &` there copies its output into "
+        "a new log; attach to that.",
+    )
 
 
 def _behind_pipe(inode: int) -> str | None:

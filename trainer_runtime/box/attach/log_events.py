@@ -138,6 +138,11 @@ class LogEvents:
         return self._parser.coverage
 
     @property
+    def has_metrics(self) -> bool:
+        """Whether its lines had a metric."""
+        return bool(self._first_rank)
+
+    @property
     def position(self) -> tuple[int, int]:
         """Up to where the log was read, and its length."""
         return self._offset, self._path.stat().st_size if self._path.exists() else 0

@@ -51,6 +51,7 @@ from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.processes.parent_death import die_with_parent
 from trainer_runtime.core.protocol.lines import ExitCode
 
+_ALL_WITHIN_S = 60.0  # a save is judged in about a second
 _POLL_S = 0.1
 _KEPT_METRICS = 512
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
@@ -188,11 +189,17 @@ class _Relay:
                 self._take_outcome(item)
         return found
 
-    def _seal_left(self) -> list[Outcome]:
-        """What an attempt that was killed has saved and nobody judged any more."""
+    def _seal_left(self, all_within_s: float = 0.0) -> list[Outcome]:
+        """What was saved and not judged: the newest, and all others for which there is time."""
         found: list[Outcome] = []
-        while self._saves is not None and self._saves.is_left():
-            outcome = self._saves.poll(self._steps.at, self._metrics, settled=True)
+        all_until_s = time.monotonic() + all_within_s
+        while self._saves is not None:
+            everything = time.monotonic() < all_until_s
+            if not self._saves.is_left(everything=everything):
+                break
+            outcome = self._saves.poll(
+                self._steps.at, self._metrics, settled=True, everything=everything
+            )
             if outcome is not None:
                 found.append(outcome)
             self._saves.wait(_POLL_S)
@@ -297,7 +304,8 @@ class _Relay:
         while self._listen():
             pass
         self._events.finish()
-        for outcome in self._seal_left():
+        # One that was asked to stop may have little time.
+        for outcome in self._seal_left(_ALL_WITHIN_S if self._asked_s is None else 0.0):
             self._take_outcome(outcome)
         self._notice(ended=code == 0)
         self._asked_s = time.monotonic() if signals.take() else self._asked_s

@@ -74,13 +74,18 @@ class Saves:
         self._recall()
 
     def poll(
-        self, step_at: StepAt, metrics: Mapping[str, Mapping[str, float]], *, settled: bool = False
+        self,
+        step_at: StepAt,
+        metrics: Mapping[str, Mapping[str, float]],
+        *,
+        settled: bool = False,
+        everything: bool = False,
     ) -> Outcome | None:
         """Inspect once, start what is due; what has come to an end. `step_at`: where the program
         was at a time.
 
         `settled`: nobody writes any more, so that nothing has to be waited for; only the newest
-        matches are taken then.
+        matches are taken then, unless `everything` is.
         """
         if self._child is not None:
             return self._outcome()
@@ -88,7 +93,7 @@ class Saves:
         if now < self._inspect_s and not settled:
             return None
         self._inspect_s = now + _INSPECT_EVERY_S
-        for place in self._newest() if settled else self.matches():
+        for place in self._left(everything) if settled else self.matches():
             seen = self._inspect(place, now)
             if seen is None or seen.handled:
                 continue
@@ -113,10 +118,10 @@ class Saves:
     def is_busy(self) -> bool:
         return self._child is not None
 
-    def is_left(self) -> bool:
-        """Whether one of the newest matches has not been judged as it stands."""
+    def is_left(self, *, everything: bool = False) -> bool:
+        """Whether one of the newest matches, or of all, has not been judged as it stands."""
         now = time.monotonic()
-        seen = (self._inspect(place, now) for place in self._newest())
+        seen = (self._inspect(place, now) for place in self._left(everything))
         return self.is_busy or any(one is not None and not one.handled for one in seen)
 
     def announce(self, name: str, step: int) -> None:
@@ -144,10 +149,10 @@ class Saves:
             saved = read_json(file) or {}
             self._sealed.add((str(saved.get("path", "")), str(saved.get("stamp"))))
 
-    def _newest(self) -> list[Path]:
-        """Those that a restart may need: a program that saves faster than its saves are read is not
-        held up at its end."""
-        return self.matches()[: self._saves.keep_latest or _NEWEST]
+    def _left(self, everything: bool) -> list[Path]:
+        """All that is kept, or those that a restart may need: a program that saves faster than its
+        saves are read is not held up at its end."""
+        return self.matches()[: self._saves.keep_latest or (None if everything else _NEWEST)]
 
     def matches(self) -> list[Path]:
         """All checkpoints that the program has now, the newest first."""

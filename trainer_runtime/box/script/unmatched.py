@@ -12,16 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainer_runtime.box.attach.log_events import LogEvents
+from trainer_runtime.box.attach.unread_log import UnreadLog
 from trainer_runtime.box.script.saves import Saves
 from trainer_runtime.core.config.script import ScriptConfig
-from trainer_runtime.core.diagnosis.detectors.unmatched import CHECKPOINTS, LOG
-from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
+from trainer_runtime.core.diagnosis.detectors.unmatched import CHECKPOINTS
 from trainer_runtime.core.protocol.duration import parse_duration
 
-# Lines with numbers, of which none was a metric; fewer where the program has ended.
-_MANY_LINES, _FEW_LINES = 100, 10
 _MOST_FILES, _MOST_SEEN = 3, 5000
-_HEAD_BYTES = 1 << 16
 _WITH_TIME_TO_WRITE = 1.5  # intervals
 _OF_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".pkl", ".npz")
 _CLOCK_SLACK_S = 2.0
@@ -38,16 +35,15 @@ class Unmatched:
         self._events = events
         self._every = every
         self._started_t, self._started_s = time.time(), time.monotonic()
-        self._said: set[str] = set()
+        self._unread = UnreadLog(events, script.pattern)
+        self._has_said = False
 
     def poll(self, saves: Saves | None, steps: int, *, has_metrics: bool, ended: bool) -> None:
         """`steps`: so many were made in this attempt; `ended`: well, and nothing will follow."""
-        if LOG not in self._said and self._is_unread(has_metrics, ended):
-            self._said.add(LOG)
-            self._say_log()
-        if saves is None or CHECKPOINTS in self._said or not (ended or self._is_due(steps)):
+        self._unread.poll(has_metrics=has_metrics, ended=ended)
+        if saves is None or self._has_said or not (ended or self._is_due(steps)):
             return
-        self._said.add(CHECKPOINTS)  # one that is saved later closes the finding
+        self._has_said = True  # one that is saved later closes the finding
         if not saves.has_found:
             files = list(self._written())
             self._events.decide(CHECKPOINTS, pattern=saves.pattern, files=files)
@@ -57,20 +53,6 @@ class Unmatched:
             return 0 < self._every * _WITH_TIME_TO_WRITE < steps
         since_s = time.monotonic() - self._started_s
         return self._every is not None and since_s > parse_duration(self._every)
-
-    def _is_unread(self, has_metrics: bool, ended: bool) -> bool:
-        coverage = self._events.coverage
-        if coverage.lines_with_numbers < (_FEW_LINES if ended else _MANY_LINES):
-            return False
-        return not coverage.lines_taught if self._script.pattern else not has_metrics
-
-    def _say_log(self) -> None:
-        coverage = self._events.coverage
-        with self._events.path.open("rb") as file:
-            samples = coverage.samples or frequent_lines(file.read(_HEAD_BYTES))
-        pattern = {} if self._script.pattern is None else {"pattern": self._script.pattern}
-        lines = coverage.lines_with_numbers
-        self._events.decide(LOG, lines=lines, samples=samples[:_MOST_FILES], **pattern)
 
     def _written(self) -> Iterator[str]:
         """The newest files below the program's folder that may be its checkpoints."""

@@ -9,12 +9,12 @@ from trainer_runtime.core.protocol.command import Named, command, with_commands
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import log_file
-from trainmaster.metrics.log_pattern import refuse_for_runs
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.diagnosis.last_good import compared_with_last_good
 from trainmaster.runs.diagnosis.long_log import diagnose_log
 from trainmaster.runs.diagnosis.own_of_run import own_findings
 from trainmaster.runs.diagnosis.unseen import unseen_of_run
+from trainmaster.runs.logs import newest_log
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of, last_words_of
 from trainmaster.sync.refresh import refresh
@@ -43,20 +43,23 @@ async def diagnose(
 
     Of a run: its host's findings for the newest attempt, and damaged checkpoints; `everything`
     adds those that are over and earlier attempts'. Of a file: all findings of its text and series.
-    `pattern`: the shape of the file's lines, where it is to be taught. `cursor`, from an earlier
+    `pattern`: the shape of the lines, where it is to be taught; a run's newest log is read by it
+    like a file. `cursor`, from an earlier
     answer: only the findings after its last one.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `LOG_NOT_READABLE`, `CURSOR_INVALID`; `PATTERN_INVALID`, `PATTERN_TOO_SLOW`,
-            `PATTERN_MATCHES_NOTHING`; `BAD_ARGUMENT`, a pattern is given for a run; `KIND_INVALID`.
+            `PATTERN_MATCHES_NOTHING`; `KIND_INVALID`.
     """
     file = log_file(workspace, run_or_file)
     if file is not None:
         whole = await diagnose_log(file, pattern, workspace.home.kinds)
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
-    refuse_for_runs(pattern)
     view = await refresh(workspace, run_or_file)
+    if pattern is not None:
+        reread = await diagnose_log(newest_log(workspace, view), pattern, workspace.home.kinds)
+        return reread.model_copy(update={"findings": _after(reread.findings, cursor)})
     answer = diagnosis_of(view, everything=everything, cursor=cursor)
     own = await in_thread(own_findings, workspace, view) if cursor is None else []
     update = {

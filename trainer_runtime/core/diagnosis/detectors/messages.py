@@ -323,15 +323,15 @@ MESSAGES: Mapping[str, Message] = {
         "hangs are not found. The training itself is not affected.",
         (
             "{lines} lines with numbers so far",
-            "script.pattern is {pattern}",
+            "its pattern is {pattern}",
             "{sample_1}",
             "{sample_2}",
             "{sample_3}",
         ),
         (
-            "Give one of its lines as script.pattern, with names in braces for its numbers "
-            f"(docs/logs.md): {command('fetch', 'RUN', 'attempts/*/train.log', 'FOLDER')} brings "
-            f"the log, and {command('metrics', 'FILE', '--pattern', 'LINE')} tries a line.",
+            f"{command('metrics', 'RUN', '--pattern', 'LINE')} reads it again: LINE is one of its "
+            "lines with names in braces for its numbers (docs/logs.md). With script.pattern, or "
+            "attached again with it, it is recorded.",
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),

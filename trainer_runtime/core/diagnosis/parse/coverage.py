@@ -29,7 +29,7 @@ class Coverage:
     `lines_taught` are those that patterns of the user read, `forms` the lines of each form of log.
     `samples` are lines that mention a loss, step or epoch and were not parsed: untrusted text of
     the log, sanitized. `keys_left_out` counts points of keys beyond the maximum, `too_long` lines
-    beyond the maximum length.
+    beyond the maximum length, `within_epochs` those with a batch of an epoch of unknown length.
     """
 
     lines_with_numbers: int = 0
@@ -37,6 +37,7 @@ class Coverage:
     lines_taught: int = 0
     too_long: int = 0
     keys_left_out: int = 0
+    within_epochs: int = 0
     samples: list[str] = field(default_factory=list)
     forms: dict[str, int] = field(default_factory=dict)
     _shapes: set[bytes] = field(default_factory=set, repr=False, compare=False)  # tried already
@@ -76,6 +77,7 @@ class Coverage:
         self.lines_taught += later.lines_taught
         self.too_long += later.too_long
         self.keys_left_out += later.keys_left_out
+        self.within_epochs += later.within_epochs
         for form, lines in later.forms.items():
             self.count(form, lines, is_taught=False)
         for text in later.samples:
@@ -88,6 +90,7 @@ class Coverage:
             "lines_taught": self.lines_taught,
             "too_long": self.too_long,
             "keys_left_out": self.keys_left_out,
+            "within_epochs": self.within_epochs,
             "samples": list(self.samples),
             "forms": dict(self.forms),
         }

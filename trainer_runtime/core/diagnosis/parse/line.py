@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from trainer_runtime.core.diagnosis.parse.dialects import FALLBACK, HEADED, json_lines
+from trainer_runtime.core.diagnosis.parse.dialects import (
+    FALLBACK,
+    HEADED,
+    Dialect,
+    huggingface,
+    json_lines,
+)
+from trainer_runtime.core.diagnosis.parse.dialects.key_value import evaluates
+from trainer_runtime.core.diagnosis.parse.names import held_out_key
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
@@ -38,6 +46,9 @@ NEEDLES = (
     b"OVERFLOW",
     b"raining ",
     b"inished t",
+    b"atch ",
+    b"Eval begin",
+    b"Eval samples",
     b'"kind"',
 )
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
@@ -51,6 +62,8 @@ _RANK_INSIDE = re.compile(rb"\[Rank (\d{1,5})\] ")
 _SIGNS = [(number, sign) for number, dialect in enumerate(HEADED) for sign in dialect.signs]
 _MOST_SHAPES, _LONG_SHAPE = 1024, 2048
 _MOST_LONG_SHAPES, _LONGEST_SHAPE = 64, 1 << 15
+_OF_OBJECTS = (json_lines.DIALECT, huggingface.DIALECT)  # whose names say it
+_WORDS_BEFORE = 60  # bytes that say what is counted
 _heads: dict[tuple[int, ...], re.Pattern[bytes]] = {}
 _Heads = tuple[tuple[int, int], ...]
 
@@ -123,7 +136,9 @@ def _read_part(text: bytes) -> list[Reading]:
     readings = []
     for dialect_read, part in _parts(text):
         reading = dialect_read(part)
-        if reading is None or not (reading.values or reading.events or reading.facts):
+        if reading is None or not (
+            reading.values or reading.events or reading.facts or reading.heads
+        ):
             continue
         if reading.values and reading.step is None and reading.source is StepFrom.LINE:
             continue
@@ -151,11 +166,24 @@ def _parts(text: bytes) -> Iterator[tuple[Callable[[bytes], Reading | None], byt
         yield FALLBACK.read, text.strip()
         return
     start, dialect = found[0]
+    if start and dialect in _OF_OBJECTS and dialect.read(text[start:]) is None:
+        yield FALLBACK.read, text[:start].strip()  # an object of something else behind it
     for after, next_dialect in [*found[1:], (len(text), dialect)]:
         if dialect is json_lines.DIALECT and after < start + json_lines.end_of(text[start:]):
             continue  # within the object
-        yield dialect.read, text[start:after].rstrip()
+        if not evaluates(text[max(0, start - _WORDS_BEFORE) : start]):
+            yield dialect.read, text[start:after].rstrip()
+        elif not dialect.counts:
+            yield partial(_read_held_out, dialect), text[start:after].rstrip()
         start, dialect = after, next_dialect
+
+
+def _read_held_out(dialect: Dialect, text: bytes) -> Reading | None:
+    """A line behind words such as `[val]`."""
+    reading = dialect.read(text)
+    if reading is not None and dialect not in _OF_OBJECTS:
+        reading.values = [(held_out_key(key), value) for key, value in reading.values]
+    return reading
 
 
 def _heads_in(text: bytes) -> _Heads:

@@ -16,6 +16,12 @@ from trainer_runtime.core.diagnosis.parse.rows import Rows
 # By these facts steps are inferred, too.
 LOGGED_FACTS = frozenset(("steps_per_epoch", "examples", "batch_samples"))
 _TOTAL = "bar_total"
+# How many steps an epoch has, by the first line with a bar and an epoch of many digits; 0: unknown.
+_EXACT = "exact_steps_per_epoch"
+# 1: the first line stands below a bar that is complete, so that lines were written after all bars.
+_LATE = "printed_after_the_bars"
+_MOST_STEPS_LATE = 64  # that a bar, which is not drawn at each step, may be behind
+_ACCURACY = 1e-9
 _LARGEST = 2.0**53
 
 # The step and the total of the progress bar next to a line; None without one.
@@ -45,17 +51,49 @@ class LoggedSteps:
 
     def _found(self, rows: Rows, i: int, bar: Bar) -> float:
         trains = "loss" in rows.keys
-        if bar is not None and self._facts.get(_TOTAL, bar[1]) == bar[1]:
+        epoch = rows.columns[rows.keys.index("epoch")][i] if "epoch" in rows.keys else None
+        if trains and bar is not None and epoch is not None:
+            _note_exact(self._facts, bar, epoch)
+        exact = self._facts.get(_EXACT)
+        if exact and epoch is not None and _is_whole(epoch * exact):
+            return float(round(epoch * exact))
+        if (
+            bar is not None
+            and not self._facts.get(_LATE)
+            and self._facts.get(_TOTAL, bar[1]) == bar[1]
+        ):
             if trains:
                 self._facts[_TOTAL] = float(bar[1])
             return float(bar[0])
-        if self._per_epoch and "epoch" in rows.keys:
-            step = rows.columns[rows.keys.index("epoch")][i] * self._per_epoch
+        if self._per_epoch and epoch is not None:
+            step = epoch * self._per_epoch
             if 0 <= step < _LARGEST:
                 return float(round(step))
         self.counted = True
         self.counted_losses = self.counted_losses or trains
         return self._last + 1.0 if trains else self._step
+
+
+def _note_exact(facts: dict[str, float], bar: tuple[int, int], epoch: float) -> None:
+    """Learn from the log's first line with a loss how many steps an epoch has. A bar is drawn only
+    now and then, so that the step may be a few higher: it makes whole numbers of the steps of an
+    epoch and of the epochs."""
+    if _EXACT in facts:
+        return
+    at, total = bar
+    facts[_EXACT] = facts[_LATE] = 0.0
+    if at == total and total > 1 and not _is_whole(epoch):
+        facts[_LATE] = 1.0
+        return
+    for step in range(max(at, 1), min(at + _MOST_STEPS_LATE, total) + 1):
+        per_epoch = step / epoch if epoch > 0 else 0.0
+        if per_epoch >= 1 and _is_whole(per_epoch) and _is_whole(total / round(per_epoch)):
+            facts[_EXACT] = float(round(per_epoch))
+            return
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value - round(value)) <= _ACCURACY * max(1.0, value)
 
 
 def logged_at_once(
@@ -78,7 +116,9 @@ def logged_at_once(
     if not tracks:
         return []
     bars = [bars_of(list(map(int, track.lines))) if bars_of else () for track in tracks]
-    if any(map(any, bars)):
+    if facts.get(_EXACT, float(any(map(any, bars)))) or facts.get(_LATE):
+        steps = None  # by their epochs, which each row decides
+    elif any(map(any, bars)):
         steps = _from_bars(tracks, bars, facts)
     elif _steps_per_epoch(facts):
         steps = _from_epochs(tracks, facts)

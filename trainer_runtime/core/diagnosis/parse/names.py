@@ -12,7 +12,7 @@ def _words(text: str) -> frozenset[str]:
 
 STEP_NAMES = _words(
     "step steps global_step iter iters iteration iterations it current_step train_step "
-    "training_step optimizer_step update updates"
+    "training_step optimizer_step update updates current_steps"
 )
 TOTAL_NAMES = _words("total_steps max_steps num_steps max_iters train_iters")
 # Never metrics: remaining time, wall-clock times, seeds and sizes of a configuration.
@@ -22,9 +22,10 @@ IGNORED = _words(
 )
 _CANONICAL = {
     "loss": "loss train_loss training_loss train/loss loss/train lm_loss lm-loss nll l total_loss "
-    "trl reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
+    "rl_loss trl reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
     "val_loss": "val_loss eval_loss validation_loss valid_loss test_loss eval/loss val/loss "
-    "valid/loss validation/loss loss/val dev_loss lm_loss_validation tel",
+    "valid/loss validation/loss loss/val dev_loss lm_loss_validation tel v_loss evaluation_loss "
+    "testing_loss",
     "perplexity": "ppl perplexity train_ppl train_perplexity",
     "val_perplexity": "val_ppl val_perplexity eval_perplexity eval_ppl valid_ppl",
     "accuracy": "acc accuracy train_acc train_accuracy train/accuracy",
@@ -49,6 +50,7 @@ CANONICAL = {name: key for key, names in _CANONICAL.items() for name in names.sp
 # Keys that only training lines have: one of these makes a generic line a training line.
 MEASURED = frozenset(_CANONICAL) - {"lr", "epoch", "tokens"}
 _EVAL_SET_LOSS = re.compile(r"(?:eval|val|valid)_(\w+)_loss$")
+_HELD_OUT = {name: f"val_{name}" for name in ("loss", "perplexity", "accuracy")}
 _UNFIT = re.compile(r"[^A-Za-z0-9_./@-]+")
 _LONGEST_KEY = 80
 
@@ -59,6 +61,11 @@ def key_of(name: str) -> str | None:
     None if it is not a metric.
     """
     return _known_key(name) if len(name) <= _LONGEST_KEY else _key_of(name)
+
+
+def held_out_key(key: str) -> str:
+    """The key of what was measured on held-out data, for what a line of an evaluation calls so."""
+    return _HELD_OUT.get(key, key)
 
 
 def _key_of(name: str) -> str | None:

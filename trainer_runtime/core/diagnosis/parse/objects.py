@@ -14,6 +14,7 @@ from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
     as_floats,
     collect,
     columns_of,
+    facts_of,
     is_step,
     scan,
 )
@@ -78,7 +79,9 @@ def _rows_of_columns(records: Sequence[Any], index: Sequence[int]) -> Rows | Non
     steps = columns.pop(STEP, None) if columns else None
     if not columns or steps is None or not are_steps(steps):
         return None
-    return _made(tuple(columns), list(columns.values()), steps, index)
+    made = _made(tuple(columns), list(columns.values()), steps, index)
+    made.like.facts = facts_of(records[-1], max(steps))
+    return made
 
 
 def _rows_by_kind(

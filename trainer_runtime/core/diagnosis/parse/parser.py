@@ -11,12 +11,20 @@ from typing import Any
 from trainer_runtime.core.diagnosis.parse.bars import BAR, Bars
 from trainer_runtime.core.diagnosis.parse.block_tokens import tokens_of
 from trainer_runtime.core.diagnosis.parse.clock import Clock
+from trainer_runtime.core.diagnosis.parse.context import Context
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage, with_numbers
 from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
 from trainer_runtime.core.diagnosis.parse.line_table import Tabulate
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
-from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
+from trainer_runtime.core.diagnosis.parse.points import (
+    BELOW_COUNTER,
+    WITHIN_EPOCHS,
+    Heading,
+    LogEvent,
+    Parsed,
+    Reading,
+)
 from trainer_runtime.core.diagnosis.parse.rank_state import Shift
 from trainer_runtime.core.diagnosis.parse.rows import Block, Gathered, Rows, rows_of_template
 from trainer_runtime.core.diagnosis.parse.shapes import Shapes
@@ -32,8 +40,9 @@ from trainer_runtime.core.diagnosis.parse.tables import (
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
 BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
-_FORMAT = 1
+_FORMAT = 2
 # Of a state, what must be the same beside clock and keys, so that lines below are read alike.
+_OF_ROWS = ("clock", "context")
 _COMPARED = ("format", "tail", "offset", "skipping", "patterns", "tables", "bars")
 
 
@@ -63,6 +72,7 @@ class LogParser:
         self._skipping = False  # within a line that is too long
         self._keys: set[str] = set()
         self._clock = Clock()
+        self._context = Context()
         self._bars = Bars()
         self._tables: list[Table] = []
         self._shapes = Shapes(LineReader(self._patterns), tabulate)
@@ -105,7 +115,7 @@ class LogParser:
         if any(begin[name] != own[name] for name in _COMPARED):
             return None
         keys, shifts = self._keys, dict[int, Shift]()
-        if end["coverage"]["lines_read"] or end["clock"] != begin["clock"]:
+        if end["coverage"]["lines_read"] or any(end[name] != begin[name] for name in _OF_ROWS):
             found = self._rows_taken_over(begin, end)
             if found is None:
                 return None
@@ -121,12 +131,15 @@ class LogParser:
     ) -> tuple[set[str], dict[int, Shift]] | None:
         """The keys after rows were read, and how they differ; the clock is then that after them."""
         keys = self._keys_after(begin, end)
-        if keys is None:
+        if keys is None or begin["context"] != self._context.to_dict():
             return None
         shifts = self._clock.take_over(
             Clock.from_dict(begin["clock"]), Clock.from_dict(end["clock"])
         )
-        return None if shifts is None else (keys, shifts)
+        if shifts is None:
+            return None
+        self._context = Context.from_dict(end["context"])
+        return keys, shifts
 
     def _keys_after(self, begin: dict[str, Any], end: dict[str, Any]) -> set[str] | None:
         """The keys after lines were read; None if the maximum would have left out others."""
@@ -148,6 +161,7 @@ class LogParser:
             "patterns": [pattern.text for pattern in self._patterns],
             "tables": [table.header.decode() for table in self._tables],
             "clock": self._clock.to_dict(),
+            "context": self._context.to_dict(),
             "bars": self._bars.to_dict(),
             "coverage": self.coverage.to_dict(),
         }
@@ -171,6 +185,7 @@ class LogParser:
             if (table := table_of(text.encode())) is not None:
                 parser._take_table(table)
         parser._clock = Clock.from_dict(data["clock"])
+        parser._context = Context.from_dict(data["context"])
         parser._bars = Bars.from_dict(data["bars"])
         parser.coverage = Coverage.from_dict(data["coverage"])
         return parser
@@ -246,10 +261,24 @@ class LogParser:
             like = rows.like
             if rows.keys or like.taught:
                 self.coverage.count(like.clock, len(rows.index), is_taught=like.taught)
+        all_rows, left_out = self._context.complete(all_rows, block.count)
+        self._note_completed(block, all_rows, left_out)
         self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows, bar_lines))
         self._bars.advance(block)
         self._yield(block, all_rows, parsed)
         block.forget_lines()
+
+    def _note_completed(
+        self, block: Block, all_rows: Sequence[Rows], left_out: Sequence[Rows]
+    ) -> None:
+        """Count the rows that got their step from lines above, and those that have none."""
+        own = (BELOW_COUNTER, WITHIN_EPOCHS)
+        self.coverage.lines_read += sum(
+            len(rows.index) for rows in all_rows if rows.like.clock in own
+        )
+        for rows in left_out:
+            self.coverage.within_epochs += len(rows.index)
+            self.coverage.sample(block.line(rows.index[0]))
 
     def _new_table(self, data: bytes) -> tuple[int, Table] | None:
         """A table whose header stands in these lines, and where its rows begin."""
@@ -290,6 +319,8 @@ class LogParser:
             readings = self._shapes.read(line)
             if readings:
                 gathered.add(readings, i)
+                if _may_be_left_out(readings[0]):
+                    self.coverage.sample(line)
             elif BAR in line:
                 bar_lines.append(i)
             else:
@@ -346,7 +377,15 @@ def _with_numbers(block: Block, found: Sorted) -> int:
     return by_template + found.noise_with_numbers + in_others
 
 
+def _may_be_left_out(reading: Reading) -> bool:
+    """Whether it depends on other lines that the line is read."""
+    if reading.heads is not None:
+        return reading.heads is not Heading.EPOCH
+    return reading.clock in (BELOW_COUNTER, WITHIN_EPOCHS)
+
+
 def _lines_read(all_rows: list[Rows]) -> int:
     """The number of lines with rows; only those that were read singly may have several."""
-    single = {rows.index[0] for rows in all_rows if len(rows.index) == 1}
-    return len(single) + sum(len(rows.index) for rows in all_rows if len(rows.index) > 1)
+    read = [rows for rows in all_rows if not _may_be_left_out(rows.like)]
+    single = {rows.index[0] for rows in read if len(rows.index) == 1}
+    return len(single) + sum(len(rows.index) for rows in read if len(rows.index) > 1)

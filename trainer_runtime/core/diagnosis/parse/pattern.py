@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from trainer_runtime.core.diagnosis.parse.expression_cost import MOST_LOOSE, why_unbounded
@@ -21,6 +22,7 @@ from trainer_runtime.core.protocol.text import cleaned
 from trainer_runtime.core.records import dataclass
 
 MARKS = ("step", "target", "epoch", "epoch_step", "epoch_steps", "rank", "any")
+COUNT = "count"  # no number of the log: its lines are counted
 OWN = "own_"  # begins the name of a metric that only this log has
 LONGEST_PATTERN = 500
 _QUOTED = 80
@@ -30,12 +32,15 @@ _EXPRESSION_BYTES = 500
 _KEYS = frozenset(CANONICAL) | frozenset(CANONICAL.values())
 _NUMBER = NUMBER.decode()
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w./-]{0,60})\}")
+# What the user says of every line, wherever it stands in the pattern.
+_STATED = re.compile(r"\s*\{(?:(epoch_steps)=([1-9]\d{0,8})|(count))\}")
 _SEPARATORS = rb"[\s\[\](){}|,;:>*]+"
 _THOUSANDS = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9, b"T": 1e12}
 _THOUSANDS_LETTER = re.compile(r"[kKMBGT](?![A-Za-z])")
 _UNIT = re.compile(r"(?:ms|us|%|MiB|MB)(?![A-Za-z])")
 _WHOLE = rb"(\d{1,3}(?:,\d{3})+|\d+)"
-_ANY = rb"(.{0,200}?)"
+_MOST_ANY = 200  # bytes
+_MOST_TRIES = 32  # places in a line where a match may begin
 # A group that repeats one character or set can only be the number that it stands for.
 _NUMBER_GROUP = re.compile(r"\(\?P<(?!any>)(\w+)>(?:\\[SdDW]|\.|\[[^\]]*\])[+*]\??\)")
 _BEGINS_ANYWHERE = re.compile(r"\^?\.\*\??")
@@ -54,7 +59,9 @@ class PatternError(ValueError):
 class Pattern:
     """One kind of line. `names[i]` is what group `groups[i]` of the expression stands for,
     `thousands[i]` the group of a letter such as k behind it, 0 without one, `factors[i]` its
-    unit's. `literal`: bytes that every such line has; none for an expression."""
+    unit's. `literal`: bytes that every such line has; none for an expression. `parts`: expressions
+    that match one after another, with any text between; each is searched from the end of the one
+    before, so that the time is bounded. `stated`: marks that are no numbers of the log."""
 
     text: str
     literal: bytes
@@ -63,16 +70,17 @@ class Pattern:
     thousands: tuple[int, ...]
     factors: tuple[float, ...]
     most_bytes: int | None
-    expression: re.Pattern[bytes]
+    parts: tuple[re.Pattern[bytes], ...]
+    stated: tuple[tuple[str, float], ...] = ()
 
     def read(self, line: bytes) -> Reading | None:
         """The content of a line; None if it is of another shape, or a number of it is none."""
         if self.literal not in line:
             return None
-        match = self.expression.search(line[: self.most_bytes])
+        match = self._groups(line[: self.most_bytes])
         if match is None:
             return None
-        marks: dict[str, float] = {}
+        marks = dict(self.stated)
         values: dict[str, float] = {}
         slots = zip(self.names, self.groups, self.thousands, self.factors, strict=True)
         for name, group, thousands, factor in slots:
@@ -88,6 +96,26 @@ class Pattern:
                 letter = match[thousands] if thousands else None
                 values[name] = value * (_THOUSANDS[letter] if letter else factor)
         return _reading(marks, values)
+
+    def _groups(self, line: bytes) -> list[bytes | None] | None:
+        """The groups of all parts, from number 1 on; None where they do not match."""
+        begin = 0
+        for _ in range(_MOST_TRIES):
+            found: list[bytes | None] = [None]
+            at = begin
+            for part in self.parts:
+                match = part.search(line, at)
+                if match is None:
+                    return None
+                if part is self.parts[0]:
+                    begin = match.start() + 1
+                elif match.start() - at > _MOST_ANY:
+                    break
+                found += match.groups()
+                at = match.end()
+            else:
+                return found
+        return None
 
 
 def taught(text: str | None) -> tuple[Pattern, ...]:
@@ -114,10 +142,12 @@ def patterns_of(text: str) -> tuple[Pattern, ...]:
         )
     patterns = tuple(map(_pattern, lines))
     named = {name for pattern in patterns for name in pattern.names}
-    if "loss" in named and not named & {"step", "epoch", "epoch_step"}:
+    named |= {name for pattern in patterns for name, _ in pattern.stated}
+    if "loss" in named and not named & {"step", "epoch", "epoch_step", COUNT}:
         raise PatternError(
             "has a loss but no step",
-            "Add {step}, or {epoch} where the log counts only epochs: a step is not guessed.",
+            "Add {step}, or {epoch} where the log counts only epochs: a step is not guessed. Where "
+            "it has neither, {count} numbers its lines.",
         )
     return patterns
 
@@ -127,7 +157,12 @@ def _pattern(text: str) -> Pattern:
         raise PatternError(
             f"has {len(text)} characters", f"Use at most {LONGEST_PATTERN}; leave the rest out."
         )
-    return _of_expression(text) if "(?P<" in text else _of_example(text)
+    stated = tuple((match[1] or COUNT, float(match[2] or 0)) for match in _STATED.finditer(text))
+    plain = _STATED.sub("", text).strip()
+    make = _of_expression if "(?P<" in text else _of_example
+    pattern = make(plain)
+    _require_fitting(pattern.names + tuple(name for name, _ in stated), text)
+    return replace(pattern, text=text, stated=stated)
 
 
 def _quoted(text: str) -> str:
@@ -143,7 +178,8 @@ def _of_example(text: str) -> Pattern:
             f"Replace the numbers of a line of the log by their names: {EXAMPLE}",
         )
     slots: list[_Slot] = []
-    parts, literals, at = [], [], 0
+    parts: list[bytes] = [b""]
+    literals, at = list[str](), 0
     for match in found:
         before = text[at : match.start()]
         if slots and not before:
@@ -153,13 +189,18 @@ def _of_example(text: str) -> Pattern:
             )
         slot = _slot(_name(match[1]), text, match.end())
         at = slot.end
-        is_first = not text[: match.start()].strip()
-        parts += [_literal(before), _placeholder(slot.name, is_first=is_first)]
-        parts += [b"([kKMBGT])?"] if slot.has_thousands else []
         literals += before.split()
+        parts[-1] += _literal(before)
         slots.append(slot)
-    parts.append(_literal(text[at:]))
+        if slot.name == "any":
+            parts.append(b"")
+            continue
+        is_first = not text[: match.start()].strip()
+        parts[-1] += _placeholder(slot.name, is_first=is_first)
+        parts[-1] += b"([kKMBGT])?" if slot.has_thousands else b""
+    parts[-1] += _literal(text[at:])
     literals += text[at:].split()
+    slots = [slot for slot in slots if slot.name != "any"]
     names = [slot.name for slot in slots]
     groups = list(accumulate((1 + slot.has_thousands for slot in slots), initial=1))
     return Pattern(
@@ -172,8 +213,8 @@ def _of_example(text: str) -> Pattern:
             for slot, group in zip(slots, groups[:-1], strict=True)
         ),
         tuple(slot.factor for slot in slots),
-        None if names.count("any") < MOST_LOOSE else 2 * _EXPRESSION_BYTES,
-        re.compile(b"".join(parts)),
+        None,
+        tuple(re.compile(part) for part in parts if part),
     )
 
 
@@ -229,7 +270,7 @@ def _of_expression(text: str) -> Pattern:
         (0,) * len(names),
         (1.0,) * len(names),
         _EXPRESSION_BYTES,
-        compiled,
+        (compiled,),
     )
 
 
@@ -261,17 +302,21 @@ def _each_once(names: Sequence[str], text: str) -> tuple[str, ...]:
             raise PatternError(
                 f"{_quoted(text)} has {{{name}}} twice", "Use {any} for what is not to be read."
             )
+    return tuple(names)
+
+
+def _require_fitting(names: Sequence[str], text: str) -> None:
     marks = set(names)
-    if not marks - {"any", "target", "rank", "epoch_steps"}:
+    if not marks - {"any", "target", "rank", "epoch_steps", COUNT}:
         raise PatternError(
             f"{_quoted(text)} names nothing to read", f"Name at least a metric: {EXAMPLE}"
         )
     if ("epoch_step" in marks) != ("epoch_steps" in marks and "epoch" in marks):
         raise PatternError(
             f"{_quoted(text)} has {{epoch_step}} without {{epoch}} and {{epoch_steps}}",
-            "A step within an epoch needs the epoch, and how many steps one has.",
+            "A step within an epoch needs the epoch, and how many steps one has: {epoch_steps=500} "
+            "where the log does not say it.",
         )
-    return tuple(names)
 
 
 def _literal(text: str) -> bytes:
@@ -280,8 +325,6 @@ def _literal(text: str) -> bytes:
 
 
 def _placeholder(name: str, *, is_first: bool) -> bytes:
-    if name == "any":
-        return _ANY
     begins = rb"(?<![\w.])" if is_first else b""
     if name in MARKS:
         return begins + rb"\s*" + (_WHOLE if name != "epoch" else b"(" + NUMBER + b")") + rb"(?!\d)"
@@ -316,7 +359,7 @@ def _reading(marks: dict[str, float], values: dict[str, float]) -> Reading | Non
             return None
         reading.clock, reading.step = EPOCHS, marks["epoch"]
     elif reading.step is None:
-        reading.source = StepFrom.LAST
+        reading.source = StepFrom.COUNT if COUNT in marks else StepFrom.LAST
     if marks.get("target"):
         reading.facts["total_steps"] = marks["target"]
     if "rank" in marks:

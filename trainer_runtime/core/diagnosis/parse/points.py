@@ -11,6 +11,10 @@ from trainer_runtime.core.records import dataclass
 
 # The clock of lines that have an epoch alone.
 EPOCHS = "epochs"
+# That of lines with an epoch and a batch, but no number of batches in an epoch.
+WITHIN_EPOCHS = "within epochs"
+# That of lines whose step may stand on the line above.
+BELOW_COUNTER = "below a counter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,18 @@ class StepFrom(Enum):
     LAST = "last"  # the last step printed before it
     MICRO = "micro"  # a count of micro-batches, by the ratio in lines that contain both
     LOG = "log"  # HF's lines: progress bar, epoch, or else the count of logs
+    EPOCH = "epoch"  # the epoch that a heading above names; of its lines the closing one
+    ABOVE = "above"  # the counter that the line directly above names
+    COUNT = "count"  # the number of the line, because the user requested it
+
+
+class Heading(Enum):
+    """What a line says about the lines below it."""
+
+    EPOCH = "epoch"  # its number is the line's step, the number of epochs its `lap_steps`
+    COUNTER = "counter"  # the step of the next line
+    EVALUATION = "evaluation"
+    TRAINING = "training"
 
 
 @dataclass(slots=True)
@@ -63,7 +79,9 @@ class Reading:
     `values` are metric keys with their values; `clock` names the counter that its steps belong to.
     Where steps restart in every epoch, `laps` epochs of `lap_steps` steps came before; with
     `counts_epochs`, `laps` is the epoch's own number, and its log's first epoch decides whether
-    they are counted from 0 or 1. `rounded`: the framework printed few digits; `taught`: a pattern
+    they are counted from 0 or 1. `lap_steps` alone is the total behind the step: of the training,
+    or of an epoch whose heading stands above. `heads` is what a line says about those below it (see
+    `context.py`). `rounded`: the framework printed few digits; `taught`: a pattern
     of the user read it. `facts` concern the
     run, not a step (`total_steps`, `steps_per_epoch`, …). `rank` is None where the line does not
     contain it.
@@ -80,6 +98,7 @@ class Reading:
     rounded: bool = False
     taught: bool = False
     counts_epochs: bool = False
+    heads: Heading | None = None
     events: list[tuple[str, str]] = field(default_factory=list)
     facts: dict[str, float] = field(default_factory=dict)
 

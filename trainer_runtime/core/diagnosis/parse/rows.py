@@ -258,7 +258,9 @@ def _kind_of(reading: Reading) -> object:
         reading.rounded,
         reading.taught,
         reading.counts_epochs,
+        reading.heads,
         (reading.step is None, reading.micro is None, reading.laps is None),
+        reading.lap_steps is None,
         tuple([key for key, _ in reading.values]),
         tuple(reading.events),
         tuple(reading.facts.items()),
@@ -281,6 +283,7 @@ def _rows_of(readings: Sequence[Reading], lines: Sequence[int]) -> Rows:
     )
     if like.counts_epochs and like.laps is not None:
         made.laps = [reading.laps or 0.0 for reading in readings]
+    if like.lap_steps is not None:
         made.lap_steps = [reading.lap_steps or 0.0 for reading in readings]
     return made
 
@@ -330,8 +333,9 @@ def rows_of_template(
         return [], all_lines
     names, micros = tuple(template.columns), marks.get("micro")
     made = Rows(template.like, names, columns, index, steps, micros, 0, False)
+    made.lap_steps = marks.get("lap_steps")
     if template.like.counts_epochs:
-        made.laps, made.lap_steps = laps, marks.get("lap_steps")
+        made.laps = laps
     if is_of_several:
         return list(_by_rank(made, ranks)), singly
     made.rank, made.increasing = int(ranks[0]), rises

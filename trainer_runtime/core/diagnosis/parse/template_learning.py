@@ -296,6 +296,7 @@ def _with_roles(reading: Reading, roles: Sequence[_Role], text: bytes) -> Readin
         rounded=reading.rounded,
         taught=reading.taught,
         counts_epochs=reading.counts_epochs,
+        heads=reading.heads,
         events=reading.events,
         facts=reading.facts,
         **marks,

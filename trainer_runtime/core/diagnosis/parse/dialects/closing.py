@@ -13,7 +13,8 @@ _HEAD = (
     rb"`Trainer\.fit` stopped: `max_\w+=[^`]{1,20}` reached|\bdone training in [\d.]+ seconds"
     rb"|\*{5} train metrics \*{5}|\[after training is done\]|^Total training time: [\d.]+"
     rb"|^stopping_early: \w+"
-    rb"|(?:^|[-|:\]>] )[Tt]raining (?:is )?(?:completed?|finished|done)(?: successfully)?[.! ]*$"
+    rb"|(?:^|[-|:\]>] )[Tt]raining (?:is )?(?:completed?|finished|done)(?: successfully)?"
+    rb"(?: in(?: [\d.]+ ?[a-z]{1,7})+)?[.! ]*$"
     rb"|(?:^|[-|:\]>] )[Ff]inished [Tt]raining[.! ]*$"
 )
 _LINE = re.compile(_HEAD)

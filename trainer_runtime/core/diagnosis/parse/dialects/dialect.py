@@ -18,9 +18,11 @@ class Dialect:
     there to the next head or the line's end, and returns None for text of another dialect. A
     reading must depend on digits only through the numbers that it reports, so that lines of the
     same shape can be read in bulk; lines for which that is not so are detected and read singly.
+    `counts`: its steps are batches, which are not those of a training behind the word `Validation`.
     """
 
     name: str
     signs: tuple[bytes, ...]
     head: bytes
     read: Callable[[bytes], Reading | None]
+    counts: bool = False

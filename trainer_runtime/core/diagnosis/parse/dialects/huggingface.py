@@ -18,6 +18,7 @@ _PAIR = re.compile(
 )
 # ms-swift's.
 _NAMED_STEP = re.compile(rb"'global_step/max_steps': '(\d+)/(\d+)'")
+_OWN_STEP = re.compile(rb"['\"](?:global_)?step['\"]: ['\"]?(\d+)['\"]?[,}]")
 _FACT = re.compile(
     rb"(Num update steps per epoch|Total optimization steps|Num examples"
     rb"|Total train batch size \([^)]*\)) = ([\d,]+)"
@@ -57,7 +58,8 @@ def read(text: bytes) -> Reading | None:
     if not values:
         return None
     named = _NAMED_STEP.search(match[2])
-    counted = match[1] or (named[1] if named is not None else None)
+    own = _OWN_STEP.search(match[2])
+    counted = match[1] or next((found[1] for found in (named, own) if found is not None), None)
     step = step_number(counted) if counted else None
     source = StepFrom.LOG if step is None else StepFrom.LINE
     reading = Reading(_CLOCK, values, step=step, source=source, rounded=rounded)
@@ -93,7 +95,7 @@ def _values(text: bytes) -> tuple[list[tuple[str, float]], bool]:
 DIALECT = Dialect(
     "huggingface",
     (b"{'", b"on_log ", b"on_evaluate ", b"on_train_end ", b" = ", b"Saving "),
-    rb"\bon_(?:log|evaluate|train_end) \d+ \{|\{'[A-Za-z][\w/ ().@-]*': '?[-+\dnNiI]"
+    rb"\bon_(?:log|evaluate|train_end) \d+ \{|(?<!= )(?<!\()\{'[A-Za-z][\w/ ().@-]*': '?[-+\dnNiI]"
     rb"|\bNum update steps per epoch = \d|\bTotal optimization steps = \d|\bNum examples = \d"
     rb"|\bTotal train batch size \([^)]*\) = \d|\bSaving (?:model|JIT) checkpoint (?:to|at step)",
     read,

@@ -83,7 +83,17 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
         return Reading("huggingface", _floats(values), source=StepFrom.LOG, rank=clean_rank)
     if not is_step(step):
         return None
-    return Reading("json", _floats(values), step=float(step or 0), rank=clean_rank)
+    reading = Reading("json", _floats(values), step=float(step or 0), rank=clean_rank)
+    reading.facts = facts_of(record, step or 0)
+    return reading
+
+
+def facts_of(record: dict[str, Any], step: float) -> dict[str, float]:
+    """The total that an object names beside its step."""
+    total = record.get("total_steps")
+    if type(total) is not int or not step <= total <= _LARGEST_STEP:
+        return {}
+    return {"total_steps": float(total)}
 
 
 def collect(record: dict[str, Any], prefix: str, values: dict[str, float], depth: int) -> None:

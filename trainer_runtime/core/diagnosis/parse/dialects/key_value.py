@@ -7,12 +7,27 @@ quantity are a configuration.
 from __future__ import annotations
 
 import re
+from dataclasses import field
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 from trainer_runtime.core.diagnosis.parse.fields import Pair, in_our_unit
-from trainer_runtime.core.diagnosis.parse.names import MEASURED, STEP_NAMES, TOTAL_NAMES, key_of
-from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading, StepFrom
+from trainer_runtime.core.diagnosis.parse.names import (
+    MEASURED,
+    STEP_NAMES,
+    TOTAL_NAMES,
+    held_out_key,
+    key_of,
+)
+from trainer_runtime.core.diagnosis.parse.points import (
+    BELOW_COUNTER,
+    EPOCHS,
+    WITHIN_EPOCHS,
+    Heading,
+    Reading,
+    StepFrom,
+)
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
+from trainer_runtime.core.records import dataclass
 
 _PAIR = re.compile(
     rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
@@ -27,12 +42,44 @@ _VALIDATION = re.compile(
     rb"(?:validation|val|valid|eval(?:uation)?|dev|test)[ _]loss ?[:=]? ?(" + NUMBER + rb")\s*$",
     re.IGNORECASE,
 )
+# Printed source: an assignment of a first value, and lines of Python.
+_SOURCE = re.compile(
+    rb"\w+ = (?:-?0\.?0*|-?1|1e\d+)\s*$"
+    rb"|(?:def|class|if|elif|for|while|return|assert|with|import|from|print\d*|raise|try|except)\b.*"
+    rb"[:()=]|\w[\w., ]* [-+*/]?= ?[\w.]*[({\[]|[\w.]+\(.*\)\s*$|#|@\w"
+)
 _FILLERS = re.compile(r"(?:with|and|at|has|avg|average|mean) (?=\w)", re.IGNORECASE)
-_BATCHES = frozenset(("batch", "batch_idx"))
+# A best value, such as the one before `best val loss: 0.5`, belongs to another step.
+_BEST = re.compile(rb"\b(?:best|lowest|minimum)(?:[ _]\w+){0,2}\W{0,3}$", re.IGNORECASE)
+_BATCHES = frozenset(("batch", "batch_idx", "batch_id"))
 _NAMED = re.compile(rb"['\"]? ?[:=]")
+_EITHER = re.compile(
+    rb"(?<![\w/.])(?:(?P<held>val|valid|validat(?:ion|ing|e)|evals?|evaluat(?:ion|ing|e)|test(?:ing)?"
+    rb"|dev)|(?P<train>train(?:ing)?))(?![\w/.-])",
+    re.IGNORECASE,
+)
+# What a logger writes before a message: times, levels, names, in any case no words of a sentence.
+_PREFIX = rb"(?:^|[\])>|:-] )[*=#> -]*"
+_EVALUATES = re.compile(
+    _PREFIX
+    + rb"(?:val|valid|validation|eval|evaluation|test)(?: (?:set|results?))?(?: \||[:\]]| -)",
+    re.IGNORECASE,
+)
+# How far an epoch is: of its samples or batches.
+_SAMPLES = re.compile(rb"\[ *\d+ ?/ ?\d+ *\]|\b\d+/\d+ ?\(")
+_BRACKETS = re.compile(rb"(\bepoch:?) ?[\[(] ?(\d+(?:/\d+)?) ?[\])]", re.IGNORECASE)
+_TWO_BRACKETS = re.compile(rb"(\bepoch:?) ?\[(\d+)\] ?\[ *(\d+) *\]", re.IGNORECASE)
+_WORDS = re.compile(rb"[A-Za-z]{2,} +[A-Za-z]{2,} +$")
+_COUNTER = re.compile(
+    _PREFIX + rb"\[?(?:\w+ )?(?:step|iter|iteration|batch)(?: ?[=:#] ?| )(\d+)(?:/\d+)?"
+    rb"(?:[\]:. *=#-]*$|,? [a-z]+\b.*$)",
+    re.IGNORECASE,
+)
 
 
 def read(text: bytes) -> Reading | None:
+    if _SOURCE.match(text):
+        return None
     if match := _COUNTED.match(text):
         value = number(match[2])
         return (
@@ -42,43 +89,123 @@ def read(text: bytes) -> Reading | None:
         value = number(match[1])
         if value is not None:
             return Reading("key_value", [("val_loss", value)], source=StepFrom.LAST)
-    step = batch = target = None
-    values: dict[str, float] = {}
-    for match in _PAIR.finditer(text):
-        name = match[1].decode().lower()
-        if name in STEP_NAMES:
-            target = float(match[3]) if step is None and match[3] else target
-            step = step_number(match[2]) if step is None else step
-        elif name in _BATCHES:
-            batch = step_number(match[2])
-        elif name not in TOTAL_NAMES:
-            _add(values, match)
-    if not any(key in MEASURED or key.startswith("val_loss") for key in values):
+    text = _BRACKETS.sub(rb"\1 \2", _TWO_BRACKETS.sub(rb"\1 \2 batch \3 ", text))
+    pairs = _Pairs.of(text)
+    values = pairs.values
+    if not pairs.are_measured:
+        return _under_counter(text, pairs)
+    if pairs.step is not None:
+        return _at_step(pairs, values)
+    if "epoch" not in values:
+        return _below(text, pairs, values)
+    if pairs.batch is not None:  # beside an epoch it is its number, elsewhere it may be its size
+        return _in_epoch(pairs, values)
+    if len(values) < 2 or not values["epoch"].is_integer() or _SAMPLES.search(text, pairs.begin):
         return None
-    if step is None and "epoch" in values:
-        step = batch  # beside an epoch it is its number, elsewhere it may be its size
-    if step is None:
-        if "epoch" not in values or len(values) < 2 or not values["epoch"].is_integer():
-            return None
-        return Reading(EPOCHS, list(values.items()), step=step_number(b"%d" % values["epoch"]))
-    reading = Reading("key_value", list(values.items()), step=step)
-    if target and "epoch" not in values:  # beside an epoch it may be the epoch's
-        reading.facts["total_steps"] = target
+    return Reading(EPOCHS, list(values.items()), step=step_number(b"%d" % values["epoch"]))
+
+
+def _in_epoch(pairs: _Pairs, values: dict[str, float]) -> Reading | None:
+    if not pairs.target:
+        return Reading(WITHIN_EPOCHS, list(values.items()), step=pairs.batch)
+    reading = Reading("key_value", list(values.items()), step=pairs.batch, counts_epochs=True)
+    reading.laps, reading.lap_steps = values["epoch"], pairs.target
     return reading
+
+
+def _at_step(pairs: _Pairs, values: dict[str, float]) -> Reading | None:
+    reading = Reading("key_value", list(values.items()), step=pairs.step)
+    if not pairs.target:
+        return reading
+    if pairs.counts_evaluation:
+        return None
+    if "epoch" not in values:  # beside an epoch it may be the epoch's
+        reading.facts["total_steps"] = reading.lap_steps = pairs.target
+    return reading
+
+
+def _below(text: bytes, pairs: _Pairs, values: dict[str, float]) -> Reading | None:
+    """A line without any counter: of an evaluation at the step above, or directly below a line that
+    names the step."""
+    if pairs.batch is not None or pairs.target or _SAMPLES.search(text, 0, pairs.begin):
+        return None
+    if "val_loss" in values and "loss" not in values and _EVALUATES.search(text, 0, pairs.begin):
+        return Reading("key_value", list(values.items()), source=StepFrom.LAST)
+    if "loss" in values and not _WORDS.search(text, 0, pairs.begin):
+        return Reading(BELOW_COUNTER, list(values.items()), source=StepFrom.ABOVE)
+    return None
+
+
+def _under_counter(text: bytes, pairs: _Pairs) -> Reading | None:
+    """A line that names the step of the line below it."""
+    match = _COUNTER.search(text)
+    if match is None or "epoch" in pairs.values:
+        return None
+    return Reading("counter", step=step_number(match[1]), heads=Heading.COUNTER)
 
 
 def measured_values(text: bytes) -> list[Pair]:
     """The pairs of a text without a step; none unless one of them is measured."""
-    values: dict[str, float] = {}
-    for match in _PAIR.finditer(text):
+    pairs = _Pairs.of(text)
+    return list(pairs.values.items()) if pairs.are_measured else []
+
+
+@dataclass(slots=True)
+class _Pairs:
+    """The pairs of a line: its counters, and its metrics by key. `begin`: of the first pair.
+    `counts_evaluation`: the step is that of an evaluation."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    step: float | None = None
+    batch: float | None = None
+    target: float = 0.0
+    begin: int = 0
+    counts_evaluation: bool = False
+
+    @classmethod
+    def of(cls, text: bytes) -> _Pairs:
+        pairs, held_out, at = cls(), False, 0
+        matches = list(_PAIR.finditer(text))
+        # Where a line names the loss of its validation, another one is that of the training.
+        names_both = any((key_of(match[1].decode()) or "").startswith("val_") for match in matches)
+        pairs.begin = matches[0].start() if matches else 0
+        for match in matches:
+            between = text[at : match.start()]
+            held_out, at = not names_both and evaluates(between, held_out), match.end()
+            if not _BEST.search(between):
+                pairs._add(match, held_out)
+        return pairs
+
+    @property
+    def are_measured(self) -> bool:
+        return any(
+            key in MEASURED or key == "val_accuracy" or key.startswith("val_loss")
+            for key in self.values
+        )
+
+    def _add(self, match: re.Match[bytes], held_out: bool) -> None:
         name = match[1].decode().lower()
-        if name not in STEP_NAMES and name not in TOTAL_NAMES:
-            _add(values, match)
-    is_measured = any(key in MEASURED or key.startswith("val_loss") for key in values)
-    return list(values.items()) if is_measured else []
+        if name in STEP_NAMES:
+            if self.step is None:
+                self.step, self.target = step_number(match[2]), float(match[3] or 0)
+                self.counts_evaluation = held_out
+        elif name in _BATCHES:
+            self.batch, self.target = step_number(match[2]), float(match[3] or self.target)
+        elif name not in TOTAL_NAMES:
+            own = {} if held_out and "train" not in name else self.values
+            _add_metric(own, match)
+            for key, value in own.items() if own is not self.values else ():
+                self.values.setdefault(held_out_key(key), value)
 
 
-def _add(values: dict[str, float], match: re.Match[bytes]) -> None:
+def evaluates(text: bytes, otherwise: bool = False) -> bool:
+    """Whether what follows these words was measured on held-out data: the last word of either kind
+    decides."""
+    words = [match.lastgroup for match in _EITHER.finditer(text)]
+    return words[-1] == "held" if words else otherwise
+
+
+def _add_metric(values: dict[str, float], match: re.Match[bytes]) -> None:
     key, value = key_of(_FILLERS.sub("", match[1].decode())), number(match[2])
     if key is None or value is None:
         return

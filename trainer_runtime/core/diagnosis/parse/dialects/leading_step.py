@@ -47,4 +47,5 @@ DIALECT = Dialect(
     rb"^\d+ \| loss |^\d+\|\d+\|[Ll]oss: |\b(?:Iter|Epoch)\(train\) {1,4}\["
     rb"|^\[ *\d+/\d+\],? (?:train[_ /]?)?[Ll]oss|\bStep\.\.\. \(\d+ \| ",
     read,
+    counts=True,
 )

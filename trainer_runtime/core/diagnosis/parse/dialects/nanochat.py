@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.dialects.key_value import evaluates
 from trainer_runtime.core.diagnosis.parse.fields import pairs_of
+from trainer_runtime.core.diagnosis.parse.names import held_out_key
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import step_number
 
@@ -34,6 +36,10 @@ def read(text: bytes) -> Reading | None:
         return None
     parts = _PARTS.split(match[3])
     pairs = pairs_of(parts, _NAMES)
+    if any(
+        b" " not in part and evaluates(part) for part in parts
+    ):  # `Step 5 | Validation | loss …`
+        pairs = [(held_out_key(key), value) for key, value in pairs]
     # Its MFU is in per cent, without a unit.
     values = [(key, value * 0.01 if key == "mfu" else value) for key, value in pairs]
     reading = Reading("nanochat", values, step=step_number(match[1]))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.dialects.key_value import evaluates
 from trainer_runtime.core.diagnosis.parse.fields import pairs_of
 from trainer_runtime.core.diagnosis.parse.names import MEASURED
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import number
 
 _TQDM = re.compile(
-    rb"(?:(Epoch|epoch) (\d+)(?:/(\d+))?[^|%]{0,20}?:? *)?(?:(\d+)%)\|[^|]*\| *(\d+)/(\d+) "
+    rb"(?:(Epoch|epoch) (\d+)(?:/\d+)?[^|%]{0,20}?:? *)?(?:(\d+)%)\|[^|]*\| *(\d+)/(\d+) "
     rb"\[[^\]]*?(?:it/s|s/it|\?)((?:, *[^\],]*)*)\]"
 )
 _RICH = re.compile(
@@ -39,15 +40,16 @@ def read(text: bytes) -> Reading | None:
 
 
 def _tqdm(match: re.Match[bytes]) -> Reading | None:
-    word, epoch, epochs, _, at, total, postfix = match.groups()
+    if evaluates(match.string[: match.start(3)]):
+        return None
+    word, epoch, _, at, total, postfix = match.groups()
     values = pairs_of(_PARTS.split(postfix), _NAMES)
     if not any(key in MEASURED or key.startswith(("train_", "val_")) for key, _ in values):
         return None
     reading = Reading("bar", values, step=number(at))
     if word:
-        # "Epoch 3:" is Lightning's and counts from 0; "Epoch 3/10:" counts from 1 by custom.
-        reading.laps = max(float(epoch) - (1.0 if epochs else 0.0), 0.0)
-        reading.lap_steps = float(total)
+        reading.laps, reading.counts_epochs = float(epoch), True
+    reading.lap_steps = float(total)
     return reading
 
 
@@ -57,4 +59,5 @@ DIALECT = Dialect(
     rb"(?:\b[Ee]poch \d+(?:/\d+)?[^|%{}]{0,20}?:? *)?\b\d+%\|[^|]*\| *\d+/\d+ \["
     + "|\\bEpoch \\d+/-?\\d+ +[━╸╺]|^ {20,}(?:train|val)_\\w+: ".encode(),
     read,
+    counts=True,
 )

@@ -1,0 +1,163 @@
+"""Lines whose meaning depends on words and lines before them: never a step that the log does not
+have, never a mean or a value of held-out data as the loss, never a number of printed source."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer_runtime.core.diagnosis.parse import LogParser
+from trainer_runtime.core.diagnosis.parse.pattern import PatternError, patterns_of
+
+_HF = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': {}}}\n"
+
+
+def read(log: str, pattern: str | None = None, piece: int | None = None) -> dict[str, list[object]]:
+    """The steps and values of both losses."""
+    parser = LogParser(patterns=patterns_of(pattern) if pattern else ())
+    data = log.encode()
+    pieces = range(0, len(data), piece or len(data))
+    points = [p for at in pieces for p in parser.feed(data[at : at + (piece or len(data))])]
+    points += parser.close()
+    return {
+        key: [(p.step, p.value) for p in points if p.key == key]
+        for key in ("loss", "val_loss")
+        if any(p.key == key for p in points)
+    }
+
+
+def keras(epoch: int, loss: float, val_loss: float) -> str:
+    seen = f" 60/120 [====>.....] - ETA: 5s - loss: {loss + 1:.4f}\r"
+    unfinished = f"120/120 [=======] - ETA: 0s - loss: {loss:.4f}\r"
+    closing = f"120/120 [=======] - 9s 70ms/step - loss: {loss:.4f} - val_loss: {val_loss:.4f}\n"
+    return f"Epoch {epoch}/3\n{seen}{unfinished}{closing}"
+
+
+def paddle(epoch: int, loss: float) -> str:
+    steps = "".join(f"step {at}/20 - loss: {loss:.4f} - 7ms/step\n" for at in (10, 20))
+    evaluated = "".join(f"step {at}/5 - loss: {loss + at:.4f} - 7ms/step\n" for at in (3, 5))
+    return f"Epoch {epoch}/2\n{steps}Eval begin...\n{evaluated}Eval samples: 80\n"
+
+
+_FORMS = {
+    "a mean is the epoch's where there is nothing else": (
+        "Epoch 0 - Average Loss: 3.2000\nEvaluation Epoch 0 - Average Loss: 3.0000\n",
+        {"loss": [(0, 3.2)], "val_loss": [(0, 3.0)]},
+    ),
+    "a mean of an epoch below its steps is left out": (
+        "epoch 1 step 10/20 | loss 2.5\nEpoch 1 done, loss: 2.9\nEpoch 2 done, loss: 2.8\n",
+        {"loss": [(10, 2.5)]},
+    ),
+    "a batch without a total is a step in the first epoch alone": (
+        "epoch: 0, batch_id: 50, loss:0.8\nepoch: 0 done, loss:0.84\n"
+        "epoch: 1, batch_id: 50, loss:0.7\nepoch: 1 done, loss:0.74\n",
+        {"loss": [(50, 0.8)]},
+    ),
+    "batches with a total are counted through": (
+        "Epoch: 01/03 | Batch 0000/0020 | Loss: 3\nEpoch: 01/03 | Batch 0010/0020 | Loss: 2.5\n"
+        "Epoch: 02/03 | Batch 0000/0020 | Loss: 2\n",
+        {"loss": [(0, 3.0), (10, 2.5), (20, 2.0)]},
+    ),
+    "two brackets": (
+        "Epoch: [0][  10/50]\tLoss 6.9 (7.0)\nTest: [ 1/9]\tLoss 1.2 (1.3)\n"
+        "Epoch: [1][  10/50]\tLoss 5.9 (6.0)\n",
+        {"loss": [(10, 6.9), (60, 5.9)]},
+    ),
+    "a validation line without a counter belongs to the step above": (
+        "Epoch[0] - Iter: [0/13]\tLoss 6.7 (6.7)\nTest:\tTime 4.7\tLoss 3.7\tAcc@1 27.2\n",
+        {"loss": [(0, 6.7)], "val_loss": [(0, 3.7)]},
+    ),
+    "words before the loss": (
+        "[Train] Epoch 001: loss = 0.5\n[Diff-Val(Test)] Epoch 001 (Deterministic): loss = 0.7\n"
+        "Epoch 002: v_loss 0.6  loss 0.4\nBest val loss: 0.6 at epoch 2\n",
+        {"loss": [(1, 0.5), (2, 0.4)], "val_loss": [(1, 0.7), (2, 0.6)]},
+    ),
+    "batches of an evaluation are no steps": (
+        "Epoch 1 [train]: 100%|###| 12/12 [00:09<00:00, 1.3it/s, loss=0.9]\n"
+        "Epoch 1 [val]: 100%|###| 5/5 [00:09<00:00, 1.3it/s, loss=0.6]\n"
+        "Validation: 100%|###| 5/5 [00:09<00:00, 1.3it/s, loss=0.6]\n[Eval] step 5/20 loss 2.2\n",
+        {"loss": [(12, 0.9)]},
+    ),
+    "a counter on the line above": (
+        "iter = 20\n\tloss = 2.5, accuracy (cur) = 0.3\nrollout batch 21 generated, length: 256\n"
+        "2025-09-23 09:01:00,984 - train - INFO - rl_loss: 2.4, time: 9.0\nloss: 2.3\n",
+        {"loss": [(20, 2.5), (21, 2.4)]},
+    ),
+    "printed source": (
+        "        val_loss = 0.0\n    for step in range(10): loss = 0.5\nstate = {'step': 0, "
+        "'loss': 0.25}\n    t = dict(step=0, loss=3.5)\nstep:0/100 val_loss:9.5\n"
+        "    val_loss = 0.0\n",
+        {"val_loss": [(0, 9.5)]},
+    ),
+    "a validation before any step": (
+        "validation loss: 2.95\nstep 1 loss 2.5\n",
+        {"loss": [(1, 2.5)]},
+    ),
+    "samples are no steps": ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1\n", {}),
+    "no counter at all": ("train loss = 0.3\nloss: 0.4, Performance is better\n", {}),
+    "LLaMA-Factory": (
+        '{"current_steps": 25, "total_steps": 100, "loss": 2.5, "epoch": 0.5}\n'
+        '{"current_steps": 50, "total_steps": 100, "eval_loss": 2.2, "epoch": 1.0}\n',
+        {"loss": [(25, 2.5)], "val_loss": [(50, 2.2)]},
+    ),
+    "HF below slow bars": (
+        f"  0%|  | 24/23260 [04:22<70:55:06, 10.99s/it]\n{_HF.format(1.5, 0.021496130696474634)}"
+        + "\n" * 9
+        + f"  0%|  | 49/23260 [08:22<70:55:06, 10.99s/it]\n{_HF.format(1.4, 0.04299226139294927)}",
+        {"loss": [(25, 1.5), (50, 1.4)]},
+    ),
+    "HF behind all bars": (
+        f"100%|##| 10/10 [00:04<00:00,  1.31s/it]\n{_HF.format(1.5, 0.25)}{_HF.format(1.4, 0.75)}",
+        {"loss": [(1, 1.5), (2, 1.4)]},
+    ),
+    "Keras": (
+        keras(1, 0.91, 0.82) + keras(2, 0.81, 0.72) + "9/9 [====] - 1s 2ms/step - loss: 0.0800\n",
+        {"loss": [(1, 0.91), (2, 0.81)], "val_loss": [(1, 0.82), (2, 0.72)]},
+    ),
+    "Paddle": (
+        paddle(1, 1.0) + paddle(2, 0.5),
+        {
+            "loss": [(10, 1.0), (20, 1.0), (30, 0.5), (40, 0.5)],
+            "val_loss": [(20, 6.0), (40, 5.5)],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _FORMS)
+def test_a_line_is_read_by_what_stands_before_it(name: str) -> None:
+    log, expected = _FORMS[name]
+    assert read(log) == expected
+    assert read(log, piece=7) == expected
+    many = "".join(f"{log}--- run {run} ---\n" for run in range(3))  # as templates
+    assert [value for _, value in read(many).get("loss", [])][: len(expected.get("loss", []))] == [
+        value for _, value in expected.get("loss", [])
+    ]
+
+
+def test_lines_with_a_batch_of_an_epoch_of_unknown_length_are_counted() -> None:
+    parser = LogParser()
+    parser.feed(b"".join(b"epoch: %d, batch_id: 50, loss:0.8\n" % epoch for epoch in range(5)))
+    assert (parser.coverage.within_epochs, parser.coverage.lines_read) == (4, 1)
+    assert parser.coverage.samples
+
+
+def test_a_pattern_states_the_length_of_an_epoch_or_numbers_the_lines() -> None:
+    log = "epoch: 0, batch_id: 50, loss:0.8\nepoch: 1, batch_id: 50, loss:0.7\n"
+    pattern = "epoch: {epoch}, batch_id: {epoch_step}, {any}loss:{loss} {epoch_steps=100}"
+    assert read(log, pattern.replace("{any}", "")) == {"loss": [(50, 0.8), (150, 0.7)]}
+    log = "train loss = 0.4\nloss: 0.5, better\ntrain loss = 0.3\nloss: 0.4, better\n"
+    assert read(log, "train loss = {loss} {count}\nloss: {val_loss}, better", piece=9) == {
+        "loss": [(1, 0.4), (2, 0.3)],
+        "val_loss": [(1, 0.5), (2, 0.4)],
+    }
+    with pytest.raises(PatternError, match="no step") as refused:
+        patterns_of("train loss = {loss}")
+    assert "{count}" in refused.value.fix
+
+
+def test_any_text_ends_at_its_next_words() -> None:
+    (pattern,) = patterns_of("{any} a {any} b {any} c {any} d {step} loss {loss}")
+    assert len(pattern.parts) == 4  # each is searched once from where the one before ends
+    reading = pattern.read(b"x a 1 b 2 b 3 c 4 d 7 loss 2.5")
+    assert reading is not None and (reading.step, reading.values) == (7.0, [("loss", 2.5)])
+    assert pattern.read(b"a b c d " * 400 + b"loss x") is None
