@@ -14,11 +14,11 @@ from support.runs.running_run import run_async
 from trainmaster.alerts.rules import DEFAULTS
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts as service
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.list_alerts import list_alerts
 from trainmaster.runs.maintain import maintain
-from trainmaster.runs.resume import resume
+from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.follow import catch_up
 from trainmaster.words.errors import StateError, UsageError
 

@@ -35,8 +35,8 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.mcp import build_server
 from trainmaster.metrics.log_file import read_chunks
-from trainmaster.runs.log_search import LogSearch
-from trainmaster.runs.logs import read_log
+from trainmaster.runs.log.log_search import LogSearch
+from trainmaster.runs.log.logs import read_log
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.work import Work, working

@@ -18,7 +18,7 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, heartbea
 
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.runs.query_metrics import query_metrics
-from trainmaster.runs.status import get_status
+from trainmaster.runs.status.status import get_status
 from trainmaster.store.database import out_of_room
 from trainmaster.store.reserve import margin_bytes
 from trainmaster.sync.follow import following

@@ -20,7 +20,7 @@ from support.sync.mutations import mutated
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.maintain import due_runs, maintain
-from trainmaster.runs.overview import overview
+from trainmaster.runs.overview.overview import overview
 from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.attack

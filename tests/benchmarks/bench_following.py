@@ -32,8 +32,8 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
 from trainmaster.backends.follower import Followed
 from trainmaster.backends.hosts import Host, LocalHost
-from trainmaster.runs.logs import read_log
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.events.wait import wait_for_event
+from trainmaster.runs.log.logs import read_log
 from trainmaster.sync.follow import POLL_S, pause_s
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home

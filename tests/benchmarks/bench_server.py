@@ -26,8 +26,8 @@ from support.benchmarks.result import Goal, of_peers_time
 from support.benchmarks.turns import command_seconds
 from support.runs.running_run import kill_processes, pace, small_spec
 
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import open_workspace
 
 _IMPORT = "from mcp.server import MCPServer; MCPServer('bare')"

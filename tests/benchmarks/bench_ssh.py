@@ -26,8 +26,8 @@ from support.runs.running_run import small_spec
 
 from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.backends.hosts.trees import put_tree
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import open_workspace
 from trainmaster.words.paths import Home
 

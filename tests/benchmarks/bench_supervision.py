@@ -21,9 +21,9 @@ from support.benchmarks.turns import own_processor_s, processor_s
 from support.runs.running_run import kill_processes, processes_of, small_spec
 
 from trainer_runtime.box.files.layout import RunFolder
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
-from trainmaster.runs.status import get_status
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace, open_workspace
 
 _GOAL = at_most(1)

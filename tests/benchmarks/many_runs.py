@@ -30,11 +30,11 @@ from support.runs.running_run import small_spec
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.runs.events.wait import wait_for_event
+from trainmaster.runs.export.rerender import bundle_of
 from trainmaster.runs.launch import launch
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.maintain import due_runs, maintain, until_closed
-from trainmaster.runs.rerender import bundle_of
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.paths import Home

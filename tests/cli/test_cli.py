@@ -15,7 +15,7 @@ from support.runs.running_run import LONGEST_S
 
 from trainmaster.cli import run
 from trainmaster.cli.reference import every_command, reference
-from trainmaster.runs.wait import EVENTS
+from trainmaster.runs.events.wait import EVENTS
 from trainmaster.words.error_codes import CODES
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"

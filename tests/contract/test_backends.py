@@ -33,13 +33,13 @@ from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.query_metrics import query_metrics
-from trainmaster.runs.resume import resume
-from trainmaster.runs.status import get_status
+from trainmaster.runs.resume.resume import resume
+from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import WaitAnswer
 from trainmaster.words.answers.status import StatusAnswer

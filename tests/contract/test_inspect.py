@@ -17,9 +17,9 @@ from support.runs.running_run import LONGEST_S, pace, run_async, small_spec
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.inspect.service import inspect_run
 from trainmaster.runs.launch import launch
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.inspect import InspectionAnswer
 from trainmaster.words.errors import HostError, StateError

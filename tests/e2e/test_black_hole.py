@@ -15,11 +15,11 @@ from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import LONGEST_S, CommandLine, run_async
 from support.sync.mirrors import assert_mirror_equals_the_host
 
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import maintaining
-from trainmaster.runs.status import get_status
+from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import WaitAnswer
 from trainmaster.words.errors import HostError

@@ -14,12 +14,12 @@ from support.runs.running_run import wait_until
 
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.metrics.run_series import run_points
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import maintaining
-from trainmaster.runs.resume import resume
-from trainmaster.runs.status import get_status
+from trainmaster.runs.resume.resume import resume
+from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer, WaitAnswer

@@ -16,8 +16,8 @@ import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
 
-from trainmaster.runs.log_lines import end_of_lines
-from trainmaster.runs.log_search import LogSearch
+from trainmaster.runs.log.log_lines import end_of_lines
+from trainmaster.runs.log.log_search import LogSearch
 
 _LONGEST_ANSWER_S = 300.0
 _DEEP = b"[" * 500 + b"]" * 500

@@ -42,30 +42,23 @@ from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.offers import OffersQuery, list_offers
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.toolsets import TOOLSETS
-from trainmaster.runs import (
-    advance,
-    launch,
-    maintain,
-    query_metrics,
-    resume,
-    secret_delivery,
-    status,
-    stop,
-)
+from trainmaster.runs import advance, launch, maintain, query_metrics, secret_delivery, stop
+from trainmaster.runs import diagnose as diagnosis
 from trainmaster.runs.action_log import list_actions
 from trainmaster.runs.advance import advance as advance_run
-from trainmaster.runs.diagnosis import service as diagnosis
+from trainmaster.runs.events.wait import wait_for_event
+from trainmaster.runs.events.watch import Watch
 from trainmaster.runs.list_alerts import list_alerts
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.list_runs import list_runs
-from trainmaster.runs.logs import read_log
+from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.monitor.service import monitor
-from trainmaster.runs.overview import overview
+from trainmaster.runs.overview.overview import overview
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.plot import sketch_runs
-from trainmaster.runs.status_page import get_page
-from trainmaster.runs.wait import wait_for_event
-from trainmaster.runs.watch import Watch
+from trainmaster.runs.resume import resume
+from trainmaster.runs.status import status
+from trainmaster.runs.status.status_page import get_page
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers import transfer
 from trainmaster.words.paths import Home

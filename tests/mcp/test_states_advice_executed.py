@@ -18,7 +18,7 @@ from support.words.executed_advice import ExecutedAdvice
 
 from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, sentences
-from trainmaster.runs.next_step import BY_REASON, BY_REASON_OF_STOP
+from trainmaster.runs.status.next_step import BY_REASON, BY_REASON_OF_STOP
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
 

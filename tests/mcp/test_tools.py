@@ -18,7 +18,7 @@ from support.mcp.mcp_client import connected
 from trainmaster.mcp import build_server
 from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import PERSONAS, TOOLSETS, chosen_tools
-from trainmaster.runs.wait import EVENTS
+from trainmaster.runs.events.wait import EVENTS
 from trainmaster.words.errors import UsageError
 
 _ROOT = Path(__file__).resolve().parents[2]

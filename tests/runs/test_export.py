@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from trainmaster.runs.export import export_spec
+from trainmaster.runs.export.export import export_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import UsageError
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from support.runs.running_run import LONGEST_S, CommandLine, run_async, small_spec
 
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.planning.plan_run import plan_run
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.store.run import RUN_ID
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer

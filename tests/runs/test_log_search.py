@@ -12,8 +12,8 @@ import regex
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.runs.log_search import LogSearch
-from trainmaster.runs.logs import read_log
+from trainmaster.runs.log.log_search import LogSearch
+from trainmaster.runs.log.logs import read_log
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 from trainmaster.words.work import Work, working

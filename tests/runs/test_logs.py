@@ -12,8 +12,8 @@ from support.runs.running_run import run_async
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import AttachOptions, attach
-from trainmaster.runs.diagnosis.service import diagnose
-from trainmaster.runs.logs import read_log
+from trainmaster.runs.diagnose import diagnose
+from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.run import Run

@@ -23,10 +23,10 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.mcp import maintenance
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.maintain import Round, due_runs, maintain, maintaining
-from trainmaster.runs.status import get_status
+from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.words.errors import StateError
 from trainmaster.words.paths import Home
 

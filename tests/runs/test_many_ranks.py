@@ -18,7 +18,7 @@ from trainer_runtime.core.protocol.lines import decode, encode
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.cli.views.blocks import view
 from trainmaster.runs.query_metrics import query_metrics
-from trainmaster.runs.status import get_status
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.follow import catch_up
 from trainmaster.words.paths import Home
 

@@ -13,9 +13,9 @@ from support.runs.planted_runs import HALVED, HALVES_LR, REWINDS, finding
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.progress import Progress, SavedCheckpoint
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.runs.diagnose import diagnosis_of
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
-from trainmaster.runs.diagnosis.service import diagnosis_of
-from trainmaster.runs.next_step import next_step
+from trainmaster.runs.status.next_step import next_step
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 

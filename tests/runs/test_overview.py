@@ -24,7 +24,7 @@ from support.runs.running_run import CommandLine, run_async
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.board.reads import Reads
-from trainmaster.runs.overview import overview
+from trainmaster.runs.overview.overview import overview
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.workspace import Workspace

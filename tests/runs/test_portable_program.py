@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from trainmaster.plan.facts import CodeFacts, ProgramData
+from trainmaster.runs.export.portable_bundle import portable
 from trainmaster.runs.planning.plan_run import Planned
-from trainmaster.runs.portable_bundle import portable
 from trainmaster.words.paths import Home
 
 _HOME = Home(Path("/nowhere"))

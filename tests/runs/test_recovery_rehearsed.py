@@ -8,9 +8,9 @@ import pytest
 from support.runs.running_run import LONGEST_S, run_async, small_spec
 
 from trainmaster.cli.views.blocks import view
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
-from trainmaster.runs.status import get_status
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.status import StatusAnswer
 

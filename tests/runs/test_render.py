@@ -14,9 +14,9 @@ import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.train.preference_data import save_tiny_model
 
+from trainmaster.runs.export.portable_bundle import portable
+from trainmaster.runs.export.render import render_spec
 from trainmaster.runs.planning.plan_run import plan_spec
-from trainmaster.runs.portable_bundle import portable
-from trainmaster.runs.render import render_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
 from trainmaster.words.errors import UsageError
@@ -117,7 +117,7 @@ def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
     assert str(tmp_path) not in json.dumps({**config, "environment": None})
     assert whole.files[:3] == ["config.json", "data", "inputs"]
 
-    monkeypatch.setattr("trainmaster.runs.portable_bundle.MOST_BYTES", 100)
+    monkeypatch.setattr("trainmaster.runs.export.portable_bundle.MOST_BYTES", 100)
     parted = anyio.run(render, "parted")
     assert [one.partition(" has ")[0] for one in parted.warnings or ()][:2] == [
         "The data",
@@ -139,7 +139,7 @@ def test_what_a_launch_would_upload_is_awaited_by_no_rendered_folder(
     most_bytes: int,
     inside: bool,
 ) -> None:
-    monkeypatch.setattr("trainmaster.runs.portable_bundle.MOST_BYTES", most_bytes)
+    monkeypatch.setattr("trainmaster.runs.export.portable_bundle.MOST_BYTES", most_bytes)
     planned = anyio.run(plan_spec, workspace, _SPEC.format(corpus=corpus), None, [])
     data = planned.config["data"]
     (name,) = (source["name"] for source in data["sources"])

@@ -12,7 +12,7 @@ from support.plan.framework_plans import planned
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import apply_sets
 from trainmaster.plan import CorpusFacts, HostFacts
-from trainmaster.runs.resume_ranks import sets_of_batch
+from trainmaster.runs.resume.ranks import sets_of_batch
 from trainmaster.words.errors import SpecError
 
 Config = dict[str, Any]

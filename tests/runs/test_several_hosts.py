@@ -22,12 +22,12 @@ from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.runs.clean import clean
-from trainmaster.runs.node_states import members_of
+from trainmaster.runs.log.rank_log import read_rank_log
 from trainmaster.runs.nodes import start_members
-from trainmaster.runs.rank_log import read_rank_log
-from trainmaster.runs.remaining_hosts import host_changes, on_remaining_hosts
-from trainmaster.runs.resume import resume
+from trainmaster.runs.resume.remaining_hosts import host_changes, on_remaining_hosts
+from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.secret_delivery import deliver_secrets
+from trainmaster.runs.status.node_states import members_of
 from trainmaster.store import secret_values
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run

@@ -20,9 +20,9 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.renting.leases import lease_timer
 from trainmaster.runs.planning.plan_run import plan_run
-from trainmaster.runs.status import get_status
+from trainmaster.runs.status.status import get_status
+from trainmaster.runs.status.unattended import needs_of, unattended
 from trainmaster.runs.stop import stop
-from trainmaster.runs.unattended import needs_of, unattended
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement

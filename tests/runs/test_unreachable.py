@@ -17,11 +17,11 @@ from trainmaster.cli.output import emit_log
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.blocks import view as shown
 from trainmaster.machines.check import check_host
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.list_checkpoints import list_checkpoints
-from trainmaster.runs.logs import read_log
-from trainmaster.runs.next_step import next_step
-from trainmaster.runs.status import get_status
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.log.logs import read_log
+from trainmaster.runs.status.next_step import next_step
+from trainmaster.runs.status.status import get_status
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement

@@ -8,10 +8,10 @@ import pytest
 from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.protocol.states import RunState
+from trainmaster.runs.events.wait import exit_code, wait_for_event, wanted_event
 from trainmaster.runs.launch import launch
-from trainmaster.runs.resume import resume
+from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import exit_code, wait_for_event, wanted_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import Change, WaitAnswer
 from trainmaster.words.answers.status import StatusAnswer

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import run_async, small_spec
 
+from trainmaster.runs.events.positions import BEGINNING, Position, cursor_of_many, positions_after
+from trainmaster.runs.events.wait import wait_for_event
+from trainmaster.runs.events.wait_any import ALL_ENDED, wait_for_any
 from trainmaster.runs.launch import launch
-from trainmaster.runs.overview import overview
-from trainmaster.runs.positions import BEGINNING, Position, cursor_of_many, positions_after
+from trainmaster.runs.overview.overview import overview
 from trainmaster.runs.stop import stop
-from trainmaster.runs.wait import wait_for_event
-from trainmaster.runs.wait_any import ALL_ENDED, wait_for_any
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer, WaitAnswer
 from trainmaster.words.errors import UsageError

@@ -30,10 +30,10 @@ from support.sync.hostile_host import HostileHost
 from support.sync.mutations import mutated, mutated_line, nested
 
 from trainmaster.keeper.parts import tick_instances, tick_runs
+from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.diagnosis.diagnose_run import found_of
-from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.list_runs import list_runs
-from trainmaster.runs.status import get_status, status_of
+from trainmaster.runs.status.status import get_status, status_of
 from trainmaster.store.control.instances import RentState
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.ingest import MOST_REFUSED_LINES, Ingest, MirrorGrowth

@@ -22,9 +22,9 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run,
 from trainer_runtime.box.files.compaction import Compaction
 from trainer_runtime.core.files.compacted import REGION_BYTES
 from trainer_runtime.core.protocol.lines import encode
-from trainmaster.runs.logs import read_log
-from trainmaster.runs.status import status_of
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.events.wait import wait_for_event
+from trainmaster.runs.log.logs import read_log
+from trainmaster.runs.status.status import status_of
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.run_view import load_view

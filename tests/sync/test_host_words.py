@@ -21,14 +21,14 @@ from support.core.journal_records import (
 from support.sync.followed_run import FakeRun, FollowedWorkspace
 
 from trainmaster.backends.hosts import LocalHost
-from trainmaster.runs.diagnosis.service import diagnose
+from trainmaster.runs.diagnose import diagnose
+from trainmaster.runs.events.positions import BEGINNING
+from trainmaster.runs.events.wait_any import wait_for_any
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.monitor.events import events_of_run
 from trainmaster.runs.monitor.record import Reported
-from trainmaster.runs.overview import overview
-from trainmaster.runs.positions import BEGINNING
-from trainmaster.runs.status import get_status
-from trainmaster.runs.wait_any import wait_for_any
+from trainmaster.runs.overview.overview import overview
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.answers.base import Answer
 from trainmaster.words.paths import Home

@@ -6,7 +6,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.blocks import view as shown
-from trainmaster.runs.status import status_of
+from trainmaster.runs.status.status import status_of
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view

@@ -18,9 +18,9 @@ from trainmaster.backends.hosts.carried import CARRIED
 from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.machines.check import check_host
 from trainmaster.runs.list_checkpoints import list_checkpoints
-from trainmaster.runs.logs import read_log
+from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.planning.plan_run import plan_run
-from trainmaster.runs.status import get_status
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.paths import Home
 

@@ -12,11 +12,11 @@ from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.cli import run as command
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import until_closed
 from trainmaster.runs.query_metrics import query_metrics
-from trainmaster.runs.status import get_status
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.rebuild import rebuild, rebuild_within
 from trainmaster.sync.replay import replay
 from trainmaster.sync.workspace import Workspace, open_workspace

@@ -18,9 +18,9 @@ from support.runs.running_run import run_async
 
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.runs.list_runs import list_runs
-from trainmaster.runs.overview import overview_on_record
+from trainmaster.runs.overview.overview import overview_on_record
 from trainmaster.runs.query_metrics import query_metrics
-from trainmaster.runs.status import status_of
+from trainmaster.runs.status.status import status_of
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.ingest import ingest_placement

@@ -25,10 +25,10 @@ from support.runs.running_run import (
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.manifest import verify
 from trainmaster.runs.clean import clean
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.launch import launch
-from trainmaster.runs.resume import resume
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.resume.resume import resume
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace

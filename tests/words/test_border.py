@@ -9,7 +9,7 @@ import pytest
 from support.words.hostile_answers import HOSTILE, every_answer, hostile, unshowable
 
 from trainmaster.machines import approvals  # noqa: F401 - answers beside those of words.answers
-from trainmaster.runs import status_page  # noqa: F401
+from trainmaster.runs.status import status_page  # noqa: F401
 from trainmaster.words.answers import (  # noqa: F401
     actions,
     adopt,

@@ -17,12 +17,12 @@ from trainmaster.metrics.plots.panels import MOST_PANELS, Panel, panels_among
 from trainmaster.metrics.selection import Selection
 from trainmaster.metrics.sources import RunSource
 from trainmaster.metrics.telemetry import is_telemetry
-from trainmaster.runs.diagnosis.service import diagnosis_of
-from trainmaster.runs.logs import last_lines
-from trainmaster.runs.overview import overview_on_record
+from trainmaster.runs.diagnose import diagnosis_of
+from trainmaster.runs.events.watch import Watch
+from trainmaster.runs.log.logs import last_lines
+from trainmaster.runs.overview.overview import overview_on_record
 from trainmaster.runs.plot import MOST_RUNS
-from trainmaster.runs.status import whole_status
-from trainmaster.runs.watch import Watch
+from trainmaster.runs.status.status import whole_status
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.board import (

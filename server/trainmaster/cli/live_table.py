@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from trainmaster.cli.views.watch import Layout, lines, takes_unicode
-from trainmaster.runs.watch import Watch
+from trainmaster.runs.events.watch import Watch
 from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.watch import WatchAnswer

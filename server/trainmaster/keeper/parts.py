@@ -12,7 +12,7 @@ from trainer_runtime.core.files.durable import lock_within
 from trainmaster.machines.recover import recover_due
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
-from trainmaster.runs.old_placements import stop_old_placements
+from trainmaster.runs.resume.old_placements import stop_old_placements
 from trainmaster.runs.secret_delivery import sweep_secrets
 from trainmaster.store.failures import Failures
 from trainmaster.sync.run_view import load_view

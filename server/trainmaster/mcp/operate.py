@@ -113,7 +113,7 @@ async def render(
     """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
     a folder here, to be read; starts nothing.
     """
-    from trainmaster.runs import render as service
+    from trainmaster.runs.export import render as service
 
     return await service.render_below(
         workspace_of(context), spec, folder, host=host or None, sets=set
@@ -131,7 +131,7 @@ async def export(
     set: Sets = (),
 ) -> RenderAnswer:
     """As render, with the file by which another engine trains it, without our supervision."""
-    from trainmaster.runs import export as service
+    from trainmaster.runs.export import export as service
 
     return await service.export_below(
         workspace_of(context),
@@ -176,7 +176,7 @@ async def resume(
     user.
     """
     from trainmaster.machines.renting.instances import advance_instance
-    from trainmaster.runs import resume as service
+    from trainmaster.runs.resume import resume as service
 
     return await confirmed(
         context,

@@ -20,9 +20,9 @@ from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
 from trainmaster.runs.host_copy import record_file
-from trainmaster.runs.node_states import has_lost_node
 from trainmaster.runs.nodes import place_nodes, start_members
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
+from trainmaster.runs.status.node_states import has_lost_node
 from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable
@@ -133,7 +133,7 @@ def _steps_of(due: _Due) -> tuple[_Step, ...]:
 async def _place(due: _Due) -> str | None:
     if due.workspace.control.is_placed(due.run):
         return None
-    from trainmaster.runs.rerender import bundle_of  # once in a run's life, and heavy
+    from trainmaster.runs.export.rerender import bundle_of  # once in a run's life, and heavy
 
     bundle = bundle_of(due.run)
     desired = {"desired.json": json.dumps(due.desired.to_dict()).encode()}

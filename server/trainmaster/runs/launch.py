@@ -15,15 +15,15 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.runs.advance import advance
 from trainmaster.runs.diagnosis.tried_patches import applied_patch
-from trainmaster.runs.next_step import next_step, saves_checkpoints
+from trainmaster.runs.events.positions import BEGINNING
+from trainmaster.runs.events.wait import until_attempt
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import Planned, with_notes
 from trainmaster.runs.planning.probe_image import try_image
-from trainmaster.runs.positions import BEGINNING
 from trainmaster.runs.record_run import record_run
-from trainmaster.runs.status import resumes_at
-from trainmaster.runs.wait import until_attempt
+from trainmaster.runs.status.next_step import next_step, saves_checkpoints
+from trainmaster.runs.status.status import resumes_at
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import KAGGLE_LAUNCHER

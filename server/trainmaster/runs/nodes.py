@@ -15,7 +15,7 @@ from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import NodeProber
-from trainmaster.runs.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
+from trainmaster.runs.status.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable

@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.maintain import deliver
-from trainmaster.runs.status import status_of
+from trainmaster.runs.status.status import status_of
 from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.figures import in_utc
-from trainmaster.runs.cost import spent_usd
+from trainmaster.runs.status.cost import spent_usd
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.store.run import Run

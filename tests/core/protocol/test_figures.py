@@ -57,7 +57,7 @@ _MAY = {
     "server/trainmaster/plan/decisions/corpus_checks.py",
     "server/trainmaster/plan/decisions/validation.py",
     "server/trainmaster/runs/inspect/service.py",
-    "server/trainmaster/runs/log_search.py",
+    "server/trainmaster/runs/log/log_search.py",
     "server/trainmaster/runs/monitor/conditions.py",
     "server/trainmaster/sync/keeper_state.py",
 }

@@ -20,8 +20,8 @@ from trainmaster.machines.renting.token_price import prices_for
 from trainmaster.plan import Calibration, CorpusFacts, HostFacts, Plan, Throughput, plan
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.plan_run import plan_run
-from trainmaster.runs.resume import resume
-from trainmaster.runs.status import get_status
+from trainmaster.runs.resume.resume import resume
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.errors import HostError, SpendError, TrainmasterError
 

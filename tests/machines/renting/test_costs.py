@@ -12,9 +12,9 @@ from support.runs.operator import SLOW, STEADY, Operator
 from support.runs.running_run import run_async
 
 from trainmaster.machines.renting.costs import list_costs
-from trainmaster.runs.cost import Span, spans_of, usd_of
-from trainmaster.runs.resume_rented import changes_on
-from trainmaster.runs.status import get_status
+from trainmaster.runs.resume.rented_instance import changes_on
+from trainmaster.runs.status.cost import Span, spans_of, usd_of
+from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import RentState
 from trainmaster.store.control.runs import Placed

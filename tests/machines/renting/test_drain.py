@@ -20,8 +20,8 @@ from trainmaster.machines.renting.drain import Drained, drain, mirror_runs
 from trainmaster.machines.renting.idle import idle_instances
 from trainmaster.machines.renting.release import release
 from trainmaster.runs.fetch import fetch
-from trainmaster.runs.migrate import migrate
-from trainmaster.runs.old_placements import stop_old_placements
+from trainmaster.runs.resume.migrate import migrate
+from trainmaster.runs.resume.old_placements import stop_old_placements
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.control.runs import Placed

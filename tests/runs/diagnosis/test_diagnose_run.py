@@ -11,12 +11,12 @@ from support.runs.planted_runs import HALVED, REWINDS, finding, plant
 from support.runs.running_run import run_async, small_spec
 
 from trainmaster.cli.views.blocks import view
-from trainmaster.runs.diagnosis.service import diagnose
+from trainmaster.runs.diagnose import diagnose
+from trainmaster.runs.events.positions import BEGINNING
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
-from trainmaster.runs.positions import BEGINNING
-from trainmaster.runs.resume import resume
-from trainmaster.runs.status import get_status
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.resume.resume import resume
+from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import TrainmasterError
 

@@ -13,9 +13,9 @@ from support.core.failure_samples import FAILURES
 from support.runs.running_run import small_spec
 
 from trainmaster.cli import run as command_line
-from trainmaster.runs.diagnosis.service import diagnose
+from trainmaster.runs.diagnose import diagnose
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 
 _ROW: dict[str, Any] = {

@@ -22,7 +22,7 @@ from trainmaster.runs.planning.spec_policy import (
     places_of,
 )
 from trainmaster.runs.planning.trusted_code import code_at, code_of, trust, untrusted_code
-from trainmaster.runs.resume_policy import Asked, allow_resume
+from trainmaster.runs.resume.resume_policy import Asked, allow_resume
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Quote

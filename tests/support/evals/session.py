@@ -23,7 +23,7 @@ from support.mcp.tokens import tokens
 
 from trainmaster.backends.debug.trainer import SimulatedTrainer
 from trainmaster.mcp import build_server
-from trainmaster.runs.wait import wait_for_event
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.words.advice import Face, for_face, shown_by
 
 _WAKE_WITHIN_S = 40.0

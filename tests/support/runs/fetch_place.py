@@ -10,9 +10,9 @@ from support.runs.running_run import LONGEST_S, run_async, small_spec, wait_unti
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.durable import is_locked
+from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.launch import launch
-from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import FetchAnswer
 from trainmaster.words.errors import TrainmasterError

@@ -107,8 +107,8 @@ class _Demo:
         }
 
     async def _wait(self, run: str, until: str) -> WaitAnswer:
+        from trainmaster.runs.events.wait import TIMEOUT, wait_for_event
         from trainmaster.runs.maintain import maintaining
-        from trainmaster.runs.wait import TIMEOUT, wait_for_event
 
         async with maintaining(self._workspace, run):
             with showing_progress(self._as_json) as listen:
@@ -211,7 +211,7 @@ class _Demo:
         self._say(f"      {own}")
 
     async def _status(self, run: str) -> StatusAnswer:
-        from trainmaster.runs.status import get_status
+        from trainmaster.runs.status.status import get_status
 
         return await get_status(self._workspace, run, detail=True)
 

@@ -23,7 +23,7 @@ def diagnose(
 ) -> None:
     """Find what is wrong. Lists the first cause first, with evidence and patches."""
     import trainmaster.cli.views.diagnosis  # noqa: F401 - registers what people see of it
-    from trainmaster.runs.diagnosis import service
+    from trainmaster.runs import diagnose as service
 
     answer = ask(
         lambda workspace: service.diagnose(

@@ -64,7 +64,7 @@ def resume(
 ) -> None:
     """Start an ended run again. Takes the newest verified checkpoint by default."""
     from trainmaster.machines.renting.instances import advance_instance
-    from trainmaster.runs import resume as service
+    from trainmaster.runs.resume import resume as service
 
     answer = ask(
         lambda workspace: service.resume(

@@ -44,7 +44,7 @@ def logs(
 
     With -f, does what is due for the run meanwhile, as the keeper would.
     """
-    from trainmaster.runs.logs import read_log
+    from trainmaster.runs.log.logs import read_log
 
     if rank is not None:
         emit_log(_of_rank(run_or_file, rank, grep, limit), as_json, None)
@@ -75,7 +75,7 @@ def logs(
 
 
 def _of_rank(run: str, rank: int, grep: str | None, limit: int) -> LogAnswer:
-    from trainmaster.runs.rank_log import read_rank_log
+    from trainmaster.runs.log.rank_log import read_rank_log
 
     return ask(lambda workspace: read_rank_log(workspace, run, rank, grep=grep, limit=limit))
 
@@ -119,7 +119,7 @@ async def _pause(workspace: Workspace, run_or_file: str) -> bool:
 
         await asyncio.sleep(_REREAD_AFTER_S)
         return False
-    from trainmaster.runs.wait import wait_for_event
+    from trainmaster.runs.events.wait import wait_for_event
 
     waited = await wait_for_event(workspace, run_or_file, until=("end",), timeout_s=_REREAD_AFTER_S)
     return waited.event != "timeout"

@@ -101,7 +101,7 @@ def read_log() -> None:
 
         requested.answer(diagnose_requested)
     elif requested.is_for(SEARCH):
-        from trainmaster.runs.logs import search_requested
+        from trainmaster.runs.log.logs import search_requested
 
         requested.answer(search_requested)
     else:

@@ -13,6 +13,6 @@ def overview(cursor: Cursor = None, as_json: AsJson = False) -> None:
     `trainmaster` alone does the same.
     """
     import trainmaster.cli.views.overview  # noqa: F401 - registers what people see of it
-    from trainmaster.runs.overview import overview as service
+    from trainmaster.runs.overview.overview import overview as service
 
     emit(ask(lambda workspace: service(workspace, cursor=cursor)), as_json)

@@ -105,7 +105,7 @@ def render(
     It trains by `sh train.sh` wherever it is copied to, with Python and PyTorch alone.
     """
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
-    from trainmaster.runs.render import render_spec
+    from trainmaster.runs.export.render import render_spec
 
     target = user_path(folder, "folder")
     emit(
@@ -136,7 +136,7 @@ def export(
     `--set compute.gpu=h100` plans for a GPU that no host here has.
     """
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
-    from trainmaster.runs.export import export_spec
+    from trainmaster.runs.export.export import export_spec
 
     target = user_path(folder, "folder")
     emit(

@@ -59,7 +59,7 @@ def status(
     if page:
         _page(run, as_json)
         return
-    from trainmaster.runs.status import get_status
+    from trainmaster.runs.status.status import get_status
 
     async def with_curve(workspace: Workspace) -> tuple[StatusAnswer, MetricsAnswer | None]:
         found = await get_status(workspace, run, detail=detail)
@@ -78,7 +78,7 @@ def status(
 
 def _page(run: str, as_json: bool) -> None:
     from trainmaster.cli.views import status_page  # noqa: F401  (what people see of the answer)
-    from trainmaster.runs.status_page import get_page
+    from trainmaster.runs.status.status_page import get_page
 
     emit(ask(lambda workspace: get_page(workspace, run), only_reads=True), as_json)
 
@@ -203,9 +203,9 @@ def wait(
     runs, --cursor of the last answer continues with what came after it, each event once.
     """
     from trainmaster.cli.progress_bar import showing_progress
+    from trainmaster.runs.events.wait import exit_code
+    from trainmaster.runs.events.wait_any import wait_for_runs
     from trainmaster.runs.maintain import maintaining
-    from trainmaster.runs.wait import exit_code
-    from trainmaster.runs.wait_any import wait_for_runs
 
     wanted = split_commas(until)
 

@@ -59,7 +59,7 @@ def _is_live() -> bool:
 async def _once(workspace: Workspace, runs: list[str] | tuple[str, ...]) -> WatchAnswer:
     import asyncio
 
-    from trainmaster.runs.watch import Watch
+    from trainmaster.runs.events.watch import Watch
     from trainmaster.sync.follow import catch_up
 
     watched = Watch(workspace, runs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.cli.views.blocks import Block, view
-from trainmaster.runs.status_page import PageAnswer
+from trainmaster.runs.status.status_page import PageAnswer
 
 
 @view.register

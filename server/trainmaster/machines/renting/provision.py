@@ -36,7 +36,7 @@ from trainmaster.machines.renting.volume_request import (
     volume_in_use,
 )
 from trainmaster.machines.renting.volumes import with_volume_left
-from trainmaster.runs.cost import all_rented
+from trainmaster.runs.status.cost import all_rented
 from trainmaster.runs.volumes import user_of
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.instances import (

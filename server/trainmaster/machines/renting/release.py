@@ -18,7 +18,7 @@ from trainmaster.machines.renting.instance_answers import release_answer
 from trainmaster.machines.renting.instances import start_provision_worker, wait_while
 from trainmaster.machines.renting.reconcile import release_orphan
 from trainmaster.machines.renting.release_volume import release_volume
-from trainmaster.runs.cost import spent_usd
+from trainmaster.runs.status.cost import spent_usd
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.follow import catch_up

@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.volume_request import volume_in_use
 from trainmaster.machines.renting.volumes import advance_volume
-from trainmaster.runs.cost import spent_usd
+from trainmaster.runs.status.cost import spent_usd
 from trainmaster.runs.volumes import runs_on, unfinished_on, user_of
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.rebuild_state import refuse_incomplete

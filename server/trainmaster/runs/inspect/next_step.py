@@ -7,7 +7,7 @@ from trainer_runtime.core.diagnosis.stacks.messages import stopped_pid
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Verdict
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration
-from trainmaster.runs.next_step import saves_checkpoints
+from trainmaster.runs.status.next_step import saves_checkpoints
 from trainmaster.store.run import Run
 
 _UNKNOWN = Pace()

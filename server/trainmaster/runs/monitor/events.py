@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
-from trainmaster.runs.changes import news_of
+from trainmaster.runs.events.changes import news_of
+from trainmaster.runs.events.positions import Position, newest
 from trainmaster.runs.monitor.record import Reported
-from trainmaster.runs.positions import Position, newest
-from trainmaster.runs.status import status_of
+from trainmaster.runs.status.status import status_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.base import Number

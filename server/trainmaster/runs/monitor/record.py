@@ -14,7 +14,7 @@ import re
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import try_lock, write_atomic
 from trainer_runtime.core.records import dataclass
-from trainmaster.runs.positions import Position, position_of
+from trainmaster.runs.events.positions import Position, position_of
 from trainmaster.words.errors import UsageError
 from trainmaster.words.paths import Home
 

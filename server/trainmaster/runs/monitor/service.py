@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from trainmaster.runs.events.positions import BEGINNING, Position
 from trainmaster.runs.monitor.conditions import conditions, end_of
 from trainmaster.runs.monitor.events import ended, events_of_run
 from trainmaster.runs.monitor.record import MonitorRecord, Reported
-from trainmaster.runs.positions import BEGINNING, Position
 from trainmaster.store.failures import Failures
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.followed_hosts import FollowedHosts

@@ -8,7 +8,7 @@ from trainer_runtime.core.alerts.condition import ConditionError, parse_conditio
 from trainer_runtime.core.config import ConfigDocument
 from trainmaster.alerts.destinations import destinations, sender_of
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.runs.unattended import ends_itself, needs_of, next_session, unattended
+from trainmaster.runs.status.unattended import ends_itself, needs_of, next_session, unattended
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.workspace import Workspace

@@ -18,7 +18,7 @@ from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.processes.fewer_nodes import Step, possible_counts, resized
 from trainer_runtime.core.processes.nodes import moved
 from trainmaster.backends import NodeProber
-from trainmaster.runs.node_states import can_continue_without_first, hosts_of, members_of
+from trainmaster.runs.status.node_states import can_continue_without_first, hosts_of, members_of
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StateError

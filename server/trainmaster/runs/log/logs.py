@@ -14,8 +14,8 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_file import log_file, not_readable, open_log, read_block
 from trainmaster.metrics.read_file import short_bytes
 from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
-from trainmaster.runs.log_lines import end_of_lines, line_between
-from trainmaster.runs.log_search import LogSearch
+from trainmaster.runs.log.log_lines import end_of_lines, line_between
+from trainmaster.runs.log.log_search import LogSearch
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

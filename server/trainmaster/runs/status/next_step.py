@@ -12,7 +12,7 @@ from trainer_runtime.core.status.eta import step_is_overdue
 from trainmaster.backends import DEBUG, KAGGLE
 from trainmaster.backends.sessions import Sessions
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
-from trainmaster.runs.node_states import can_continue_without_first, members_of
+from trainmaster.runs.status.node_states import can_continue_without_first, members_of
 from trainmaster.store.run import Run
 from trainmaster.sync.rebuild_state import NOT_CURRENT
 from trainmaster.sync.run_view import RunView

@@ -22,12 +22,12 @@ from trainer_runtime.core.protocol.followed_files import is_appended, is_replace
 from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
 from trainmaster.plan.render import Bundle
+from trainmaster.runs.export.rerender import bundle_of
 from trainmaster.runs.nodes import place_nodes
-from trainmaster.runs.old_placements import stop_placement
 from trainmaster.runs.planning.probe_image import try_image
-from trainmaster.runs.remaining_hosts import on_remaining_hosts
-from trainmaster.runs.replan import replanned
-from trainmaster.runs.rerender import bundle_of
+from trainmaster.runs.resume.old_placements import stop_placement
+from trainmaster.runs.resume.remaining_hosts import on_remaining_hosts
+from trainmaster.runs.resume.replan import replanned
 from trainmaster.store.control.runs import NewConfig, Placed
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.sync.follow import follower_lock

@@ -9,15 +9,14 @@ from contextlib import AsyncExitStack
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS
-from trainmaster.runs.positions import (
+from trainmaster.runs.events.positions import (
     Position,
     cursor_of_many,
     newest,
     positions_after,
     runs_named,
 )
-from trainmaster.runs.status import status_of
-from trainmaster.runs.wait import (
+from trainmaster.runs.events.wait import (
     ENDS,
     TIMEOUT,
     OnProgress,
@@ -28,6 +27,7 @@ from trainmaster.runs.wait import (
     wait_for_event,
     wanted_event,
 )
+from trainmaster.runs.status.status import status_of
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view

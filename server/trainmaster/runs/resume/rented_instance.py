@@ -9,7 +9,7 @@ from trainer_runtime.core.config import ConfigChanges
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.plan.spec import NO_MIRROR
-from trainmaster.runs.cost import spans_of, usd_of
+from trainmaster.runs.status.cost import spans_of, usd_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

@@ -14,10 +14,10 @@ from typing import Any
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.command import command, option
 from trainmaster.plan.render import Bundle, render
+from trainmaster.runs.export.portable_bundle import Portable, copy_inputs, portable
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
-from trainmaster.runs.portable_bundle import Portable, copy_inputs, portable
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
 from trainmaster.words.assets import find_assets

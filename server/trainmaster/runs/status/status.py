@@ -18,12 +18,12 @@ from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import eta_s, step_age_s
 from trainmaster.metrics.directions import PRIMARY_KEYS
-from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
-from trainmaster.runs.next_step import next_step
-from trainmaster.runs.node_states import states_of_nodes
 from trainmaster.runs.session_row import session_row
-from trainmaster.runs.unattended import unattended_run
+from trainmaster.runs.status.cost import cost_of
+from trainmaster.runs.status.next_step import next_step
+from trainmaster.runs.status.node_states import states_of_nodes
+from trainmaster.runs.status.unattended import unattended_run
 from trainmaster.store.run import Run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.refresh import refresh
@@ -69,7 +69,7 @@ def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -
     status.unattended = unattended_run(workspace, view)
     if not detail:
         return status
-    from trainmaster.runs.status_detail import details  # most ask for none
+    from trainmaster.runs.status.status_detail import details  # most ask for none
 
     return status.model_copy(update=details(workspace, view))
 

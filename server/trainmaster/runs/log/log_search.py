@@ -16,7 +16,7 @@ import regex
 
 from trainer_runtime.core.protocol.text import LONGEST_LINE, shown
 from trainmaster.metrics.log_file import read_block
-from trainmaster.runs.log_lines import (
+from trainmaster.runs.log.log_lines import (
     LONGEST_LINE_BYTES,
     LogLine,
     begin_of_line,

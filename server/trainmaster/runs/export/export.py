@@ -17,11 +17,11 @@ from trainmaster.plan.export import (
     without_job,
 )
 from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
+from trainmaster.runs.export.render import refuse_full, refuse_several_machines, write_bundle
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
-from trainmaster.runs.render import refuse_full, refuse_several_machines, write_bundle
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import RenderAnswer
 from trainmaster.words.assets import find_assets

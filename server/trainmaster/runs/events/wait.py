@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
-from trainmaster.runs.changes import news_of
-from trainmaster.runs.positions import Position, newest, positions_after
-from trainmaster.runs.status import status_of
+from trainmaster.runs.events.changes import news_of
+from trainmaster.runs.events.positions import Position, newest, positions_after
+from trainmaster.runs.status.status import status_of
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view

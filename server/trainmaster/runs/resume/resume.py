@@ -22,22 +22,22 @@ from trainmaster.plan.spec import changes_of
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch, with_patch
+from trainmaster.runs.events.positions import cursor_of
+from trainmaster.runs.events.wait import until_attempt, wait_for_event
 from trainmaster.runs.launch import launched
 from trainmaster.runs.maintain import deliver
-from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.planning.spec_policy import Beyond
-from trainmaster.runs.positions import cursor_of
-from trainmaster.runs.remaining_hosts import host_changes, refuse_unless_remaining
-from trainmaster.runs.replan import asks_for_another_job, renew_job, with_new_job
-from trainmaster.runs.resume_batch import of_one_batch
-from trainmaster.runs.resume_checkpoint import start_of, superseded
-from trainmaster.runs.resume_policy import Asked, allow_resume
-from trainmaster.runs.resume_ranks import sets_of_batch
-from trainmaster.runs.resume_rented import changes_on
-from trainmaster.runs.resume_schedule import rate_in_words, sets_of_schedule
-from trainmaster.runs.wait import until_attempt, wait_for_event
+from trainmaster.runs.resume.batch import of_one_batch
+from trainmaster.runs.resume.checkpoint import start_of, superseded
+from trainmaster.runs.resume.migrate import RefreshInstance, migrate, no_instances
+from trainmaster.runs.resume.ranks import sets_of_batch
+from trainmaster.runs.resume.remaining_hosts import host_changes, refuse_unless_remaining
+from trainmaster.runs.resume.rented_instance import changes_on
+from trainmaster.runs.resume.replan import asks_for_another_job, renew_job, with_new_job
+from trainmaster.runs.resume.resume_policy import Asked, allow_resume
+from trainmaster.runs.resume.resumed_schedule import rate_in_words, sets_of_schedule
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig

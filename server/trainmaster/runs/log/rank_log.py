@@ -14,8 +14,8 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.backends import RunFiles
 from trainmaster.runs.diagnosis.attempts import newest_config
-from trainmaster.runs.logs import read_log
-from trainmaster.runs.node_states import members_of
+from trainmaster.runs.log.logs import read_log
+from trainmaster.runs.status.node_states import members_of
 from trainmaster.sync.mask_of_run import MaskOfRun
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView

@@ -18,11 +18,11 @@ from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
-from trainmaster.runs.cost import committed_usd
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
-from trainmaster.runs.lost_per_hour import LostPerHour, lost_by_run
-from trainmaster.runs.positions import cursor_of_time, time_of
-from trainmaster.runs.status import status_of
+from trainmaster.runs.events.positions import cursor_of_time, time_of
+from trainmaster.runs.overview.lost_per_hour import LostPerHour, lost_by_run
+from trainmaster.runs.status.cost import committed_usd
+from trainmaster.runs.status.status import status_of
 from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.run_list import ListedRun

@@ -1,0 +1,1 @@
+"""What happens to runs, as it happens."""

@@ -1,0 +1,1 @@
+"""How everything stands, and what comes first."""

@@ -1,0 +1,1 @@
+"""Resumes: what changes, from which checkpoint, on which hosts."""
