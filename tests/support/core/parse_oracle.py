@@ -84,6 +84,7 @@ _MEGATRON_KEYS = {
     "number of nan iterations": ("nan_count", 1),
 }
 _MEGATRON_TIMES = re.compile(r"^time \(ms\) \|(.*)")
+_WITHOUT_STEP = re.compile(r"^time \(ms\) \||OVERFLOW! Rank")
 _DICT = re.compile(r"(on_\w+ \d+ )?(\{['\"](?:loss|eval_loss|train_runtime)['\"].*?\})")
 _DICT_KEYS = {
     "eval_loss": "val_loss",
@@ -111,7 +112,8 @@ def read_plainly(log: bytes) -> PlainPoints:
                 points += values.items()
                 last = rounded, values
             continue
-        points += _json(line) or _megatron(line) or _plain(line)
+        if points or not _WITHOUT_STEP.search(line):  # before the first step there is none for them
+            points += _json(line) or _megatron(line) or _plain(line)
     return points
 
 
