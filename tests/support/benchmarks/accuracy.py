@@ -10,8 +10,9 @@ from typing import Any
 from support.benchmarks.result import Result
 from support.benchmarks.table import RESULTS
 
-# A row a set and date, as labelled_texts.py prints it.
+# A row a set and date, as labelled_texts.py and labelled_logs.py judge it.
 _JUDGED = Path(__file__).parents[2] / "benchmarks" / "judged_texts.json"
+_JUDGED_LOGS = _JUDGED.with_name("judged_logs.json")
 _BEGIN = """
 ## Accuracy
 
@@ -46,6 +47,16 @@ Of what was said with so much confidence: how much was right, and how much misle
 | set | confidence | said | right | not misleading |
 |---|---|---|---|---|
 """
+_LOGS = """
+### Logs of losses
+
+*Exact* is read what has every training loss at the step that is printed beside it, and nothing
+else; *silent* what has none and says so; *wrong* what has other values or steps.
+
+| set | date | logs | exact | partly | silent | wrong |
+|---|---|---|---|---|---|---|
+"""
+_OUTCOMES = ("exact", "partly", "silent", "wrong")
 _ENDS = {"0.95": "0.95 to 1", "0.9": "0.9", "0.8": "0.8", "0.7": "0.7", "0.5": "0.5", "0": "below"}
 
 
@@ -54,7 +65,14 @@ def section() -> str:
     sets = json.loads(_JUDGED.read_text())
     rows = [_BEGIN, *(_row(Result.from_dict(one)) for one in found["results"])]
     rows += [_TEXTS, *map(_set, sets), _BUCKETS, *(row for one in sets for row in _buckets(one))]
-    return "".join(rows)
+    logs = json.loads(_JUDGED_LOGS.read_text())
+    return "".join([*rows, _LOGS, *map(_logs, logs)])
+
+
+def _logs(one: dict[str, Any]) -> str:
+    numbers = [one[name] for name in _OUTCOMES]
+    cells = [f"{one['set']}: {one['about']}", one["date"], sum(numbers), *numbers]
+    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def _set(one: dict[str, Any]) -> str:
