@@ -25,7 +25,7 @@ _RAISED = re.compile(r"^(?:[\s|]*\| )?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)
 _PACKAGE = re.compile(r"(?:site|dist)-packages/([\w.-]+?)(?:/|\.py$)")
 _STANDARD = re.compile(r"/lib/python3\.\d+/|^<frozen ")
 # After another exception, which these lines separate from it.
-_BETWEEN = re.compile(
+BETWEEN = re.compile(
     r"During handling of the above exception|The above exception was the direct cause"
 )
 
@@ -116,7 +116,7 @@ def last_traceback(text: str) -> Traceback | None:
         if _BEGIN.search(line):
             errors = errors if is_chained else []
             frames, is_inside, is_chained = [], True, False
-        elif _BETWEEN.search(line):
+        elif BETWEEN.search(line):
             is_chained = True
         elif is_inside and (frame := _frame(line)):
             frames.append(frame)

@@ -105,6 +105,27 @@ KINDS = (
         instead_of=("package_mismatch", "transformers_version", "library_versions"),
     ),
     Kind(
+        "override_outdated",
+        "A subclass's own version of a trainer's method does not take what the installed library "
+        "passes to it: its signature is older (num_items_in_batch came with transformers 4.46).",
+        (
+            "Give the override the parameters of the installed version, or `**kwargs`, such as "
+            "`compute_loss(self, model, inputs, return_outputs=False, **kwargs)`.",
+            "Or install the version that the subclass was written for.",
+        ),
+        (
+            Wording(
+                r"\b(?:compute_loss|training_step|prediction_step|evaluation_loop|get_batch_samples"
+                r"|create_optimizer|create_scheduler|_save_checkpoint|_get_train_sampler)\(\) "
+                r"(?:got an unexpected keyword argument|takes .{1,40}positional arguments? but)",
+                "TypeError: OwnTrainer.compute_loss() got an unexpected keyword argument "
+                "'num_items_in_batch'",
+                "transformers, trainer.py",
+            ),
+        ),
+        instead_of=("transformers_version", "library_versions"),
+    ),
+    Kind(
         "max_steps_missing",
         "The data is a stream of unknown length, so the number of steps has to be given.",
         ("Set max_steps; an epoch has no end that is known before.",),
