@@ -138,6 +138,10 @@ _FORMS = {
         + "".join(_HF.format(2.0 - at, at) for at in (0.05, 0.1)),
         {"loss": [(1, 1.95), (2, 1.9)]},
     ),
+    "a loss that is said in words": (
+        "epoch: 0,  loss is: 2.5, acc is: 0.1\nepoch: 1,  loss is 2.0, acc is 0.2\n",
+        {"loss": [(0, 2.5), (1, 2.0)]},
+    ),
     "a table in columns": (
         "epoch     train_loss  valid_loss  accuracy  time    \n"
         "0         1.25        1.5         0.711730  00:29     \n"

@@ -13,7 +13,7 @@ _LONGEST_LINE = 400
 _NUMBER = re.compile(NUMBER.decode())
 _WORD_BEFORE = re.compile(r"([A-Za-z][A-Za-z_/.-]*)(?: so far)?(?: (?:is|was|of))?[\W_]{0,3}$")
 _COUNTS = re.compile(r"(?i)\d ?/ ?\d|step|iter|batch")  # by a number of unclear meaning
-_LEADS = re.compile(r"\s?[:\t|]")  # behind a number that begins a line and counts
+_LEADS = re.compile(r"\s?[:\t|](?!\d)")  # behind a number that begins a line and counts
 _UNIT_BEHIND = re.compile(r"[kKMBG]?\s?([A-Za-z]+/[A-Za-z]+)")
 _THOUSANDS = re.compile(r"[kKMBG](?=\s?[A-Za-z]+/[A-Za-z])")
 _WITHIN_WORD = re.compile(r"[\w.]$")

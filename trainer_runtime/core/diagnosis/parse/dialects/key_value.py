@@ -33,7 +33,7 @@ _PAIR = re.compile(
     rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
     rb"(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl|perplexity))?)"
     rb"\]?['\"]?"
-    rb"(?: ?[:=] ?['\"]?| +)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
+    rb"(?:(?: is)? ?[:=] ?['\"]?| +(?:is )?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
 )
 _COUNTED = re.compile(rb"loss (\d+) (" + NUMBER + rb")\s*$")
