@@ -182,7 +182,7 @@ _CHUNKED = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\
 def test_an_answer_to_who_shows_no_token_is_the_last_on_its_connection(
     request_: bytes, is_admitted: bool
 ) -> None:
-    """It arrives, although its client goes on sending."""
+    """It arrives, although its client continues to send."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if is_admitted:

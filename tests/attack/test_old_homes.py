@@ -223,7 +223,7 @@ def test_a_damaged_old_home_is_refused_as_damaged_and_no_copy_replaces_it(old: P
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty file", "a file without tables"])
-def test_a_home_of_runs_without_its_records_is_refused_and_never_begun_anew(
+def test_a_home_of_runs_without_its_records_is_refused_and_never_begun_again(
     old: Path, left: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINMASTER_HOME", str(old.parent))

@@ -172,7 +172,7 @@ print([file.name for file in file_set(Path(sys.argv[1]), Home(Path(sys.argv[2]))
 def test_a_secret_that_is_mounted_under_another_name_stays(
     workspace: Workspace, around: Surroundings
 ) -> None:
-    """A mount is no further name of a file, by which it would have several."""
+    """A mount does not count as a further name of a file."""
     mounts = []
     for number, secret in enumerate(around.secret_files):
         place = around.folder / f"data-{number}.txt"

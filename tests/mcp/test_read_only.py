@@ -46,6 +46,7 @@ from trainmaster.runs import advance, launch, maintain, query_metrics, secret_de
 from trainmaster.runs import diagnose as diagnosis
 from trainmaster.runs.action_log import list_actions
 from trainmaster.runs.advance import advance as advance_run
+from trainmaster.runs.diagnosis.report import report_of
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.events.watch import Watch
 from trainmaster.runs.list_alerts import list_alerts
@@ -62,6 +63,7 @@ from trainmaster.runs.status.status_page import get_page
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers import transfer
 from trainmaster.words.paths import Home
+from trainmaster.words.work_thread import in_thread
 
 if TYPE_CHECKING:
     import grimp
@@ -154,6 +156,7 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
         ],
         "plot": [lambda w: sketch_runs(w, [due.silent])],
         "diagnose": [lambda w, run=run: diagnosis.diagnose(w, run) for run in runs],
+        "report": [reported],
         "checkpoints": [
             lambda w, run=run: list_checkpoints(w, run, verify=run == due.completed) for run in runs
         ],
@@ -175,6 +178,10 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
         # Of the command, what acts stands beside this: `maintaining`.
         "wait": [lambda w, run=run: wait_for_event(w, run, timeout_s=0.3) for run in runs],
     }
+
+
+async def reported(_: Workspace) -> None:
+    assert await in_thread(report_of, Path(__file__))
 
 
 async def monitored(workspace: Workspace) -> None:
@@ -321,6 +328,7 @@ READING_COMMANDS = (
     "logs.logs",
     "plot.plot",
     "diagnose.diagnose",
+    "report.report",
     "lifecycle.checkpoints",
     "hosts.list_hosts",
     "hosts.check",

@@ -1,7 +1,7 @@
 """HTTP/1.1 by uvicorn, on connections that say what they wait for.
 
 What somebody sends is parsed in small pieces, those of bodies one for each turn of the loop:
-parsing costs far more than sending. A connection goes on after a request that has shown a token
+parsing costs far more than sending. A connection continues after a request that has shown a token
 that counts; after any other its answer is the last thing on it.
 """
 

@@ -148,7 +148,7 @@ def _refuse_lost(path: Path) -> None:
         "DATABASE_DAMAGED",
         f"{path} is missing or empty, but {mirror} holds the logs of runs; nothing was changed.",
         f"Restore {path.name} from a backup. Without one, move {mirror} elsewhere and add the "
-        f"hosts again: {command('hosts recover', 'HOST')} finds the runs that lie on one. Look at "
+        f"hosts again: {command('hosts recover', 'HOST')} finds the runs that lie on one. Check "
         "your providers for rented instances.",
     )
 
