@@ -49,6 +49,7 @@ class Phase(str, Enum):
     SAVING = "saving"
     PUSHING = "uploading"
     SERVING = "serving"
+    REWARD = "scoring answers by a reward function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ _PHASES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
             r":(?:_?save\w*|write_checkpoint\w*|_maybe_log_save_evaluate_save)$"
             r"|serialization\.py:(?:save|_save)$|dist_cp\w*:save|state_dict_saver\.py",
         ),
+        (Phase.REWARD, r":_?(?:calculate|compute)_rewards?$|/reward_manager/|:compute_score$"),
         (Phase.SERVING, r"/(?:vllm|sglang|lmdeploy|text_generation_server)/"),
         (
             Phase.WORKER_START,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.command import option
 
 KINDS = (
@@ -41,6 +42,29 @@ KINDS = (
                 "TRL, trainer/grpo_trainer.py",
             ),
         ),
+        instead_of=("reward_function_failed",),
+    ),
+    Kind(
+        "reward_function_failed",
+        "The program's own reward function raised the error. In conversational data it gets each "
+        "completion as a list of messages, not as a text.",
+        (
+            "Take the text by completion[0]['content'], and let the function bear empty and "
+            "malformed answers (return 0.0 or None for those).",
+        ),
+        (
+            Wording(
+                r"\bTypeError: |\bKeyError: |\bValueError: |\bIndexError: |\bAttributeError: "
+                r"|\bZeroDivisionError: |\bJSONDecodeError: ",
+                "Traceback (most recent call last):\n"
+                '  File "/v/trl/trainer/grpo_trainer.py", line 9, in _calculate_rewards\n'
+                '  File "/w/own.py", line 5, in length_reward\n'
+                "AttributeError: 'list' object has no attribute 'split'",
+                "TRL, trainer/grpo_trainer.py; verl, workers/reward_manager",
+                phases=(Phase.REWARD,),
+            ),
+        ),
+        confidence=0.8,
     ),
     Kind(
         "loss_not_returned",
