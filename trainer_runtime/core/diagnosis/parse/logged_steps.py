@@ -23,7 +23,7 @@ _LATE = "printed_after_the_bars"
 # 1: the steps of the header and the first line's epoch make a whole step; 0: they don't.
 _HEADED = "epochs_as_in_the_header"
 _EVERY = 5  # what intervals of logging are multiples of
-_PRINTED = 100  # parts of an epoch that are told apart where it is printed with two digits
+_PRINTED = 100  # parts of an epoch that differ where it is printed with two digits
 _MOST_STEPS_LATE = 64  # that a bar, which is not drawn at each step, may be behind
 _ACCURACY = 1e-9
 _LARGEST = 2.0**53
@@ -88,9 +88,9 @@ def _headed(facts: dict[str, float], epoch: float) -> float | None:
     if not epochs or not total or not facts.get(_HEADED, 1.0):
         return None
     step, per_epoch = epoch * total / epochs, total / epochs
-    is_told = per_epoch <= _PRINTED or round(step) % _EVERY == 0
+    is_certain = per_epoch <= _PRINTED or round(step) % _EVERY == 0
     if _HEADED not in facts:
-        facts[_HEADED] = float(_is_whole(per_epoch) and _is_whole(step) and is_told)
+        facts[_HEADED] = float(_is_whole(per_epoch) and _is_whole(step) and is_certain)
     return float(round(step)) if facts[_HEADED] and 0 <= step < _LARGEST else None
 
 
