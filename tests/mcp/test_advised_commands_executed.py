@@ -65,6 +65,7 @@ _OF_OPTIONS = {
     "--volume X": "data:10",
     "--root X": "/data",
     "--host X": "gpu1",
+    "--gpu X": "h100",
     "--cursor X": "CURSOR",
     "--spec X": "SPEC",
 }

@@ -14,7 +14,7 @@ from trainmaster.runs.diagnosis.last_good import compared_with_last_good
 from trainmaster.runs.diagnosis.long_log import diagnose_log
 from trainmaster.runs.diagnosis.own_of_run import own_findings
 from trainmaster.runs.diagnosis.unseen import unseen_of_run
-from trainmaster.runs.log.logs import newest_log
+from trainmaster.runs.log.mirrored_logs import newest_log
 from trainmaster.runs.status.next_step import next_step
 from trainmaster.runs.status.status import evidence_of, last_words_of
 from trainmaster.sync.refresh import refresh

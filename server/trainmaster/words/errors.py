@@ -48,6 +48,7 @@ _OF_PATHS = frozenset(
         errno.ESTALE,
     }
 )
+_OF_DISKS = frozenset({errno.EIO, errno.ESTALE})
 
 
 class TrainmasterError(Exception):
@@ -210,6 +211,8 @@ def unusable_path(error: BaseException | None) -> UsageError | None:
     """The error for a path that leads to nothing that can be used so; None for other failures."""
     if not isinstance(error, OSError) or error.errno not in _OF_PATHS:
         return None
+    if error.errno in _OF_DISKS and error.filename is None:
+        return None  # a terminal's end is EIO, too
     named = "" if error.filename is None else f": {os.fsdecode(error.filename)[:_LONGEST_PATH]}"
     return UsageError(
         "BAD_ARGUMENT",

@@ -68,7 +68,7 @@ def test_what_prints_no_answer_and_what_is_of_an_earlier_version_is_an_error(run
         "print('python: No module named trainer_runtime.train.sample', file=sys.stderr)\n"
         "sys.exit(1)",
     )
-    assert "earlier version" in str(asked(run)["error"])
+    assert "version that launched it" in str(asked(run)["error"])
 
 
 def test_a_process_that_hangs_is_ended_with_its_call(run: Path) -> None:

@@ -14,6 +14,7 @@ from trainer_runtime.core.environment.lock import (
 )
 from trainer_runtime.core.environment.requirements import name_of
 from trainmaster.plan.decisions.requirements import TRIED, requirements
+from trainmaster.plan.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[3]
 _LOCKS = (
@@ -72,7 +73,7 @@ def test_all_that_a_plan_may_ask_for_is_locked_by_digest() -> None:
     chosen = itertools.product(frameworks, strategies, adapters, trackers, ("byte", "hub"))
     for framework, strategy, adapter, tracking, tokenizer in chosen:
         lines = requirements(
-            framework,
+            FRAMEWORKS[framework],
             strategy=strategy,
             adapter=adapter,
             tracking=tracking,

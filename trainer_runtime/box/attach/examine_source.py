@@ -37,6 +37,7 @@ from trainer_runtime.box.processes.open_files import (
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.files.protected import is_protected
 from trainer_runtime.core.inputs.carriers import carrier_of
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, is_binary
 
 _TAIL_BYTES = 1 << 16
@@ -301,7 +302,7 @@ def _refuse_unreadable(path: Path) -> None:
             f"{path} on {_here()} wraps a log in {carrier.removeprefix('a ')}, which can't be "
             "followed.",
             "Follow its text: in tmux, as `docker logs -f NAME > FILE` or as the program's own "
-            "log. `trainmaster diagnose FILE` reads such a file whole.",
+            f"log. {command('diagnose', 'FILE')} reads such a file whole.",
         )
     if is_binary(head):
         raise RefusedError(

@@ -115,8 +115,10 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
     for name, read in ((JSON_NAME, _of_json), (SENTENCEPIECE_NAME, _of_sentencepiece)):
         file = folder / name
         if file.is_file():
+            if file.stat().st_size > LARGEST_TOKENIZER_BYTES:
+                raise ValueError(f"{name} is larger than any tokenizer's")
             content = read_regular(file, LARGEST_TOKENIZER_BYTES)
-            if len(content) > LARGEST_TOKENIZER_BYTES:
+            if len(content) > LARGEST_TOKENIZER_BYTES:  # it has grown
                 raise ValueError(f"{name} is larger than any tokenizer's")
             try:
                 tokens = read(content)

@@ -16,7 +16,8 @@ _CONVERTED = "adamw"
 
 def strategies_alike(framework: str, strategy: str) -> tuple[str, ...]:
     """The strategies that can resume a checkpoint of this one, itself with them."""
-    if TRAITS[framework].gathers_whole_state:
+    traits = TRAITS.get(framework)
+    if traits is not None and traits.gathers_whole_state:
         return _GATHERED
     return next((layout for layout in _ALIKE if strategy in layout), (strategy,))
 

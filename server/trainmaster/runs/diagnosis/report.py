@@ -17,6 +17,7 @@ from trainer_runtime.core.diagnosis.line_prefix import BlockPrefix
 from trainer_runtime.core.diagnosis.signatures import find_in
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, TAIL_BYTES
 from trainer_runtime.core.diagnosis.traceback_text import BEGIN
+from trainer_runtime.core.protocol.figures import share_text
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import read_text
 from trainmaster.store.secret_patterns import mask_patterns
@@ -65,7 +66,7 @@ def report_of(path: Path) -> FailureReport:
     for chunk in read_text(path):
         tail = (tail + chunk)[-TAIL_BYTES:]
     found = find_in([tail])
-    codes = [f"{one.code} ({one.confidence:.0%} sure)" for one in found]
+    codes = [f"{one.code} ({share_text(one.confidence)} sure)" for one in found]
     return FailureReport(findings=codes, text=anonymous(tail.decode("utf-8", errors="replace")))
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_file import log_file, not_readable, open_log, read_block
 from trainmaster.metrics.read_file import short_bytes
 from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
 from trainmaster.runs.log.log_lines import end_of_lines, line_between
 from trainmaster.runs.log.log_search import LogSearch
+from trainmaster.runs.log.mirrored_logs import FIRST_GENERATION, Piece, Stream, files_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -24,17 +22,11 @@ from trainmaster.words.errors import UsageError
 from trainmaster.words.work import Work, current_work, working
 from trainmaster.words.work_thread import in_thread
 
-Stream = Literal["train", "setup", "supervisor"]
-_FILES = {"train": TRAIN_LOG, "setup": SETUP_LOG}
 # `l1`: the lines from there on; `e1`: those before it.
 _CURSOR = re.compile(
     r"(l1|e1)\.(train|setup|supervisor|file)\.(\d{1,9})(?:/(\d{1,9}))?\.(\d{1,15})"
 )
 
-# The attempt of the file (0 where there is only one), and its generation: a new one begins when the
-# file is truncated or replaced.
-_Piece = tuple[int, int]
-_FIRST_GENERATION = 1
 _BAR_BYTES = 1 << 16
 
 
@@ -43,13 +35,13 @@ class _Position:
     """The next position to read: byte `offset` of a piece of the log; `earlier`: backwards."""
 
     stream: str
-    piece: _Piece
+    piece: Piece
     offset: int
     earlier: bool = False
 
     def __str__(self) -> str:
         attempt, generation = self.piece
-        named = f"{attempt}" if generation == _FIRST_GENERATION else f"{attempt}/{generation}"
+        named = f"{attempt}" if generation == FIRST_GENERATION else f"{attempt}/{generation}"
         return f"{'e1' if self.earlier else 'l1'}.{self.stream}.{named}.{self.offset}"
 
 
@@ -80,11 +72,11 @@ async def read_log(
     file = log_file(workspace, run_or_file)
     if file is not None:
         open_log(file).close()
-        files = {(0, _FIRST_GENERATION): file}
+        files = {(0, FIRST_GENERATION): file}
         stream_name = "file"
     else:
         view = await refresh(workspace, run_or_file)
-        files, stream_name = _files(workspace, view, stream), stream
+        files, stream_name = files_of(workspace, view, stream), stream
     position = None if cursor is None else _parse(cursor, stream_name)
     try:
         if grep is not None and current_work().shares is not None and _size(files) > short_bytes():
@@ -100,7 +92,7 @@ async def read_log(
 
 
 async def _searched_in_process(
-    files: dict[_Piece, Path], stream: str, position: _Position | None, grep: str, limit: int
+    files: dict[Piece, Path], stream: str, position: _Position | None, grep: str, limit: int
 ) -> LogAnswer:
     """As `_read`, where other calls would wait for the interpreter."""
     answer = await read_in_process(
@@ -129,7 +121,7 @@ def search_requested(requested: Requested) -> dict[str, Any]:
     return {"lines": answer.model_dump()}
 
 
-def _size(files: dict[_Piece, Path]) -> int:
+def _size(files: dict[Piece, Path]) -> int:
     return sum(path.stat().st_size for path in files.values() if path.exists())
 
 
@@ -139,30 +131,13 @@ async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list
     Raises:
         StateError: `READ_TOO_LONG`.
     """
-    files = _files(workspace, view, "train")
+    files = files_of(workspace, view, "train")
     answer = await in_thread(_tail, files, "train", None, LogSearch(limit=limit), limit)
     return answer.lines
 
 
-def newest_log(workspace: Workspace, view: RunView) -> Path:
-    """The copy of the trainer's log of the newest attempt, from which it can be read again.
-
-    Raises:
-        UsageError: `LOG_NOT_READABLE`, nothing of it has been copied yet.
-    """
-    files = _files(workspace, view, "train")
-    kept = [files[piece] for piece in sorted(files) if files[piece].exists()]
-    if not kept:
-        raise UsageError(
-            "LOG_NOT_READABLE",
-            f"Nothing of the log of {view.run.run_id} is on this machine yet.",
-            f"{command('status', view.run.run_id)} copies what its host has; then repeat this.",
-        )
-    return kept[-1]
-
-
 def _read(
-    files: dict[_Piece, Path],
+    files: dict[Piece, Path],
     stream: str,
     position: _Position | None,
     search: LogSearch,
@@ -173,23 +148,8 @@ def _read(
     return _onward(files, position, search, limit)
 
 
-def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[_Piece, Path]:
-    """The real paths of the stream's pieces, oldest first: each generation of each attempt's
-    file."""
-    mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
-    if stream == "supervisor":
-        names = {0: JOURNAL}
-    else:
-        names = {n: f"attempts/{n}/{_FILES[stream]}" for n in mirror.attempts()}
-    return {
-        (attempt, generation): Path(os.path.realpath(mirror.path(piece)))
-        for attempt, name in names.items()
-        for generation, piece in enumerate(mirror.generations(name), _FIRST_GENERATION)
-    }
-
-
 def _tail(
-    files: dict[_Piece, Path],
+    files: dict[Piece, Path],
     stream: str,
     before: _Position | None,
     search: LogSearch,
@@ -212,7 +172,7 @@ def _tail(
             stopped = _Position(stream, piece, left, earlier=True)
         if len(lines) >= limit or stopped is not None:
             break
-    position = end or _Position(stream, (0, _FIRST_GENERATION), 0)
+    position = end or _Position(stream, (0, FIRST_GENERATION), 0)
     earlier = None if stopped is None else str(stopped)
     return LogAnswer(lines=lines, cursor=str(position), more=False, earlier=earlier)
 
@@ -252,7 +212,7 @@ def _last_lines(
 
 
 def _onward(
-    files: dict[_Piece, Path], position: _Position, search: LogSearch, limit: int
+    files: dict[Piece, Path], position: _Position, search: LogSearch, limit: int
 ) -> LogAnswer:
     lines: list[str] = []
     while True:
@@ -296,7 +256,7 @@ def _next_lines(
     return found, offset
 
 
-def _has_more(files: dict[_Piece, Path], position: _Position) -> bool:
+def _has_more(files: dict[Piece, Path], position: _Position) -> bool:
     path = files.get(position.piece)
     if path is not None and path.exists() and _next_lines(path, position.offset, LogSearch(), 1)[0]:
         return True
@@ -313,5 +273,5 @@ def _parse(cursor: str, stream: str) -> _Position:
             "Pass the cursor of the last answer for the same stream, or none.",
             field="cursor",
         )
-    piece = (int(found.group(3)), int(found.group(4) or _FIRST_GENERATION))
+    piece = (int(found.group(3)), int(found.group(4) or FIRST_GENERATION))
     return _Position(stream, piece, int(found.group(5)), earlier=found.group(1) == "e1")

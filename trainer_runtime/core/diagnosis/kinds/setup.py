@@ -318,7 +318,7 @@ KINDS = (
     Kind(
         "libuv_missing",
         "This build of PyTorch has no libuv, which the rendezvous uses by default.",
-        ("Set USE_LIBUV=0 (or `--rdzv-conf use_libuv=0`); usual on Windows.",),
+        ("Set USE_LIBUV=0 (or torchrun --rdzv-conf use_libuv=0); usual on Windows.",),
         (
             Wording(
                 r"\buse_libuv was requested but PyTorch was built without libuv",
