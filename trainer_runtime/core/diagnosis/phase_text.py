@@ -11,6 +11,11 @@ _ANY = (
     "Does the smallest input (ten rows, five steps) show it too?",
 )
 QUESTIONS: dict[Phase, tuple[str, str, str]] = {
+    Phase.REWARD: (
+        "What does the function get: texts, or lists of messages (`completion[0]['content']`)?",
+        "Does it work on one recorded answer alone, and on an empty one?",
+        "Does it return one number for each answer?",
+    ),
     Phase.IMPORTS: (
         "Does importing the innermost module alone fail in the same environment?",
         "Which package was installed or upgraded last?",

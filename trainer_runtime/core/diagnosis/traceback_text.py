@@ -25,7 +25,7 @@ _RAISED = re.compile(r"^(?:[\s|]*\| )?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)
 _PACKAGE = re.compile(r"(?:site|dist)-packages/([\w.-]+?)(?:/|\.py$)")
 _STANDARD = re.compile(r"/lib/python3\.\d+/|^<frozen ")
 # After another exception, which these lines separate from it.
-_BETWEEN = re.compile(
+BETWEEN = re.compile(
     r"During handling of the above exception|The above exception was the direct cause"
 )
 
@@ -49,6 +49,7 @@ class Phase(str, Enum):
     SAVING = "saving"
     PUSHING = "uploading"
     SERVING = "serving"
+    REWARD = "scoring answers by a reward function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def last_traceback(text: str) -> Traceback | None:
         if _BEGIN.search(line):
             errors = errors if is_chained else []
             frames, is_inside, is_chained = [], True, False
-        elif _BETWEEN.search(line):
+        elif BETWEEN.search(line):
             is_chained = True
         elif is_inside and (frame := _frame(line)):
             frames.append(frame)
@@ -146,6 +147,7 @@ _PHASES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
             r":(?:_?save\w*|write_checkpoint\w*|_maybe_log_save_evaluate_save)$"
             r"|serialization\.py:(?:save|_save)$|dist_cp\w*:save|state_dict_saver\.py",
         ),
+        (Phase.REWARD, r":_?(?:calculate|compute)_rewards?$|/reward_manager/|:compute_score$"),
         (Phase.SERVING, r"/(?:vllm|sglang|lmdeploy|text_generation_server)/"),
         (
             Phase.WORKER_START,

@@ -113,6 +113,41 @@ _FORMS = {
         keras(1, 0.91, 0.82) + keras(2, 0.81, 0.72) + "9/9 [====] - 1s 2ms/step - loss: 0.0800\n",
         {"loss": [(1, 0.91), (2, 0.81)], "val_loss": [(1, 0.82), (2, 0.72)]},
     ),
+    "an evaluation behind a step of the training": (
+        "completed step: 9, loss: 5.5, perplexity: 9.1\nCompleted eval after train step 9, "
+        "loss=6.5, perplexity=8.0\ntrain step 10, loss=5.25\n",
+        {"loss": [(9, 5.5), (10, 5.25)], "val_loss": [(9, 6.5)]},
+    ),
+    "batches below an epoch of its own line are counted through": (
+        "epoch 1\n  batch 0/20 loss=3.5\n  batch 10/20 loss=3.0\nepoch 1 done: train loss 3.2\n"
+        "epoch 2\n  batch 0/20 loss=2.5\n  batch 10/20 loss=2.0\n",
+        {"loss": [(0, 3.5), (10, 3.0), (20, 2.5), (30, 2.0)]},
+    ),
+    "batches of the whole training below epochs": (
+        "epoch 1\nbatch 10/40 loss=3.0\nbatch 20/40 loss=2.5\nepoch 2\nbatch 30/40 loss=2.0\n",
+        {"loss": [(10, 3.0), (20, 2.5), (30, 2.0)]},
+    ),
+    "HF without bars, with a header": (
+        "  Num examples = 6,400\n  Num Epochs = 2\n  Total optimization steps = 800\n"
+        + "".join(_HF.format(2.0 - at, at) for at in (0.05, 0.1, 0.15))
+        + "{'eval_loss': 1.5, 'epoch': 0.15}\n",
+        {"loss": [(20, 1.95), (40, 1.9), (60, 1.85)], "val_loss": [(60, 1.5)]},
+    ),
+    "HF without bars, whose header makes no whole steps": (
+        "  Num Epochs = 3\n  Total optimization steps = 800\n"
+        + "".join(_HF.format(2.0 - at, at) for at in (0.05, 0.1)),
+        {"loss": [(1, 1.95), (2, 1.9)]},
+    ),
+    "a loss that is said in words": (
+        "epoch: 0,  loss is: 2.5, acc is: 0.1\nepoch: 1,  loss is 2.0, acc is 0.2\n",
+        {"loss": [(0, 2.5), (1, 2.0)]},
+    ),
+    "a table in columns": (
+        "epoch     train_loss  valid_loss  accuracy  time    \n"
+        "0         1.25        1.5         0.711730  00:29     \n"
+        "1         0.75        1.0         0.766694  00:11     \n",
+        {"loss": [(0, 1.25), (1, 0.75)], "val_loss": [(0, 1.5), (1, 1.0)]},
+    ),
     "Paddle": (
         paddle(1, 1.0) + paddle(2, 0.5),
         {

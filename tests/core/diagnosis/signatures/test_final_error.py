@@ -97,3 +97,81 @@ def test_an_exit_code_raises_confidence_and_a_successful_or_running_trainer_has_
     assert found.confidence == 0.8
     for outcome in (Outcome(code=0), Outcome(running=True), Outcome(terminated_why="stopped")):
         assert findings(TRACEBACK, outcome) == []
+
+
+CANCELLED = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+TORCHRUN_KILL = "Sending process 41 closing signal SIGTERM\n"
+ACTOR_DIED = (
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+)
+COLLECTIVE = (
+    "Traceback (most recent call last):\n"
+    '  File "t.py", line 9, in f\n    dist.all_reduce(x)\n'
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, "
+    "unhandled system error\n"
+)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        CANCELLED + "srun: error: n1: tasks 1-7: Terminated\n",
+        TORCHRUN_KILL + SUMMARY,
+        ACTOR_DIED,
+        COLLECTIVE,
+        "Fatal Python error: Segmentation fault\n",
+        "command terminated with exit code 143\n",
+    ],
+)
+def test_an_end_by_others_follows_from_the_programs_exception_before_it(end: str) -> None:
+    (first, *others) = findings(STEPS + TRACEBACK + end)
+    assert first.code == "unknown_error"
+    assert "ValueError: bad shape" in first.evidence[-1]
+    assert not [other.code for other in others if other.severity == "critical"]
+
+
+def test_an_end_by_a_named_exception_stays_before_the_schedulers() -> None:
+    error = TRACEBACK.replace("bad shape", "Undefined dataset a in dataset_info.json.")
+    assert findings(error + CANCELLED)[0].code == "dataset_not_registered"
+
+
+@pytest.mark.parametrize("between", ["", STEPS])
+def test_an_end_by_the_scheduler_stays_first_without_an_exception_before_it(between: str) -> None:
+    before = TRACEBACK + STEPS if between else ""
+    assert findings(before + CANCELLED + TRACEBACK)[0].code == "preempted_sigterm"
+
+
+def test_of_a_chain_the_named_service_stands_before_the_network_below_it() -> None:
+    chain = (
+        TRACEBACK.replace("ValueError: bad shape", "ConnectError: [Errno 113] No route to host")
+        + "\nThe above exception was the direct cause of the following exception:\n\n"
+        + TRACEBACK.replace("ValueError: bad shape", "ConnectionError: {}")
+    )
+    for named, code in (
+        (
+            "The vLLM server can't be reached at http://h:8 after 9.0 seconds.",
+            "model_server_failed",
+        ),
+        ("The reward server can't be reached", "model_server_failed"),
+    ):
+        codes = [finding.code for finding in findings(chain.format(named))]
+        assert codes == [code]
+    assert findings(chain.format("own"))[0].code == "network_unreachable"
+
+
+def test_an_exception_that_was_printed_while_batches_went_on_is_not_critical() -> None:
+    printed = TRACEBACK.replace(
+        "ValueError: bad shape",
+        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 1: invalid byte",
+    )
+    batches = [f"  batch {number}/90 loss=3.{number}\n" for number in range(10, 60)]
+    log = "".join([*batches[:20], printed, *batches[20:]])
+    assert not [finding for finding in findings(log) if finding.severity == "critical"]
+    at_the_end = findings(log + printed)
+    assert [finding.code for finding in at_the_end] == ["encoding_not_utf8"]
+    assert at_the_end[0].severity == "critical"
+
+
+def test_hydras_last_line_does_not_hide_the_error_above_it() -> None:
+    line = "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+    assert [finding.code for finding in findings(TRACEBACK + line)] == ["unknown_error"]

@@ -185,4 +185,19 @@ KINDS = (
         ),
         instead_of=("dataloader_crash",),
     ),
+    Kind(
+        "dataset_not_registered",
+        "LLaMA-Factory's list of data sets (dataset_info.json) does not have this name.",
+        (
+            "Add an entry of that name to dataset_info.json in dataset_dir, or correct `dataset:`; "
+            "dataset_dir is relative to where the program starts.",
+        ),
+        (
+            Wording(
+                r"\bUndefined dataset \S{1,120} in \S+\.json",
+                "ValueError: Undefined dataset mine in dataset_info.json.",
+                "LLaMA-Factory, data/parser.py",
+            ),
+        ),
+    ),
 )

@@ -198,13 +198,30 @@ KINDS = (
         (
             Wording(
                 r"\bUnable to initialize backend '(?:tpu|cuda|rocm)'"
-                r"|\bThe TPU is already in use by process|\blibtpu\.so is already in use"
                 r"|\bjaxlib version \S+ is newer than and incompatible with jax",
-                "RuntimeError: Unable to initialize backend 'tpu': ABORTED: The TPU is already in "
-                "use by process with pid 7.",
+                "RuntimeError: Unable to initialize backend 'tpu': UNAVAILABLE: No TPU platform "
+                "available.",
                 "JAX, jax/_src/xla_bridge.py",
             ),
         ),
+    ),
+    Kind(
+        "tpu_in_use",
+        "Another process holds the TPU; only one can use it.",
+        (
+            "End the process whose number the message names (an earlier training, a notebook's "
+            "kernel); `sudo lsof -w /dev/accel0` lists them.",
+        ),
+        (
+            Wording(
+                r"\bThe TPU is already in use by process|\blibtpu\.so is already in use"
+                r"|\blibtpu_lockfile",
+                "RuntimeError: Unable to initialize backend 'tpu': ABORTED: The TPU is already in "
+                "use by process with pid 7.",
+                "libtpu; JAX, jax/_src/xla_bridge.py",
+            ),
+        ),
+        instead_of=("xla_error",),
     ),
     Kind(
         "mps_unsupported",
@@ -212,10 +229,25 @@ KINDS = (
         ("Set PYTORCH_ENABLE_MPS_FALLBACK=1: it then runs on the CPU.",),
         (
             Wording(
-                r"\bis not currently implemented for the MPS device"
-                r"|\bCannot convert a MPS Tensor to float64",
+                r"\bis not currently implemented for the MPS device",
                 "NotImplementedError: The operator 'aten::_unique2' is not currently implemented "
                 "for the MPS device.",
+                "PyTorch, aten/src/ATen/mps",
+            ),
+        ),
+    ),
+    Kind(
+        "mps_float64",
+        "Apple's GPUs have no float64, and a tensor of that type (NumPy's default) goes there.",
+        (
+            "Convert it first: `array.astype(np.float32)`, `tensor.float()`; PYTORCH_ENABLE_MPS_"
+            "FALLBACK doesn't help here.",
+        ),
+        (
+            Wording(
+                r"\bthe MPS framework doesn't support float64",
+                "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework "
+                "doesn't support float64. Please use float32 instead.",
                 "PyTorch, aten/src/ATen/mps",
             ),
         ),

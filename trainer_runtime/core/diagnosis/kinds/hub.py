@@ -121,7 +121,9 @@ KINDS = (
                 confidence=0.8,
             ),
         ),
-        instead_of=("host_oom", "dataloader_crash"),
+        instead_of=("dataloader_crash",),
+        follows=("host_oom", "disk_full", "disk_quota"),
+        ends=False,
         confidence=0.8,
     ),
     Kind(
@@ -271,7 +273,13 @@ KINDS = (
                 confidence=0.8,
             ),
         ),
-        follows=("hf_network", "rendezvous_unreachable", "tracker_unreachable"),
+        # The outermost error of a chain names whose host it is.
+        follows=(
+            *("hf_network", "rendezvous_unreachable", "tracker_unreachable", "tracker_refused"),
+            *("model_server_failed", "server_without_training_mode", "ray_unreachable"),
+            *("cloud_credentials", "cloud_object_missing", "download_incomplete"),
+            *("hub_rate_limit", "hub_entry_missing", "hub_transfer_service", "tls_untrusted"),
+        ),
         confidence=0.8,
     ),
     Kind(

@@ -343,4 +343,24 @@ KINDS = (
         confidence=0.6,
         ends=False,
     ),
+    Kind(
+        "kernel_shared_memory",
+        "A Triton kernel needs more on-chip memory than this GPU has: its blocks are made for a "
+        "larger card. The GPU's main memory is not short.",
+        (
+            "Take smaller block sizes or num_stages for this kernel, a shorter head dimension or "
+            "chunk, or the library's version for this card.",
+        ),
+        (
+            Wording(
+                r"\bOutOfResources: out of resources?: shared memory, Required: \d+"
+                r"|\bCUDA error: too much shared memory|\bptxas error .{0,60}uses too much shared",
+                "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: "
+                "131072, Hardware limit: 101376.",
+                "Triton, runtime/errors.py",
+                unless=r"(?i)\bwarn|autotun|ignor",
+            ),
+        ),
+        instead_of=("shm_too_small", "triton_compile"),
+    ),
 )

@@ -125,14 +125,34 @@ KINDS = (
         (
             Wording(
                 r"\bload_best_model_at_end requires the sav(?:e|ing)"
-                r"|\bThe .metric_for_best_model. training argument is set to .{1,60}, which is not "
-                r"found in the evaluation metrics"
                 r"|\bYou have set .{0,40}eval\w*.{0,60} but .{0,40}no eval_dataset"
                 r"|\bTrainer: evaluation requires an eval_dataset"
                 r"|\bevaluation requires an eval_dataset",
                 "ValueError: load_best_model_at_end requires the saving steps to be a round "
                 "multiple of the evaluation steps",
                 "transformers, training_args.py",
+            ),
+        ),
+    ),
+    Kind(
+        "monitored_metric_missing",
+        "The metric that chooses the best checkpoint, stops early or steers the schedule is not "
+        "among those that were measured.",
+        (
+            "Take a name from the message's list (`eval_loss`; Lightning: as in `self.log(name)`), "
+            "by metric_for_best_model or `monitor=`; or compute it in compute_metrics.",
+        ),
+        (
+            Wording(
+                r"\bThe .metric_for_best_model. training argument is set to .{1,60}, which is not "
+                r"found in the evaluation metrics"
+                r"|\bcould not find the monitored key in the returned metrics"
+                r"|\bEarly stopping conditioned on metric .{1,80} which is not available"
+                r"|\bReduceLROnPlateau conditioned on metric .{1,80} which is not available",
+                "KeyError: \"The `metric_for_best_model` training argument is set to 'eval_bleu', "
+                'which is not found in the evaluation metrics."',
+                "transformers, trainer.py; Lightning, callbacks/model_checkpoint.py",
+                unless=r"(?i)warn",
             ),
         ),
     ),

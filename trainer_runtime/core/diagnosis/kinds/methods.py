@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
+from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.command import option
 
 KINDS = (
@@ -41,6 +42,29 @@ KINDS = (
                 "TRL, trainer/grpo_trainer.py",
             ),
         ),
+        instead_of=("reward_function_failed",),
+    ),
+    Kind(
+        "reward_function_failed",
+        "The program's own reward function raised the error. In conversational data it gets each "
+        "completion as a list of messages, not as a text.",
+        (
+            "Take the text by completion[0]['content'], and let the function bear empty and "
+            "malformed answers (return 0.0 or None for those).",
+        ),
+        (
+            Wording(
+                r"\bTypeError: |\bKeyError: |\bValueError: |\bIndexError: |\bAttributeError: "
+                r"|\bZeroDivisionError: |\bJSONDecodeError: ",
+                "Traceback (most recent call last):\n"
+                '  File "/v/trl/trainer/grpo_trainer.py", line 9, in _calculate_rewards\n'
+                '  File "/w/own.py", line 5, in length_reward\n'
+                "AttributeError: 'list' object has no attribute 'split'",
+                "TRL, trainer/grpo_trainer.py; verl, workers/reward_manager",
+                phases=(Phase.REWARD,),
+            ),
+        ),
+        confidence=0.8,
     ),
     Kind(
         "loss_not_returned",
@@ -103,6 +127,27 @@ KINDS = (
             ),
         ),
         instead_of=("package_mismatch", "transformers_version", "library_versions"),
+    ),
+    Kind(
+        "override_outdated",
+        "A subclass's own version of a trainer's method does not take what the installed library "
+        "passes to it: its signature is older (num_items_in_batch came with transformers 4.46).",
+        (
+            "Give the override the parameters of the installed version, or `**kwargs`, such as "
+            "`compute_loss(self, model, inputs, return_outputs=False, **kwargs)`.",
+            "Or install the version that the subclass was written for.",
+        ),
+        (
+            Wording(
+                r"\b(?:compute_loss|training_step|prediction_step|evaluation_loop|get_batch_samples"
+                r"|create_optimizer|create_scheduler|_save_checkpoint|_get_train_sampler)\(\) "
+                r"(?:got an unexpected keyword argument|takes .{1,40}positional arguments? but)",
+                "TypeError: OwnTrainer.compute_loss() got an unexpected keyword argument "
+                "'num_items_in_batch'",
+                "transformers, trainer.py",
+            ),
+        ),
+        instead_of=("transformers_version", "library_versions"),
     ),
     Kind(
         "max_steps_missing",

@@ -128,11 +128,10 @@ KINDS = (
         ("Install the version that the program was written for (see its requirements).", _PIN),
         (
             Wording(
-                r"\bForCausalLM\.__init__\(\) got an unexpected keyword argument"
-                r"|\bgot an unexpected keyword argument 'num_items_in_batch'"
+                r"\w*ForCausalLM\.__init__\(\) got an unexpected keyword argument"
                 r"|'DynamicCache' object has no attribute '\w+'",
-                "TypeError: compute_loss() got an unexpected keyword argument 'num_items_in_batch'",
-                "transformers, trainer.py",
+                "TypeError: LlamaForCausalLM.__init__() got an unexpected keyword argument 'fa'",
+                "transformers, modeling_utils.py",
                 unless=r"(?i)\bwarn",
             ),
             Wording(

@@ -87,13 +87,14 @@ KINDS = (
             Wording(
                 r"\bEngineDeadError\b|\bEngine core (?:proc \w+ died|initialization failed)"
                 r"|\bAsyncEngineDeadError|\bThe vLLM server can't be reached at"
+                r"|\b(?:generation|inference|rollout|reward) server (?:can't|cannot) be reached"
                 r"|\bEngine process failed to start|\bWaited too long for the vLLM server"
                 r"|\bEngineCore (?:encountered|failed)",
                 "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
                 "vLLM, vllm/v1/engine/exceptions.py",
             ),
         ),
-        instead_of=("hf_network",),
+        instead_of=("hf_network", "network_unreachable"),
     ),
     Kind(
         "server_memory",

@@ -287,6 +287,42 @@ KINDS = (
         ),
     ),
     Kind(
+        "parallel_sizes",
+        "The number of processes is not a multiple of the parallel sizes multiplied (tensor x "
+        "pipeline x context).",
+        (
+            "Choose sizes whose product divides the world size, or start more processes; what is "
+            "left over is the data-parallel size.",
+        ),
+        (
+            Wording(
+                r"\bworld[_ ]size \(?\d+\)? is not divisible by"
+                r"|\bworld[_ ]size \(?\d+\)? (?:must be|should be) (?:a multiple of|divisible by)"
+                r"|\bInvalid parallel dims: .{1,120}WORLD_SIZE",
+                "RuntimeError: world_size (16) is not divisible by 6",
+                "Megatron-LM, core/parallel_state.py; torchtitan, parallel_dims.py",
+            ),
+        ),
+        instead_of=("heads_not_divisible",),
+    ),
+    Kind(
+        "batch_not_divisible",
+        "A batch can't be divided evenly among the workers: its size is not a multiple of their "
+        "number.",
+        (
+            "Choose train_batch_size x n a multiple of the workers (GPUs per node x nodes), also "
+            "after filtering; drop or fill up the last incomplete batch.",
+        ),
+        (
+            Wording(
+                r"\bonly support equal chunk\. Got size of DataProto \d+ and chunk"
+                r"|\breal_train_batch_size \(\d+\) must be divisible by",
+                "AssertionError: only support equal chunk. Got size of DataProto 30 and chunk 4.",
+                "verl, protocol.py",
+            ),
+        ),
+    ),
+    Kind(
         "save_only_model_with_best",
         "Sharded weights can't be loaded again at the end, since only the model was saved.",
         ("Switch save_only_model or load_best_model_at_end off.",),

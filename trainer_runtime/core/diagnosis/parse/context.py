@@ -33,8 +33,8 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """`epoch` of `epochs`, by the last heading; `first_epoch`: 0 or 1. `offset` is added to the
-    steps below it, None until the first of them; `last`: the newest step as it is printed.
+    """`epoch` of `epochs` (0: unknown), by the last heading; `first_epoch`: 0 or 1. `offset` is
+    added to the steps below it, None until the first; `last`: the newest step as it is printed.
     `is_read`: the epoch's closing line was. `counter`: named by the line before the block.
     `has_steps`, `has_losses`: lines above had a step; a loss within an epoch."""
 
@@ -185,7 +185,8 @@ class Context:
         step, total = (rows.steps or ())[i], (rows.lap_steps or ())[i]
         if self.epoch is not None and self.offset is None:
             passed = self.epoch - self.first_epoch
-            restarts = step <= self.last or step * self.epochs <= total * passed
+            is_within = self.epochs > 0 and step * self.epochs <= total * passed
+            restarts = passed > 0 and (step <= self.last or is_within)
             self.offset = passed * total if restarts else 0.0
         self.last = step
         return step + (self.offset or 0.0)
@@ -193,6 +194,8 @@ class Context:
     def _total(self, rows: Rows, i: int) -> float:
         """The steps of the training; 0 where the first epoch leaves open what its total is."""
         total = (rows.lap_steps or ())[i]
+        if self.epoch is not None and not self.epochs:
+            return 0.0
         if self.epoch is None or self.epochs <= 1:
             return total
         if self.offset:

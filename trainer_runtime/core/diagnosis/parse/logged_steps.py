@@ -14,12 +14,16 @@ from trainer_runtime.core.diagnosis.parse.rank_state import Comparison, Rank, ma
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
 # By these facts steps are inferred, too.
-LOGGED_FACTS = frozenset(("steps_per_epoch", "examples", "batch_samples"))
+LOGGED_FACTS = frozenset(("steps_per_epoch", "examples", "batch_samples", "epochs", "total_steps"))
 _TOTAL = "bar_total"
 # How many steps an epoch has, by the first line with a bar and an epoch of many digits; 0: unknown.
 _EXACT = "exact_steps_per_epoch"
 # 1: the first line stands below a bar that is complete, so that lines were written after all bars.
 _LATE = "printed_after_the_bars"
+# 1: the steps of the header and the first line's epoch make a whole step; 0: they don't.
+_HEADED = "epochs_as_in_the_header"
+_EVERY = 5  # what intervals of logging are multiples of
+_PRINTED = 100  # parts of an epoch that differ where it is printed with two digits
 _MOST_STEPS_LATE = 64  # that a bar, which is not drawn at each step, may be behind
 _ACCURACY = 1e-9
 _LARGEST = 2.0**53
@@ -69,9 +73,25 @@ class LoggedSteps:
             step = epoch * self._per_epoch
             if 0 <= step < _LARGEST:
                 return float(round(step))
+        if epoch is not None and (headed := _headed(self._facts, epoch)) is not None:
+            return headed
         self.counted = True
         self.counted_losses = self.counted_losses or trains
         return self._last + 1.0 if trains else self._step
+
+
+def _headed(facts: dict[str, float], epoch: float) -> float | None:
+    """The step by the header's numbers of epochs and of all steps; None where they don't make whole
+    steps. The log's first line decides. An epoch of two digits can mean several steps of a long
+    epoch: the one that is a multiple of a usual interval counts."""
+    total, epochs = facts.get("total_steps", 0.0), facts.get("epochs", 0.0)
+    if not epochs or not total or not facts.get(_HEADED, 1.0):
+        return None
+    step, per_epoch = epoch * total / epochs, total / epochs
+    is_certain = per_epoch <= _PRINTED or round(step) % _EVERY == 0
+    if _HEADED not in facts:
+        facts[_HEADED] = float(_is_whole(per_epoch) and _is_whole(step) and is_certain)
+    return float(round(step)) if facts[_HEADED] and 0 <= step < _LARGEST else None
 
 
 def _note_exact(facts: dict[str, float], bar: tuple[int, int], epoch: float) -> None:
@@ -116,7 +136,7 @@ def logged_at_once(
     if not tracks:
         return []
     bars = [bars_of(list(map(int, track.lines))) if bars_of else () for track in tracks]
-    if facts.get(_EXACT, float(any(map(any, bars)))) or facts.get(_LATE):
+    if facts.get(_EXACT, float(any(map(any, bars)))) or facts.get(_LATE) or facts.get("epochs"):
         steps = None  # by their epochs, which each row decides
     elif any(map(any, bars)):
         steps = _from_bars(tracks, bars, facts)

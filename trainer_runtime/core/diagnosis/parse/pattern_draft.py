@@ -11,7 +11,9 @@ from trainer_runtime.core.diagnosis.parse.quantities import NUMBER
 
 _LONGEST_LINE = 400
 _NUMBER = re.compile(NUMBER.decode())
-_WORD_BEFORE = re.compile(r"([A-Za-z][A-Za-z_/.-]*)[\W_]{0,3}$")
+_WORD_BEFORE = re.compile(r"([A-Za-z][A-Za-z_/.-]*)(?: so far)?(?: (?:is|was|of))?[\W_]{0,3}$")
+_COUNTS = re.compile(r"(?i)\d ?/ ?\d|step|iter|batch")  # by a number of unclear meaning
+_LEADS = re.compile(r"\s?[:\t|](?!\d)")  # behind a number that begins a line and counts
 _UNIT_BEHIND = re.compile(r"[kKMBG]?\s?([A-Za-z]+/[A-Za-z]+)")
 _THOUSANDS = re.compile(r"[kKMBG](?=\s?[A-Za-z]+/[A-Za-z])")
 _WITHIN_WORD = re.compile(r"[\w.]$")
@@ -19,17 +21,20 @@ _WITHIN_WORD = re.compile(r"[\w.]$")
 _SHORT = {
     **dict.fromkeys(("it", "i", "s", "b", "batch", "upd", *STEP_NAMES), "step"),
     **dict.fromkeys(("ep", "epoch", "e"), "epoch"),
-    **dict.fromkeys(("l", "ce", "xent", "nll"), "loss"),
+    **dict.fromkeys(("l", "ce", "xent", "nll", "learn"), "loss"),
+    "test": "val_loss",
 }
 
 
 def drafted(lines: Sequence[str]) -> str | None:
-    """A pattern for the first of these lines that has a step and a loss by its words; None where
-    none has, or where it would not read the line itself. Text of the log, untrusted."""
-    return next(filter(None, map(_draft, lines)), None)
+    """A pattern for the first of these lines that has a step and a loss by its words, else for the
+    first with a loss, which numbers the lines; None where none has, or where it would not read the
+    line itself. Text of the log, untrusted."""
+    drafts = [_draft(line, counts=counts) for counts in (False, True) for line in lines]
+    return next(filter(None, drafts), None)
 
 
-def _draft(line: str) -> str | None:
+def _draft(line: str, *, counts: bool) -> str | None:
     parts: list[str] = []
     found: set[str] = set()
     at = known = first = 0
@@ -47,9 +52,11 @@ def _draft(line: str) -> str | None:
             parts += [thousands[0]] if thousands and name != "step" else []
             at = thousands.end() if thousands and name != "step" else at
             known = len(parts)
-    if "loss" not in found or not found & {"step", "epoch"}:
+    if "loss" not in found or counts == bool(found & {"step", "epoch"}):
         return None
-    text = "".join(parts[first:known]).strip()
+    if counts and _COUNTS.search(line):
+        return None
+    text = "".join(parts[first:known]).strip() + (" {count}" if counts else "")
     try:
         patterns = patterns_of(text)
     except PatternError:
@@ -61,6 +68,8 @@ def _name(line: str, number: re.Match[str], before: str, found: set[str]) -> str
     """What a number is, by the word before it or the unit behind it."""
     if before.strip() == "/" and "step" in found and "target" not in found:
         return "target"
+    if not number.start() and number[0].isdigit() and _LEADS.match(line, number.end()):
+        return "step"
     word = _WORD_BEFORE.search(line[: number.start()])
     named = "" if word is None else word[1].lower()
     name = _SHORT.get(named) or CANONICAL.get(named)

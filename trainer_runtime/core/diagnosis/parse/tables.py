@@ -16,10 +16,12 @@ from trainer_runtime.core.records import dataclass
 # Later in a log no header is searched for: most logs have none.
 HEADER_WITHIN_BYTES = 1 << 17
 MOST_TABLES = 4
-_SEPARATORS = (b"\t", b",", b";")
-_SIGNS = (b"tep\t", b"tep,", b"tep;", b"poch\t", b"poch,", b"poch;", b",step", b"\tstep")
+_SEPARATORS = (b"\t", b",", b";", b"  ")
+_SPACES = re.compile(rb" {2,}")  # in a table that is aligned
+_SIGNS = (b"tep\t", b"tep,", b"tep;", b"poch\t", b"poch,", b"poch;", b",step", b"\tstep", b"poch  ")
 _NAME = re.compile(rb"[A-Za-z_][\w /@.()-]{0,60}$")
 _MOST_COLUMNS = 200
+_TIME = re.compile(r"(?:^|_)time$")
 # Notebooks write it where nothing was measured at that step.
 _NOTHING = frozenset((b"", b"No log"))
 
@@ -41,7 +43,7 @@ class Table:
 
     def read(self, line: bytes) -> Reading | None:
         """The content of a row; None for a line of another shape."""
-        cells = line.split(self.separator)
+        cells = _cells(line, self.separator)
         if len(cells) != len(self.keys):
             return None
         step = step_number(cells[self.step_column].strip())
@@ -50,10 +52,12 @@ class Table:
         values: dict[str, float] = {}
         for key, cell in zip(self.keys, cells, strict=True):
             text = cell.strip()
+            if key is None:
+                continue
             value = None if text in _NOTHING else number(text)
             if value is None and text not in _NOTHING:
                 return None
-            if key is not None and value is not None:
+            if value is not None:
                 values.setdefault(key, value)
         return Reading(EPOCHS if self.counts_epochs else "table", list(values.items()), step=step)
 
@@ -78,7 +82,7 @@ def table_of(line: bytes) -> Table | None:
     separator = next((one for one in _SEPARATORS if one in line), None)
     if separator is None:
         return None
-    cells = [cell.strip().strip(b'"') for cell in line.split(separator)]
+    cells = [cell.strip().strip(b'"') for cell in _cells(line, separator)]
     if len(cells) > _MOST_COLUMNS or not all(map(_NAME.match, cells)):
         return None
     names = [cell.decode().lower().replace(" ", "_") for cell in cells]
@@ -90,4 +94,14 @@ def table_of(line: bytes) -> Table | None:
     keys = tuple(None if column in steps else key_of(name) for column, name in enumerate(names))
     if not any(key in MEASURED or str(key).startswith("val_loss/") for key in keys):
         return None
+    if separator == _SEPARATORS[-1]:
+        keys = tuple(
+            None if _TIME.search(name) else key for key, name in zip(keys, names, strict=True)
+        )
     return Table(line, separator, keys, at, not steps)
+
+
+def _cells(line: bytes, separator: bytes) -> list[bytes]:
+    if separator == _SEPARATORS[-1]:
+        return _SPACES.split(line.strip())
+    return line.split(separator)

@@ -155,6 +155,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "framework_settings": (
         "Make the batch divisible by ranks, micro-batch and generations; use bf16 only on devices "
         "that support it.",
+        "If bf16 is refused, no GPU may be visible: where torch.cuda.is_available() is False, "
+        "repair the driver or pass the GPUs to the container (--gpus all).",
     ),
     "tracker_no_credentials": (
         "List the tracker's variable under `secrets` (WANDB_API_KEY, NEPTUNE_API_TOKEN, "
@@ -175,7 +177,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "torch.multiprocessing.set_sharing_strategy('file_system').",
     ),
     "arguments_refused": (
-        "Compare the arguments in the spec with those that the program's `--help` lists.",
+        "Compare the arguments in the spec with those that the program's `--help` lists; a Hydra "
+        "override must name a key of the configuration (a new one needs `+key=value`).",
     ),
     "chat_template_missing": (
         "Name a tokenizer with a chat template (data.tokenizer), such as that of the model's "

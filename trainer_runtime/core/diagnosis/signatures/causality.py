@@ -51,6 +51,14 @@ CRASHES = frozenset(
         *(kind.code for kind in KINDS if kind.ends),
     }
 )
+# What a killed process alone may mean; an announced signal explains it in any order.
+KILLED = frozenset({"host_oom", "shm_too_small"})
+# Schedulers and launchers end the other processes after any error of the program.
+_UNNAMED = frozenset({"unknown_error"})
+_ERRORS = CRASHES | _UNNAMED
+_GONE = frozenset({"native_crash", "ray_worker_died"})
+# What others do to a process, or what it notices of theirs: an exception before it says why.
+DONE_BY_OTHERS = SIGNALS | COLLECTIVES | _GONE
 # code -> codes that the same texts name too, less exactly
 INSTEAD_OF: dict[str, frozenset[str]] = {kind.code: frozenset(kind.instead_of) for kind in KINDS}
 
@@ -90,18 +98,16 @@ ALWAYS: dict[str, frozenset[str]] = {
 
 # symptom -> causes that occurred before it
 IF_EARLIER: dict[str, frozenset[str]] = {
-    "nccl_timeout": SIGNALS | {"nccl_peer_lost", "nccl_system_error"},
-    "nccl_peer_lost": SIGNALS | {"nccl_timeout"},
-    "nccl_system_error": SIGNALS | {"nccl_timeout"},
-    "preempted_sigterm": CRASHES | COLLECTIVES | {"session_hangup", "interrupted"},
-    "session_hangup": CRASHES | COLLECTIVES | {"preempted_sigterm"},
-    "interrupted": CRASHES | COLLECTIVES | {"preempted_sigterm", "session_hangup", "time_limit"},
+    "nccl_timeout": SIGNALS | {"nccl_peer_lost", "nccl_system_error"} | _UNNAMED,
+    "nccl_peer_lost": SIGNALS | {"nccl_timeout"} | _UNNAMED,
+    "nccl_system_error": SIGNALS | {"nccl_timeout"} | _UNNAMED,
+    **dict.fromkeys(("time_limit", *KILLED, *_GONE), _UNNAMED),
+    "preempted_sigterm": _ERRORS | COLLECTIVES | {"session_hangup", "interrupted"},
+    "session_hangup": _ERRORS | COLLECTIVES | {"preempted_sigterm"},
+    "interrupted": _ERRORS | COLLECTIVES | {"preempted_sigterm", "session_hangup", "time_limit"},
     "checkpoint_corrupt": frozenset({"disk_full", "disk_quota"}),
     "cuda_illegal_memory": SIGNALS | {"cuda_oom"},
     "nan_grad": frozenset({"nan_loss"}),
     "nan_loss": frozenset({"nan_grad"}),
     "fp16_scale_floor": frozenset({"nan_loss", "nan_grad"}),
 }
-
-# What a killed process alone may mean; an announced signal explains it in any order.
-KILLED = frozenset({"host_oom", "shm_too_small"})

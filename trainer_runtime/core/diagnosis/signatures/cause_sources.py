@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
 from trainer_runtime.core.diagnosis.signatures.causality import COLLECTIVES, SIGNALS
-from trainer_runtime.core.diagnosis.signatures.final_error import final_error
+from trainer_runtime.core.diagnosis.signatures.final_error import (
+    FinalError,
+    final_error,
+    own_exceptions,
+)
 from trainer_runtime.core.diagnosis.signatures.outcome import Outcome
 from trainer_runtime.core.diagnosis.signatures.scan import ScanResult, SignatureScan
 from trainer_runtime.core.diagnosis.signatures.signature import (
@@ -130,13 +134,18 @@ def from_survived(result: ScanResult) -> list[Cause]:
     return [cause for cause in causes if cause.code not in COLLECTIVES | SIGNALS]
 
 
-def from_final_error(result: ScanResult, outcome: Outcome) -> list[Cause]:
-    """An error at the log's end that has no code of its own."""
+def from_final_error(
+    result: ScanResult, outcome: Outcome, *, before_others: bool = False
+) -> list[Cause]:
+    """Errors at the log's end that have no code of their own: the one that says most; or, before
+    what others did to processes, the program's exceptions in their order."""
     if outcome.running or outcome.succeeded or outcome.terminated_why is not None:
         return []
-    error = final_error(result.tail)
-    if error is None:
-        return []
+    errors = own_exceptions(result.tail) if before_others else [final_error(result.tail)]
+    return [_unknown(error, result, outcome) for error in errors if error is not None]
+
+
+def _unknown(error: FinalError, result: ScanResult, outcome: Outcome) -> Cause:
     offset, context = result.tail_offset + error.start, result.tail[: error.start]
     (cause,) = _by_code([Occurrence(_UNKNOWN, offset, error.lines[-1], context=context)])
     cause.lines = list(error.lines)
@@ -145,7 +154,7 @@ def from_final_error(result: ScanResult, outcome: Outcome) -> list[Cause]:
         cause.lines = evidence(traceback, error.lines[-1], result.tail)
     if outcome.code is not None:
         cause.confidence = _WITH_EXIT_CODE
-    return [cause]
+    return cause
 
 
 def _in_dmesg(line: bytes) -> list[Occurrence]:

@@ -13,6 +13,7 @@ from trainer_runtime.core.diagnosis.line_prefix import BlockPrefix
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI
 from trainer_runtime.core.diagnosis.signatures.shapes import is_progress_bar, is_progress_line
 from trainer_runtime.core.diagnosis.signatures.signature import SETTLES_AFTER
+from trainer_runtime.core.diagnosis.traceback_text import BETWEEN
 from trainer_runtime.core.records import dataclass
 
 _MAX_LINES = 200
@@ -30,6 +31,11 @@ _HARMLESS = re.compile(r"^Exception ignored in|^--- Logging error ---|^Exception
 _LAUNCHER = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b"
 )
+# It says that other processes are gone or that this one has to end, not why.
+_OF_ANOTHER = re.compile(
+    rb"Dist\w*Error|NCCL|nccl|[Gg]loo|ProcessGroup|c10d|SignalException|KeyboardInterrupt"
+    rb"|SystemExit|RayActorError|ActorDied|WorkerCrashed|Connection (?:reset|closed)|EOFError"
+)
 _NATIVE = re.compile(
     r"^(?:\S+: line \d+:\s+\d+ )?(?:Segmentation fault|Aborted|Floating point exception"
     r"|Illegal instruction|Trace/breakpoint trap)(?:\s+\(core dumped\).*|\s*$)"
@@ -38,8 +44,8 @@ _NATIVE = re.compile(
 )
 _EXITED = re.compile(r"\bfailed \(exitcode: -?[1-9]\d*\)|^\s*exitcode\s*: -?[1-9]\d*\b")
 _CONTINUED = re.compile(
-    r"(?i)\b(?:complet\w+|finish(?:ed|ing)|done|sav(?:ed|ing)|resum\w+|success\w*|continu\w+"
-    r"|retry\w*|trying|skipp\w+|recover\w+|ignor\w+|fall(?:ing)? ?back)\b"
+    r"(?i)\b(?:complet(?!e stack trace)\w+|(?<!before )finish(?:ed|ing)|done|sav(?:ed|ing)|resum\w+"
+    r"|success\w*|continu\w+|retry\w*|trying|skipp\w+|recover\w+|ignor\w+|fall(?:ing)? ?back)\b"
 )
 
 
@@ -64,6 +70,16 @@ class FinalError:
 
 def final_error(tail: bytes) -> FinalError | None:
     """The error that ended the training, from the last bytes of its log; None without one."""
+    return _read(tail).found
+
+
+def own_exceptions(tail: bytes) -> list[FinalError]:
+    """The exceptions of the program at the log's end, in order, of a chain the outermost; without
+    those that only say that another process is gone."""
+    return [error for error in _read(tail).raised if not _OF_ANOTHER.search(error.lines[-1])]
+
+
+def _read(tail: bytes) -> _TailReader:
     reader = _TailReader()
     lines = tail.replace(b"\r", b"\n").split(b"\n")
     start = sum(len(line) + 1 for line in lines[:-_MAX_LINES])
@@ -71,14 +87,17 @@ def final_error(tail: bytes) -> FinalError | None:
         if raw.strip():
             reader.line(ANSI.sub(b"", raw), start)
         start += len(raw) + 1
-    return reader.found
+    return reader
 
 
 class _TailReader:
-    """Reads line by line: `found` is the error that nothing has followed so far."""
+    """Reads line by line: `found` is the error that nothing has followed so far, `raised` are the
+    exceptions of the program since it last made progress."""
 
     def __init__(self) -> None:
         self.found: FinalError | None = None
+        self.raised: list[FinalError] = []
+        self._is_chained = False
         self._frame: bytes | None = None
         self._in_traceback = self._harmless = False
         self._prefix = BlockPrefix()
@@ -107,8 +126,11 @@ class _TailReader:
     def _exception(self, raw: bytes, start: int, text: str) -> None:
         detail = _Detail.LAUNCHER if _LAUNCHER.search(text) else _Detail.EXCEPTION
         if not self._harmless and self._frame is not None:
-            self._keep(FinalError((self._frame, raw), start, detail))
-        self._in_traceback = self._harmless = False
+            error = FinalError((self._frame, raw), start, detail)
+            self._keep(error)
+            if detail is _Detail.EXCEPTION:
+                self.raised[len(self.raised) - self._is_chained :] = [error]
+        self._in_traceback = self._harmless = self._is_chained = False
 
     def _keep(self, error: FinalError) -> None:
         if self.found is None or error.detail >= self.found.detail:
@@ -118,8 +140,10 @@ class _TailReader:
     def _other(self, raw: bytes, text: str) -> None:
         """A line that may show that the program continued. A closing bar is drawn once more, so
         several bars are needed."""
+        self._is_chained = bool(self.raised and (self._is_chained or BETWEEN.search(text)))
         bar = is_progress_bar(raw)
         self._bars += bar
         progress = not bar and is_progress_line(raw)
         if progress or self._bars >= SETTLES_AFTER or (not bar and _CONTINUED.search(text)):
             self.found, self._bars = None, 0
+            self.raised.clear()

@@ -9,6 +9,7 @@ from trainer_runtime.core.diagnosis.signatures.causality import (
     ALWAYS,
     COLLECTIVES,
     CRASHES,
+    DONE_BY_OTHERS,
     IF_EARLIER,
     INSTEAD_OF,
     KILLED,
@@ -39,10 +40,21 @@ def root_causes(result: ScanResult, outcome: Outcome | None = None) -> list[Caus
     outcome = outcome or Outcome()
     causes = _without_side_effects(_by_precedence(result, outcome), result, outcome)
     if not any(_ends_the_training(one) for one in causes):
-        known = {line for cause in causes for line in cause.lines}
-        ended = from_final_error(result, outcome)
-        causes = [*causes, *(cause for cause in ended if not _is_named(cause, known))]
+        causes = [*causes, *_unnamed_errors(causes, result, outcome)[:1]]
     return _without_symptoms(causes, result.episode.root_rank)
+
+
+def _unnamed_errors(causes: Sequence[Cause], result: ScanResult, outcome: Outcome) -> list[Cause]:
+    """Errors at the log's end without a code; before what others do to processes, if that is in the
+    log, since a launcher or scheduler ends them after an error."""
+    known = {line for cause in causes for line in cause.lines}
+    ends = [cause.onset for cause in causes if _is_done_to_a_process(cause)]
+    return [
+        error
+        for error in from_final_error(result, outcome, before_others=bool(ends))
+        if not _is_named(error, known)
+        and all(log_order(error.onset) < log_order(onset) for onset in ends)
+    ]
 
 
 def _is_named(ended: Cause, lines: Iterable[bytes]) -> bool:
@@ -92,7 +104,15 @@ def _is_kill_without_a_word_of_memory(cause: Cause) -> bool:
 
 
 def _ends_the_training(cause: Cause) -> bool:
-    return not cause.continued and (cause.severity == "critical" or cause.code in SIGNALS)
+    is_critical = not cause.continued and cause.severity == "critical"
+    return is_critical and not _is_done_to_a_process(cause)
+
+
+def _is_done_to_a_process(cause: Cause) -> bool:
+    """Whether another process may have led to it: a scheduler, a launcher, a rank that failed."""
+    if cause.code in KILLED:
+        return cause.strength is Strength.GUESSED
+    return cause.code in DONE_BY_OTHERS
 
 
 def _without_symptoms(causes: Sequence[Cause], root_rank: int | None) -> list[Cause]:

@@ -33,6 +33,8 @@ _METRICS = frozenset(
     b"loss lr step iter iteration epoch norm mfu tokens tok ms elapsed samples trl tflops it ppl "
     b"perplexity time sec".split()
 )
+# Beside a loss alone they show progress too.
+_BESIDE_A_LOSS = frozenset(b"batch update round acc accuracy val valid eval learning".split())
 _NO_METRICS = frozenset(
     b"file line error exception traceback def return self import raise warning failed none true "
     b"false args kwargs wandb print logger for enumerate exitcode host shards writing loading map "
@@ -189,6 +191,7 @@ def _is_progress(shape: bytes, listed: list[bytes], words: frozenset[bytes]) -> 
     if not listed or len(listed) > _MAX_WORDS_OF_PROGRESS:
         return False
     metrics = words & _METRICS
-    if len(metrics) < 2 and not _BAR.search(shape):
+    has_loss = b"loss" in metrics and not _BESIDE_A_LOSS.isdisjoint(words)
+    if len(metrics) < 2 and not has_loss and not _BAR.search(shape):
         return False
     return _NO_METRICS.isdisjoint(words)

@@ -20,7 +20,7 @@ _PAIR = re.compile(
 _NAMED_STEP = re.compile(rb"'global_step/max_steps': '(\d+)/(\d+)'")
 _OWN_STEP = re.compile(rb"['\"](?:global_)?step['\"]: ['\"]?(\d+)['\"]?[,}]")
 _FACT = re.compile(
-    rb"(Num update steps per epoch|Total optimization steps|Num examples"
+    rb"(Num update steps per epoch|Total optimization steps|Num examples|Num Epochs"
     rb"|Total train batch size \([^)]*\)) = ([\d,]+)"
 )
 _SAVED = re.compile(rb"Saving (?:model|JIT) checkpoint (?:to (\S+)|at step (\d+))")
@@ -28,6 +28,7 @@ _FACTS = {
     b"Num upd": "steps_per_epoch",
     b"Total o": "total_steps",
     b"Num exa": "examples",
+    b"Num Epo": "epochs",
     b"Total t": "batch_samples",
 }
 # A dictionary with none of these is a configuration.
@@ -96,7 +97,8 @@ DIALECT = Dialect(
     "huggingface",
     (b"{'", b"on_log ", b"on_evaluate ", b"on_train_end ", b" = ", b"Saving "),
     rb"\bon_(?:log|evaluate|train_end) \d+ \{|(?<!= )(?<!\()\{'[A-Za-z][\w/ ().@-]*': '?[-+\dnNiI]"
-    rb"|\bNum update steps per epoch = \d|\bTotal optimization steps = \d|\bNum examples = \d"
+    rb"|\bNum update steps per epoch = \d|\bTotal optimization steps = \d"
+    rb"|\bNum (?:examples|Epochs) = \d"
     rb"|\bTotal train batch size \([^)]*\) = \d|\bSaving (?:model|JIT) checkpoint (?:to|at step)",
     read,
 )

@@ -33,7 +33,7 @@ _PAIR = re.compile(
     rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
     rb"(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl|perplexity))?)"
     rb"\]?['\"]?"
-    rb"(?: ?[:=] ?['\"]?| +)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
+    rb"(?:(?: is)? ?[:=] ?['\"]?| +(?:is )?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
 )
 _COUNTED = re.compile(rb"loss (\d+) (" + NUMBER + rb")\s*$")
@@ -58,6 +58,8 @@ _EITHER = re.compile(
     rb"|dev)|(?P<train>train(?:ing)?))(?![\w/.-])",
     re.IGNORECASE,
 )
+# In `eval after train step 9` it says which step is meant, not what was measured.
+_OF_THE_STEP = re.compile(rb"\btrain(?:ing)? +$", re.IGNORECASE)
 # What a logger writes before a message: times, levels, names, in any case no words of a sentence.
 _PREFIX = rb"(?:^|[\])>|:-] )[*=#> -]*"
 _EVALUATES = re.compile(
@@ -70,6 +72,7 @@ _SAMPLES = re.compile(rb"\[ *\d+ ?/ ?\d+ *\]|\b\d+/\d+ ?\(")
 _BRACKETS = re.compile(rb"(\bepoch:?) ?[\[(] ?(\d+(?:/\d+)?) ?[\])]", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(rb"(\bepoch:?) ?\[(\d+)\] ?\[ *(\d+) *\]", re.IGNORECASE)
 _WORDS = re.compile(rb"[A-Za-z]{2,} +[A-Za-z]{2,} +$")
+_EPOCH_ALONE = re.compile(rb"[-=*# ]*epoch(?: ?[:=#] ?| )(\d+)[-=*#:. ]*$", re.IGNORECASE)
 _COUNTER = re.compile(
     _PREFIX + rb"\[?(?:\w+ )?(?:step|iter|iteration|batch)(?: ?[=:#] ?| )(\d+)(?:/\d+)?"
     rb"(?:[\]:. *=#-]*$|,? [a-z]+\b.*$)",
@@ -127,6 +130,10 @@ def _at_step(pairs: _Pairs, values: dict[str, float]) -> Reading | None:
 def _below(text: bytes, pairs: _Pairs, values: dict[str, float]) -> Reading | None:
     """A line without any counter: of an evaluation at the step above, or directly below a line that
     names the step."""
+    if pairs.batch is not None and pairs.target and "loss" in values:
+        reading = Reading("key_value", list(values.items()), step=pairs.batch)
+        reading.lap_steps = pairs.target  # of an epoch, or of the training
+        return reading
     if pairs.batch is not None or pairs.target or _SAMPLES.search(text, 0, pairs.begin):
         return None
     if "val_loss" in values and "loss" not in values and _EVALUATES.search(text, 0, pairs.begin):
@@ -137,7 +144,11 @@ def _below(text: bytes, pairs: _Pairs, values: dict[str, float]) -> Reading | No
 
 
 def _under_counter(text: bytes, pairs: _Pairs) -> Reading | None:
-    """A line that names the step of the line below it."""
+    """A line that names the step of the line below it, or the epoch of all lines below."""
+    if epoch := _EPOCH_ALONE.match(text):
+        reading = Reading("epoch", step=step_number(epoch[1]), heads=Heading.EPOCH)
+        reading.lap_steps = 0.0
+        return reading
     match = _COUNTER.search(text)
     if match is None or "epoch" in pairs.values:
         return None
@@ -171,6 +182,8 @@ class _Pairs:
         pairs.begin = matches[0].start() if matches else 0
         for match in matches:
             between = text[at : match.start()]
+            if match[1].decode().lower() in STEP_NAMES:
+                between = _OF_THE_STEP.sub(b"", between)
             held_out, at = not names_both and evaluates(between, held_out), match.end()
             if not _BEST.search(between):
                 pairs._add(match, held_out)

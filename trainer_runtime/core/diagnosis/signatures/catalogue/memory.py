@@ -179,9 +179,8 @@ HOST_OOM = (
     ),
     signature(
         "host_oom/pool",
-        "abruptly+process|abruptly+subprocesses|brokenprocesspool",
-        r"A process in the process pool was terminated abruptly"
-        r"|One of the subprocesses has abruptly died during map operation",
+        "abruptly+process|brokenprocesspool",
+        r"A process in the process pool was terminated abruptly",
         confidence=0.6,
         strength=Strength.HINTED,
     ),
