@@ -238,8 +238,9 @@ def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_
     assert "written since the start: model.pt" in found["checkpoints_unmatched"]["evidence"]
     assert "~~ 0 ^ 4.0" in found["log_not_understood"]["evidence"]
     assert f" metrics {run} --pattern " in " ".join(found["log_not_understood"]["advice"])
-    (note,) = here("metrics", run)["notes"]
+    note, taught = here("metrics", run)["notes"]
     assert "no metrics of steps so far" in note and f"diagnose {run}" in note
+    assert "`--pattern`" in taught
 
 
 def test_a_failed_run_is_compared_with_the_last_of_its_spec_that_completed(

@@ -98,12 +98,21 @@ def files_of(command: CommandLine, run_id: str) -> None:
         (folder / file).write_text("step 1: loss 2.5\n")
 
 
-def test_what_each_state_of_a_run_advises_runs_as_it_is_given(
+def test_what_each_state_of_a_run_advises_runs_as_a_command(
     command: CommandLine, executed: ExecutedAdvice
 ) -> None:
     runs = plant(command)
     answers = [command(word, run) for run in runs for word in ("status", "diagnose")]
     assert all(answer.get("next_step") for answer in answers)
+    for answer in answers:
+        executed.of_command_line(answer)
+    assert any("'code/*'" in line for line in executed.lines) and len(executed.lines) > 20
+
+
+def test_what_each_state_of_a_run_advises_runs_as_a_call(
+    command: CommandLine, executed: ExecutedAdvice
+) -> None:
+    runs = plant(command)
 
     async def by_tools() -> None:
         async with connected(command.environment) as client:
@@ -116,9 +125,6 @@ def test_what_each_state_of_a_run_advises_runs_as_it_is_given(
                 await executed.of_tools(client, answer)
 
     anyio.run(by_tools)
-    for answer in answers:
-        executed.of_command_line(answer)
-    assert any("'code/*'" in line for line in executed.lines) and len(executed.lines) > 20
     assert any('"code/*"' in call for call in executed.calls) and len(executed.calls) > 10
 
 
