@@ -52,7 +52,7 @@ def test_the_command_prints_it_with_what_diagnose_says(
     log.write_bytes(gzip.compress(b"step 1 loss 2.0\n" * 9000 + _LOG.encode()))
     assert command_line(("report", str(log), "--json")) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["findings"] == ["unknown_error (50% sure)"]
+    assert answer["findings"] == ["unknown_error (50 % sure)"]
     assert answer["text"].count("\n") < 20
     assert command_line(("report", str(log))) == 0
     assert "Read it through before you file it" in capsys.readouterr().out

@@ -16,7 +16,7 @@ OUTCOMES = ("exact", "partly", "silent", "wrong")
 
 
 def judge_logs(folder: Path, read: Callable[[Path], list[Point]]) -> dict[str, list[str]]:
-    """The names of the logs by outcome, those alone whose steps can be told. `read`: the training
+    """The names of the logs by outcome, those alone whose steps are clear. `read`: the training
     losses of a log, as they are read."""
     names: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
     for name, row in json.loads((folder / "truth.json").read_text()).items():
