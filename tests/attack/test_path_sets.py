@@ -17,6 +17,7 @@ from support.attack.cases import attack_count, attack_random
 from support.attack.git_configurations import git, new_repository
 from support.attack.path_sets import OUTSIDE, PROTECTED, Surroundings, grow
 
+from trainer_runtime.core.files.unlinked import read_unlinked
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, files_of_folder
 from trainmaster.runs.planning.code_folder import read_code
 from trainmaster.runs.planning.masked_diff import masked_diff
@@ -114,6 +115,29 @@ def test_a_folder_that_became_a_link_brings_nothing_from_outside(
     os.utime(around.outside / "deep" / "b.py", ns=(times.st_atime_ns, times.st_mtime_ns))
     for files in (listed, models, whole):
         assert list(sent(files)) == []
+
+
+@pytest.mark.parametrize("part", ["lib", "lib/deep"])
+def test_no_name_leads_through_a_folder_that_is_a_link_to_outside(
+    workspace: Workspace, around: Surroundings, part: str
+) -> None:
+    """Git names what it has on record, whatever the folders on the way are by now."""
+    shutil.rmtree(around.folder)
+    program, name = new_repository(around.folder), "lib/deep/b.py"
+    (program / "lib" / "deep").mkdir(parents=True)
+    (program / name).write_text("tracked\n")
+    git(program, "add", ".")
+    git(program, "commit", "-q", "-m", "two")
+    shutil.copytree(around.outside, around.outside / "lib")
+    shutil.rmtree(program / part)
+    (program / part).symlink_to(around.outside if part == "lib" else around.outside / "deep")
+    assert (program / name).read_bytes() == OUTSIDE
+    assert file_set(program, workspace.home, [name]).files == []
+    code = read_code(program, _LIMIT, workspace.home)
+    assert [file.name for file in code.files] == ["train.py"]
+    assert "-tracked" in code.diff and OUTSIDE.decode() not in code.diff
+    with pytest.raises(OSError):  # without an inode that was listed
+        read_unlinked(program / name)
 
 
 def test_a_folder_that_is_swapped_for_a_link_all_the_while_brings_nothing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,15 +20,16 @@ from trainmaster.mcp.http.quotas import (
     MOST_BODY_BYTES,
     MOST_BODY_BYTES_IN_ALL,
     MOST_OF_A_BODY,
-    MOST_REQUESTS,
     Quotas,
 )
 from trainmaster.mcp.http.refusal import Refusal
-from trainmaster.mcp.http.sessions import MOST_OF_A_USER
 
 pytestmark = pytest.mark.attack
 
-_PATIENCE_S = 60.0
+# What docs/server.md promises of a user: written out, so that a limit that is lost fails a test
+# instead of making it longer.
+_SESSIONS, _REQUESTS = 32, 64
+_PATIENCE_S = 45.0
 _LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 
@@ -36,6 +37,16 @@ _LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 def environment(home: Path) -> Iterator[dict[str, str]]:
     settings(home, "server: {requests_per_minute: 1000000}\n")
     yield {"TRAINMASTER_HOME": str(home)}
+
+
+def _run(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Within a bound, whatever the server keeps waiting."""
+
+    async def bounded() -> None:
+        with anyio.fail_after(_PATIENCE_S):
+            await scenario()
+
+    anyio.run(bounded)
 
 
 def test_the_oldest_idle_of_ones_own_sessions_ends_for_a_new_one(
@@ -54,13 +65,13 @@ def test_the_oldest_idle_of_ones_own_sessions_ends_for_a_new_one(
 
             others = (await ask(ben, BEGIN)).headers["mcp-session-id"]
             sessions = [
-                (await ask(ann, BEGIN)).headers["mcp-session-id"] for _ in range(MOST_OF_A_USER + 2)
+                (await ask(ann, BEGIN)).headers["mcp-session-id"] for _ in range(_SESSIONS + 2)
             ]
             codes = [(await ask(ann, _LISTING, one)).status_code for one in sessions]
-            assert codes == [404, 404] + [200] * MOST_OF_A_USER
+            assert codes == [404, 404] + [200] * _SESSIONS
             assert (await ask(ben, _LISTING, others)).status_code == 200
 
-    anyio.run(scenario)
+    _run(scenario)
 
 
 def test_one_users_streams_are_bounded_and_another_user_has_theirs(
@@ -88,17 +99,17 @@ def test_one_users_streams_are_bounded_and_another_user_has_theirs(
                 return int((await loop.sock_recv(connection, 100)).split()[1])
 
             with ExitStack() as kept:
-                codes = [await stream(kept, ann) for _ in range(MOST_OF_A_USER + 2)]
-                assert codes == [200] * MOST_OF_A_USER + [429, 429]
+                codes = [await stream(kept, ann) for _ in range(_SESSIONS + 2)]
+                assert codes == [200] * _SESSIONS + [429, 429]
                 assert await stream(kept, ben) == 200
 
-    anyio.run(scenario)
+    _run(scenario)
 
 
 def test_one_users_requests_are_bounded_and_another_user_has_theirs(
     environment: dict[str, str],
 ) -> None:
-    """Each of them waits for its body, and needs no session."""
+    """Each of them is asked for its body, which never comes, and needs no session."""
     ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
 
     async def scenario() -> None:
@@ -108,23 +119,22 @@ def test_one_users_requests_are_bounded_and_another_user_has_theirs(
             async def begin(token: str) -> None:
                 async with await anyio.connect_tcp("127.0.0.1", httpx.URL(url).port or 0) as stream:
                     sent = {**HEADERS, "Authorization": f"Bearer {token}", "Content-Length": "10"}
-                    sent["mcp-protocol-version"] = "2026-07-28"
+                    sent |= {"mcp-protocol-version": "2026-07-28", "Expect": "100-continue"}
                     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
                     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n"
                     await stream.send(head.encode())
                     codes.append(int((await stream.receive()).split()[1]))
+                    await anyio.sleep_forever()
 
-            for _ in range(MOST_REQUESTS + 5):
+            for _ in range(_REQUESTS + 5):
                 tasks.start_soon(begin, ann)
-            with anyio.fail_after(_PATIENCE_S):
-                while len(codes) < 5:
-                    await anyio.sleep(0.01)
-            assert codes == [429] * 5
+            while len(codes) < _REQUESTS + 5:
+                await anyio.sleep(0.01)
+            assert sorted(codes) == [100] * _REQUESTS + [429] * 5
             assert (await answered(url, ben)).status_code == 200
-            assert codes == [429] * 5
             tasks.cancel_scope.cancel()
 
-    anyio.run(scenario)
+    _run(scenario)
 
 
 def test_one_users_unfinished_bodies_are_bounded(environment: dict[str, str]) -> None:
@@ -158,7 +168,7 @@ def test_one_users_unfinished_bodies_are_bounded(environment: dict[str, str]) ->
                     tasks.start_soon(send)
             assert refused >= 10 - MOST_BODY_BYTES // size
 
-    anyio.run(scenario)
+    _run(scenario)
 
 
 def test_all_users_bodies_together_are_bounded() -> None:
@@ -183,4 +193,4 @@ def test_all_users_bodies_together_are_bounded() -> None:
         with quotas.request(one, receive) as read:  # what has ended counts no more
             await read()
 
-    anyio.run(scenario)
+    _run(scenario)

@@ -18,6 +18,7 @@ from trainmaster.store.control.instances import RentState
 from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
 from trainmaster.store.migration import WRITTEN_BY, Schema, schema_digest, version_of
+from trainmaster.store.read_only import open_read_only
 
 C44 = "c44bf393"
 # Of each version of the schema, from 1 on; see `_statements`.
@@ -200,3 +201,18 @@ def test_kept_homes_are_named_by_commits_and_hold_no_path_of_the_machine_that_ma
     kept = [path.name for path in FOLDER.glob("*.tar.xz")]
     assert {f"{C44}.tar.xz", f"{C44}-live.tar.xz"} <= {*kept}
     assert all(re.fullmatch(r"[0-9a-f]{8}(-live)?\.tar\.xz", name) for name in kept)
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_home_that_is_opened_to_be_read_takes_no_change(old_home: Path, is_old: bool) -> None:
+    """The tables of an older version are migrated in memory, where a change would be lost."""
+    path = old_home / "control.db"
+    if not is_old:
+        open_database(path, SCHEMA, synchronous="FULL").close()
+    before = {file.name: file.read_bytes() for file in old_home.glob("control.db*")}
+    with closing(open_read_only(path, SCHEMA)) as connection:
+        assert version_of(connection) == SCHEMA.version
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (4,)
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            connection.execute("DELETE FROM runs")
+    assert {file.name: file.read_bytes() for file in old_home.glob("control.db*")} == before

@@ -8,6 +8,7 @@ import pytest
 from support.box.hanging_processes import Hanging
 from support.core.journal_records import lines
 
+from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.watch.inspection import Inspection, inspect
 
 pytestmark = pytest.mark.slow
@@ -96,6 +97,15 @@ values = list(range(2000))
 while True:
     values = mix(values)
     norm(values)
+"""
+_NAMED_AFTER_A_SECRET = """
+import pathlib
+
+def hf_swordfish():
+    pathlib.Path("ready").touch()
+    open("shard").read()
+
+hf_swordfish()
 """
 
 
@@ -217,6 +227,19 @@ def test_a_foreign_process_is_left_alone_unless_it_is_allowed(hanging: Hanging) 
         hanging.wait_for("ready")
         assert inspect(hanging.run, 1).py_spy == "not_allowed"
         until_still(hanging, lambda found: found.py_spy == "used", allow_py_spy=True)
+
+
+@pytest.mark.attack
+def test_a_secret_that_stands_in_a_stack_is_masked_as_it_is_kept(hanging: Hanging) -> None:
+    """What a program compiles from a text of its own names files and functions as it likes."""
+    write_json(hanging.run.secrets, {"values": {"KEY": "hf_swordfish"}})
+    hanging.fifo("shard")
+    with hanging:
+        hanging.start(_NAMED_AFTER_A_SECRET)
+        hanging.wait_for("ready")
+        found = until_still(hanging, lambda found: found.text.count("train0.py") >= 2)
+    assert "in ************" in found.text
+    assert hanging.folder.stacks.read_text() == found.text
 
 
 def test_an_attempt_without_processes_says_so(hanging: Hanging) -> None:
