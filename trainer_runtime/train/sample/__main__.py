@@ -36,7 +36,7 @@ from trainer_runtime.train.loop.sampling import trained_model, weights_folder
 _ROOM = 1.5
 _FOR_ANSWER_S = 2.0
 # A training may run beside it.
-_NICE = 10
+_NICE = 5
 
 
 def main(config_path: str, request_path: str) -> int:
