@@ -51,6 +51,9 @@ def test_what_answers_and_run_states_advise_is_executed_on_both_faces(
     for words in (("status", run), ("diagnose", run), ("overview",), ("checkpoints", run)):
         line(command(*words))
     line(command("resume", run, code=1))
+    unsampled = command("sample", run, "--prompt", "to be", code=1)
+    assert run in unsampled["error"]["fix"]
+    line(unsampled)
     stopping = command("launch", spec, "--set", 'env.TRAINMASTER_STEP_S="30"')
     line(command("stop", stopping["run_id"]))
     line(command("status", stopping["run_id"]))

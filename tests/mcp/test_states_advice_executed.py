@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from support.core.journal_records import EventBody, attempt_ended, attempt_starting, started, state
-from support.mcp.mcp_client import connected
+from support.kaggle.site import KaggleSite
+from support.mcp.mcp_client import answer_of, connected
 from support.runs.planted_journal import EVENTS, PlantedJournal
 from support.runs.planted_runs import HALVED, HALVES_LR, finding
 from support.runs.running_run import CommandLine
@@ -18,7 +19,10 @@ from support.words.executed_advice import ExecutedAdvice
 
 from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, sentences
+from trainer_runtime.core.protocol.followed_files import JOURNAL
+from trainmaster.backends import KAGGLE
 from trainmaster.runs.status.next_step import BY_REASON, BY_REASON_OF_STOP
+from trainmaster.store.control.kaggle import SessionRequest, SessionState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
 
@@ -54,6 +58,18 @@ _OF_CLUSTERS = ("missing", "differ", "unreachable")
 # Of a program of the user's own, and of a training that others started.
 _OF_SCRIPTS = ("running", "failed", "failed-unpatched", "completed", "stopped")
 _OF_OTHERS = ("running", "unpatched", "failed", "completed", "stopped")
+# Whether the newest session is alive.
+_AT_KAGGLE = {
+    "queued": False,
+    "running": True,
+    "undecided": True,
+    "stopping": True,
+    "failed": False,
+    "failed-patched": False,
+    "failed-no_progress": False,
+    "stopped": False,
+    "completed": False,
+}
 
 
 @pytest.fixture
@@ -88,6 +104,41 @@ def plant(command: CommandLine) -> list[str]:
         silent = PlantedJournal(workspace, "silent", host="gpu1")
         silent.write(*_RUNNING, t=time.time() - 3600)
         return [*runs, silent.run_id]
+
+
+def plant_at_kaggle(command: CommandLine) -> list[str]:
+    """A run in each state, in sessions of the stand-in's Kaggle."""
+    with open_workspace(command.environment) as workspace:
+        runs = []
+        for name, is_alive in _AT_KAGGLE.items():
+            run = PlantedJournal(workspace, f"k-{name}", host=KAGGLE)
+            sessions = workspace.control.kaggle
+            kernel = SessionRequest(f"somebody/tm-{run.run_id}", 1, 3600.0)
+            sessions.intend(run.run_id, time.time(), kernel)
+            state = SessionState.RUNNING if is_alive else SessionState.ENDED
+            sessions.change(run.run_id, 1, state, running_t=time.time(), ended_t=None)
+            run.write(started(0, 1000), name=EVENTS)
+            run.write(*_STATES[name])
+            runs.append(run.run_id)
+        return runs
+
+
+def test_what_each_state_of_a_run_at_kaggle_advises_runs_on_both_faces(
+    command: CommandLine, executed: ExecutedAdvice, kaggle_site: KaggleSite
+) -> None:
+    command.environment |= kaggle_site.environment
+    runs = plant_at_kaggle(command)
+    for answer in [command(word, run) for run in runs for word in ("status", "diagnose")]:
+        executed.of_command_line(answer)
+
+    async def by_tools() -> None:
+        async with connected(command.environment) as client:
+            for run in runs:
+                for tool in ("get_run", "diagnose"):
+                    await executed.of_tools(client, await answer_of(client, tool, run_id=run))
+
+    anyio.run(by_tools)
+    assert len(executed.lines) > 4 and len(executed.calls) > 4
 
 
 def files_of(command: CommandLine, run_id: str) -> None:
@@ -128,9 +179,8 @@ def test_what_each_state_of_a_run_advises_runs_as_a_call(
     assert any('"code/*"' in call for call in executed.calls) and len(executed.calls) > 10
 
 
-def test_what_each_kind_of_finding_advises_runs_as_it_is_given(
-    command: CommandLine, executed: ExecutedAdvice
-) -> None:
+def plant_each_kind(command: CommandLine) -> tuple[str, set[str]]:
+    """A failed run on this machine with a finding of each kind, and their codes."""
     codes = {code: sentences(code) for code in ADVICE}
     codes |= {code: message.advice for code, message in MESSAGES.items()}
     with open_workspace(command.environment) as workspace:
@@ -144,17 +194,47 @@ def test_what_each_kind_of_finding_advises_runs_as_it_is_given(
             ),
             state("failed", reason="crashed"),
         )
-    seen: set[str] = set()
-    answers: list[dict[str, Any]] = []
-    cursor: list[str] = []
-    while True:
-        answer = command("diagnose", run.run_id, "--all", *cursor)
-        seen |= {one["code"] for one in answer["findings"]}
-        answers.append(answer)
-        if "cursor" not in answer:
-            break
-        cursor = ["--cursor", answer["cursor"]]
-    assert seen == set(codes)
+        # A server follows the run's files meanwhile.
+        mirrored = workspace.mirror.of(run.run_id, 1).path(JOURNAL).read_bytes()
+    (command.home / "local" / "runs" / run.run_id / JOURNAL).write_bytes(mirrored)
+    return run.run_id, set(codes)
+
+
+def test_what_each_kind_of_finding_advises_runs_as_a_command(
+    command: CommandLine, executed: ExecutedAdvice
+) -> None:
+    run, codes = plant_each_kind(command)
+    answers = [command("diagnose", run, "--all")]
+    while "cursor" in answers[-1]:
+        answers.append(command("diagnose", run, "--all", "--cursor", answers[-1]["cursor"]))
+    assert codes_of(answers) == codes
     for answer in answers:  # after the last page: a resume changes what is listed
         executed.of_command_line(answer)
     assert len(executed.lines) > 4
+
+
+def test_what_each_kind_of_finding_advises_runs_as_a_call(
+    command: CommandLine, executed: ExecutedAdvice
+) -> None:
+    run, codes = plant_each_kind(command)
+
+    async def by_tools() -> None:
+        async with connected(command.environment) as client:
+            asked = {"run_id": run, "everything": True}
+            answers = [await answer_of(client, "diagnose", **asked)]
+            while "cursor" in answers[-1]:
+                cursor = answers[-1]["cursor"]
+                answers.append(await answer_of(client, "diagnose", **asked, cursor=cursor))
+            assert codes_of(answers) == codes
+            for answer in answers:
+                await executed.of_tools(client, answer)
+
+    anyio.run(by_tools)
+    assert any("tracking={}" in call for call in executed.calls)
+    assert {call.partition("(")[0] for call in executed.calls} >= {
+        "list_hosts", "plan_run", "resume",
+    }  # fmt: skip
+
+
+def codes_of(answers: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {listed["code"] for answer in answers for listed in answer["findings"]}

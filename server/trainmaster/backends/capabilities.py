@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.command import command, of_run, option
 from trainmaster.backends.backend import Backend
 from trainmaster.words.errors import HostError
 
@@ -41,8 +41,9 @@ class Capability(ABC):
     instead: ClassVar[str]
 
     @classmethod
-    def of(cls, backend: Backend, *, field: str | None = None) -> Self:
-        """The backend as one that has this capability; `field`: of the spec that asks for it.
+    def of(cls, backend: Backend, *, field: str | None = None, run_id: str | None = None) -> Self:
+        """The backend as one that has this capability; `field`: of the spec that asks for it,
+        `run_id`: the run that it is needed for.
 
         Raises:
             HostError: `UNSUPPORTED`, it has not.
@@ -50,7 +51,8 @@ class Capability(ABC):
         found = cls.find(backend)
         if found is None:
             message = f"{backend.name} can't {cls.cannot}."
-            raise HostError("UNSUPPORTED", message, cls.instead, field=field)
+            instead = cls.instead if run_id is None else of_run(cls.instead, run_id)
+            raise HostError("UNSUPPORTED", message, instead, field=field)
         return found
 
     @classmethod

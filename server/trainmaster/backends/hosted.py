@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, decode_fields
 from trainer_runtime.core.processes.nodes import NODES, NodesConfig
 from trainer_runtime.core.processes.reaching import Peer
-from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.command import command, of_run
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
@@ -245,7 +245,8 @@ class HostedBackend(
         from trainer_runtime.core.answers.sampled import SampleAnswer
 
         if self.runs_no_models is not None:
-            raise HostError("UNSUPPORTED", self.runs_no_models, TextSampler.instead)
+            instead = of_run(TextSampler.instead, run_id)
+            raise HostError("UNSUPPORTED", self.runs_no_models, instead)
         failure = Failure(
             f"The model of {run_id} writes no text on {self.name}",
             f"{command('fetch', run_id, 'latest', 'FOLDER')} brings its newest checkpoint.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from trainer_runtime.core.protocol.command import Named, command, with_commands
+from trainer_runtime.core.protocol.command import of_run
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import log_file
@@ -28,7 +28,6 @@ Found = TypeVar("Found", FindingAnswer, FoundOfRun)
 
 MOST_FINDINGS = 10
 MOST_OF_EVERYTHING = 100
-_CATALOGUE_RUN = "RUN"
 
 
 async def diagnose(
@@ -84,7 +83,7 @@ def diagnosis_of(
     why = DiagnosisAnswer(findings=[]) if listed else _unexplained(view)
     return DiagnosisAnswer(
         run_id=view.run.run_id,
-        findings=[_of_run(one.answer(), view.run.run_id) for one in page[:most]],
+        findings=[_for_run(one.answer(), view.run.run_id) for one in page[:most]],
         past=None if everything else past_in_words(view, found),
         reason=why.reason,
         untrusted_detail=why.untrusted_detail,
@@ -97,15 +96,8 @@ def diagnosis_of(
     )
 
 
-def _of_run(finding: FindingAnswer, run_id: str) -> FindingAnswer:
-    """The finding with its run in commands of the advice, which the catalogue has as RUN."""
-
-    def of_run(named: Named, span: str) -> str:
-        if named.is_option:
-            return span
-        return command(*(run_id if word == _CATALOGUE_RUN else word for word in named.words))
-
-    advice = [with_commands(sentence, of_run) for sentence in finding.advice]
+def _for_run(finding: FindingAnswer, run_id: str) -> FindingAnswer:
+    advice = [of_run(sentence, run_id) for sentence in finding.advice]
     return finding.model_copy(update={"advice": advice})
 
 

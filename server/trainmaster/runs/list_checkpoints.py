@@ -36,7 +36,7 @@ async def list_checkpoints(
         return CheckpointsAnswer(checkpoints=kept, skipped=[], resume_from=None)
     if not verify:
         return answer
-    files = RunFiles.of(workspace.backend(view.run.host))
+    files = RunFiles.of(workspace.backend(view.run.host), run_id=view.run.run_id)
     problems = {
         check.step: check.problems for check in await files.verify_checkpoints(view.run.run_id)
     }

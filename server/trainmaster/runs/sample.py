@@ -57,7 +57,7 @@ async def sample_run(
     view = await refresh(workspace, run)
     _refuse_without_weights(view)
     _refuse_chat(view, request)
-    sampler = TextSampler.of(workspace.backend(view.run.host))
+    sampler = TextSampler.of(workspace.backend(view.run.host), run_id=view.run.run_id)
     await _allow(workspace, view, confirm)
     enter_stage(f"running the model of {view.run.run_id}")
     asked = replace(request, start=_start(view, request.start))

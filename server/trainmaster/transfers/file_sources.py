@@ -36,7 +36,7 @@ class HostFiles:
     """The run's folder on its host."""
 
     def __init__(self, backend: Backend, run_id: str) -> None:
-        self._run_files = RunFiles.of(backend)
+        self._run_files = RunFiles.of(backend, run_id=run_id)
         self._run_id = run_id
         self._reads = asyncio.Semaphore(_MOST_READS)
 

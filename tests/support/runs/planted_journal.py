@@ -12,7 +12,8 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.backends import LOCAL
+from trainmaster.backends import KAGGLE, LOCAL
+from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
@@ -33,11 +34,12 @@ class PlantedJournal:
         self._seqs = defaultdict[str, int](int)
         assert workspace.metrics  # opened before anything is mirrored, so that nothing is rebuilt
         folder = "/x" if host != LOCAL else f"{workspace.home.root}/local/runs/{self.run_id}"
-        if host != LOCAL and workspace.control.host(host) is None:
+        if host not in (LOCAL, KAGGLE) and workspace.control.host(host) is None:
             record = HostRecord(name=host, address="127.0.0.1", port=9)
             workspace.control.put_host(record, time.time())
         run = Run(self.run_id, name, time.time(), host, spec, {**_CONFIG, **config}, {}, {})
-        workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", folder, None)
+        launcher = KAGGLE_LAUNCHER if host == KAGGLE else "ssh"
+        workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), launcher, folder, None)
         workspace.control.set_placed(run, time.time())
         workspace.control.set_delivered(self.run_id, 1, time.time())
 

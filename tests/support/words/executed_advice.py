@@ -17,6 +17,8 @@ _PASSED_OVER = ("demo", "watch", "monitor", "keeper", "hosts add", "board")
 _ADVICE = ("next_step", "fix", "advice", "remedy", "note")
 # Before files are removed for good.
 _ASKS = "there is nobody to ask"
+_CALL = re.compile(r"([a-z_]+)\(((?:\w+=.*)?)\)", re.DOTALL)
+_SET = re.compile(r"set=\[")  # the option alone, for whatever starts a run
 _USAGE = re.compile(r"BAD_ARGUMENT|RUN_NOT_FOUND|UNKNOWN_KEY|Unknown tool|validation error")
 
 
@@ -46,16 +48,26 @@ class ExecutedAdvice:
 
     def __init__(self, command: CommandLine, spec: str, folder: Path) -> None:
         self._command = command
-        self._placeholders = {"SPEC": spec, "FOLDER": str(folder), "RUN": "adv", "N": "60"}
+        self._placeholders = {
+            "SPEC": spec,
+            "FOLDER": str(folder),
+            "FILE": spec,
+            "RUN": "adv",
+            "N": "60",
+            "HOST": "local",
+        }
         self.lines: set[str] = set()
         self.calls: set[str] = set()
 
     def _filled(self, word: str) -> str:
-        return self._placeholders.get(word, word).replace("lr=...", "lr=0.001")
+        key, _, value = word.rpartition("=")
+        filled = self._placeholders.get(value, value)
+        return (f"{key}={filled}" if key else filled).replace("lr=...", "lr=0.001")
 
     def of_command_line(self, answer: Any) -> None:
         program = shlex.join(self._program())
-        for code in (code for text in _texts(answer) for code in _codes(text)):
+        for shown in (code for text in _texts(answer) for code in _codes(text)):
+            code = f"{program} plan SPEC {shown}" if shown.startswith("--set ") else shown
             if not code.startswith(program) or _shape(code) in self.lines:
                 continue
             words = [self._filled(word) for word in shlex.split(code)][len(self._program()) :]
@@ -75,8 +87,9 @@ class ExecutedAdvice:
         return [sys.executable, "-m", "trainmaster"]
 
     async def of_tools(self, client: Client, answer: Any) -> None:
-        for code in (code for text in _texts(answer) for code in _codes(text)):
-            call = re.fullmatch(r"([a-z_]+)\((.*)\)", code.strip("."), re.DOTALL)
+        for shown in (code for text in _texts(answer) for code in _codes(text)):
+            code = f'plan_run(spec="SPEC", {shown})' if _SET.match(shown) else shown
+            call = _CALL.fullmatch(code.rstrip("."))  # a method of Python's begins with a point
             if call is None or _shape(code) in self.calls:
                 continue
             self.calls.add(_shape(code))

@@ -14,6 +14,7 @@ from trainer_runtime.core.records import dataclass
 
 _PROGRAM = "trainmaster"
 _IN_SHELL = "$ "
+_ANY_RUN = "RUN"
 # What no shell needs quotes for; `{run}` and `…` stand in templates for names.
 _SAFE = re.compile(r"[\w@%+=:,./{}…-]+")
 # A word with a backtick has the span between two of them.
@@ -54,6 +55,18 @@ def with_commands(text: str, shown: Callable[[Named, str], str]) -> str:
         return shown(named, span[0])
 
     return _SPAN.sub(replaced, text)
+
+
+def of_run(text: str, run_id: str) -> str:
+    """The text with the run in its commands, which a catalogue has as RUN."""
+
+    def shown(named: Named, span: str) -> str:
+        if named.is_option or _ANY_RUN not in named.words:
+            return span
+        words = (run_id if word == _ANY_RUN else word for word in named.words)
+        return command(*words, in_shell=named.in_shell)
+
+    return with_commands(text, shown)
 
 
 def names_command(text: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from starlette.requests import HTTPConnection
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.http.refusal import Refusal, retry_after
 from trainmaster.store.access_tokens import PREFIX, KnownTokens
@@ -131,8 +132,8 @@ class Authentication:
         error = PolicyError(
             "TOKEN_REFUSED",
             message,
-            "Send `Authorization: Bearer TOKEN`; the server's owner makes one with `trainmaster "
-            "mcp-tokens add NAME`.",
+            "Send `Authorization: Bearer TOKEN`; the server's owner makes one with "
+            f"{command('mcp-tokens add', 'NAME')}.",
         )
         return Refusal(401, error, self._challenge(problem))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvicorn
 
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.http.application import PATH, Served, application
@@ -134,8 +135,8 @@ def refuse_unprotected(listening: Listening, settings: ServerSettings, home: Hom
     if listening.authorized and settings.oauth is None and not read_tokens(home):
         raise _unprotected(
             "No access token was made yet, and the settings name no authorization server.",
-            "Run `trainmaster mcp-tokens add NAME --role operate`; --no-auth lets every account of "
-            "this machine in.",
+            f"Run {command('mcp-tokens add', 'NAME', '--role', 'operate')}; --no-auth lets every "
+            "account of this machine in.",
         )
     if not is_local and listening.certificate is None and not settings.proxies:
         raise _unprotected(

@@ -24,7 +24,7 @@ _LONGEST_TEXT = 2000
 _MOST_SENTENCES = 12
 _LARGEST_STEP = 2**53
 _STARTS = ("latest", "best", "scratch")
-_SLOT = re.compile(r"\{[^{}]*\}")
+_SLOT = re.compile(r"\{[^{}]+\}")  # `tracking={}` has none
 _NUMBER = r"[-+]?[0-9][0-9.,eE+-]{0,24}(?: [KMG]iB)?"
 _CODES_SLOT = "{codes}"
 

@@ -60,7 +60,7 @@ async def inspect_run(
         await confirm(_quote(view))
     left_s = max(_LEAST_S, within_s - (time.monotonic() - began))
     attempt = max(1, view.attempt)
-    inspector = Inspector.of(workspace.backend(view.run.host))
+    inspector = Inspector.of(workspace.backend(view.run.host), run_id=view.run.run_id)
     try:
         async with asyncio.timeout(left_s):
             report = await inspector.inspect(view.run.run_id, attempt, allow_py_spy=allow_py_spy)

@@ -93,7 +93,7 @@ async def _last_bytes(
     """The end of one of the run's files; None where there is none. Unless it `is_needed`, also
     where its host does not give it out."""
     try:
-        files = RunFiles.of(workspace.backend(host))
+        files = RunFiles.of(workspace.backend(host), run_id=view.run.run_id)
         listed = await files.list_files(view.run.run_id, path)
     except HostError:
         if is_needed:

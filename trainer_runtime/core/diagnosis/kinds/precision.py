@@ -131,8 +131,8 @@ KINDS = (
         "no_gradient",
         "No parameter that is trained takes part in the loss, so there is nothing to derive.",
         (
-            "With activation checkpointing and an adapter call `enable_input_require_grads()`, or "
-            "set use_reentrant to false.",
+            "With activation checkpointing and an adapter call "
+            "`model.enable_input_require_grads()`, or set use_reentrant to false.",
             "Check that the adapter's modules exist and are not frozen.",
         ),
         (
