@@ -43,6 +43,7 @@ def test_a_tick_with_a_failure_ends_with_1_and_names_it(
         (None, False),
         ({"gpt-abc234": "HOST_UNREACHABLE: box does not answer"}, False),
         ({"runpod": "CLOUD_UNREACHABLE: no answer", "gpt": "LINK_LOST: …"}, False),
+        ({"gpt": "SLURM_UNREACHABLE: the controller of a login node that answers"}, False),
         ({"gpt": "HOST_UNREACHABLE: …", "other": "AUTH_FAILED: the key"}, True),
         ({"runs": "TIMEOUT: it did not end within 1000 s and was killed"}, True),
         ({"runs": "INTERNAL: its process was ended by SIGSEGV"}, True),
