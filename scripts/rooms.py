@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import grimp
 
-ROOTS = ("trainmaster", "trainer_runtime.core", "trainer_runtime.box", "trainer_runtime.train")
+ROOTS = ("trainmaster", "trainer_runtime.core", "trainer_runtime.host", "trainer_runtime.train")
 
 
 def main() -> None:

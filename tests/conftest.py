@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.backends.kept_runtimes import kept_runtimes
-from support.box.box_fixtures import box, shared_cache  # noqa: F401 - fixtures
-from support.box.torch_check_cache import torch_checks
+from support.host.box_fixtures import box, shared_cache  # noqa: F401 - fixtures
+from support.host.torch_check_cache import torch_checks
 from support.kaggle.site import KaggleSite, serving_kaggle
 from support.plan.small_plans import (  # noqa: F401 - fixtures
     corpus,

@@ -7,7 +7,7 @@ import stat
 import pytest
 from support.alerts.webhook_receiver import Receiver
 from support.backends.ssh_hosts import Sshd
-from support.box.foreign_trainings import lines, writing
+from support.host.foreign_trainings import lines, writing
 from support.runs.running_run import CommandLine, holding, wait_until
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.alerts.webhook_receiver import Receiver, receiving
 from support.backends.tcp_proxy import free_port
-from support.box.foreign_trainings import lines
+from support.host.foreign_trainings import lines
 from support.runs.operator import HIGH, Operator
 from support.runs.running_run import CommandLine, holding, run_async, wait_until
 

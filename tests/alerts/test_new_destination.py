@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.box.pty import Terminal
+from support.host.pty import Terminal
 from support.mcp.mcp_client import connected, error_of
 from support.runs.running_run import CommandLine
 

@@ -20,9 +20,9 @@ from support.attack.bounded import bounded
 from support.attack.cases import attack_count, attack_random
 from support.attack.zip_files import PLAIN_PICKLE, Entry, overlapping, zip_bytes
 
-from trainer_runtime.box.script.whole import TornError, judge
 from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.torch_archive import ArchiveError, check_archive
+from trainer_runtime.host.script.whole import TornError, judge
 from trainer_runtime.train.foreign.archives import read_archive, tensors_within
 from trainer_runtime.train.foreign.inspect import inspect_output
 from trainer_runtime.train.foreign.records import UnusableError

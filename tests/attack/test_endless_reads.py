@@ -24,7 +24,7 @@ from support.attack.cases import attack_count, attack_random
 from support.attack.endless_files import ENDLESS
 from support.attack.served import served_process
 from support.board.planted_board import plant_board
-from support.box.scripted_processes import CONFIG
+from support.host.scripted_processes import CONFIG
 from support.mcp.http_server import client_of, token_for
 from support.mcp.mcp_client import answer_of, connected_over_stdio
 from support.runs.running_run import run_async

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from support.attack.cases import attack_count, attack_random
 from support.attack.small_disk import allocated_bytes, free_bytes, small_disk
-from support.box.attached_folder import AttachedFolder, limit
+from support.host.attached_folder import AttachedFolder, limit
 
-from trainer_runtime.box.attach.log_copy import LogCopy
 from trainer_runtime.core.policy.write_bounds import Refusal
+from trainer_runtime.host.attach.log_copy import LogCopy
 
 pytestmark = pytest.mark.attack
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from support.attack.small_disk import allocated_bytes
-from support.box.attached_folder import limit
-from support.box.foreign_trainings import lines, writing
+from support.host.attached_folder import limit
+from support.host.foreign_trainings import lines, writing
 from support.runs.running_run import CommandLine, wait_until
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]

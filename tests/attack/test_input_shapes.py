@@ -12,12 +12,12 @@ import pytest
 from support.attack.bounded import bounded
 from support.attack.zip_files import Entry, zip_bytes
 
-from trainer_runtime.box.script.whole import TornError, judge
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, LimitError, decode_value
 from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 from trainer_runtime.core.inputs.file_kinds import problem_of_parquet
 from trainer_runtime.core.inputs.token_files import TokenFileError, open_token_file
+from trainer_runtime.host.script.whole import TornError, judge
 from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors
 
 pytestmark = pytest.mark.attack

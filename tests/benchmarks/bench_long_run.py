@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.result import at_least, at_most
 from support.benchmarks.turns import rate
-from support.box.scripted_processes import CONFIG
+from support.host.scripted_processes import CONFIG
 
-from trainer_runtime.box.files.compacted import read_at
-from trainer_runtime.box.files.compaction import Compaction
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.compacted import REGION_BYTES
 from trainer_runtime.core.protocol.lines import encode
+from trainer_runtime.host.files.compacted import read_at
+from trainer_runtime.host.files.compaction import Compaction
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 from trainmaster.sync.ingest import ingest_placement

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.turns import rate
 
-from trainer_runtime.box.attach.log_events import LogEvents
-from trainer_runtime.box.files.layout import AttemptFolder
 from trainer_runtime.core.diagnosis.parse import LogParser
 from trainer_runtime.core.diagnosis.rank_aggregates import RankAggregates
+from trainer_runtime.host.attach.log_events import LogEvents
+from trainer_runtime.host.files.layout import AttemptFolder
 
 _CHUNK_BYTES = 1 << 18
 

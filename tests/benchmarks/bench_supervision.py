@@ -20,7 +20,7 @@ from support.benchmarks.result import at_most
 from support.benchmarks.turns import own_processor_s, processor_s
 from support.runs.running_run import kill_processes, processes_of, small_spec
 
-from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.status.status import get_status

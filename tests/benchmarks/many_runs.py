@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.core.journal_records import attempt_starting, lines, metric, started, state
 from support.runs.running_run import small_spec
 
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.export.rerender import bundle_of
 from trainmaster.runs.launch import launch

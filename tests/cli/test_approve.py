@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from support.box.pty import Terminal
+from support.host.pty import Terminal
 from support.runs.running_run import CommandLine
 
 from trainmaster.cli import run

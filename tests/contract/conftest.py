@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.backends.reachability import TRANSPORTS, Reach, SharedHosts, User
-from support.box.container_images import podman, podman_folder  # noqa: F401 - fixtures
+from support.host.container_images import podman, podman_folder  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")

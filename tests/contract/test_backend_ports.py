@@ -17,12 +17,12 @@ from support.backends.ssh_hosts import Sshd
 from support.kaggle.stage import RUN, Stage
 from support.runs.running_run import run_async
 
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.corpus import AskedSource
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.backends import (
     AlertSender,
     Backend,

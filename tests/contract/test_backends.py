@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from support.backends.ssh_hosts import Sshd
-from support.box.torch_check_cache import torch_checks
+from support.host.torch_check_cache import torch_checks
 from support.runs.light_run import lasting, light_spec, standing
 from support.runs.running_run import (
     LONGEST_S,
@@ -29,8 +29,8 @@ from support.runs.running_run import (
     wait_until,
 )
 
-from trainer_runtime.box.files.files import read_json
-from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.host.files.files import read_json
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.events.wait import wait_for_event

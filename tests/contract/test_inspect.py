@@ -15,8 +15,8 @@ from support.backends.ssh_hosts import Sshd
 from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import LONGEST_S, pace, run_async, small_spec
 
-from trainer_runtime.box.files.files import read_json
-from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.host.files.files import read_json
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.inspect.service import inspect_run
 from trainmaster.runs.launch import launch

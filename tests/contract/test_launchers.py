@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import yaml
 from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
-from support.box.container_images import BARE, Podman
-from support.box.scripted_processes import CONFIG
+from support.host.container_images import BARE, Podman
+from support.host.scripted_processes import CONFIG
 from support.runs.running_run import LONGEST_S, begin_with, own_run_id, run_async, wait_until
 
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.processes.hold import marker
-from trainer_runtime.box.processes.identity import carriers
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.processes.hold import marker
+from trainer_runtime.host.processes.identity import carriers
 from trainmaster.backends.debug import InProcessLauncher
 from trainmaster.backends.debug.trainer import thread_name
 from trainmaster.backends.hosts import LocalHost

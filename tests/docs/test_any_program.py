@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from trainer_runtime.box.attach.reported import Reports
+from trainer_runtime.host.attach.reported import Reports
 from trainmaster.plan.spec import load_spec
 
 _ROOT = Path(__file__).resolve().parents[2]

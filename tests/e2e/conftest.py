@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 from support.backends.ssh_hosts import Sshd
-from support.box.container_images import podman, podman_folder  # noqa: F401 - fixtures
-from support.box.docker_daemon import docker  # noqa: F401 - a fixture
+from support.host.container_images import podman, podman_folder  # noqa: F401 - fixtures
+from support.host.docker_daemon import docker  # noqa: F401 - a fixture
 from support.runs.running_run import CommandLine
 from support.runs.slurm_run import cluster, login  # noqa: F401 - fixtures
 from support.runs.two_hosts import three, two  # noqa: F401 - fixtures

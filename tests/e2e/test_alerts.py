@@ -17,8 +17,8 @@ from support.runs.running_run import (
     wait_until,
 )
 
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.host.files.layout import RunFolder
 
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))

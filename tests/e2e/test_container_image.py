@@ -19,7 +19,7 @@ import httpx
 import pytest
 import yaml
 from mcp import Client, StdioServerParameters
-from support.box.container_images import Podman, add_tree
+from support.host.container_images import Podman, add_tree
 from support.mcp.mcp_client import answer_of
 from support.runs.running_run import wait_until
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from support.backends.ssh_hosts import USER_ID, Sshd
-from support.box.container_images import BARE, TORCH, Podman, registry
-from support.box.docker_daemon import IMAGE, DockerDaemon
+from support.host.container_images import BARE, TORCH, Podman, registry
+from support.host.docker_daemon import IMAGE, DockerDaemon
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -26,7 +26,7 @@ from support.runs.running_run import (
     wait_until,
 )
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.host.files.files import read_json
 from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.words.paths import Home

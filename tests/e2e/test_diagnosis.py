@@ -14,7 +14,7 @@ from support.runs.running_run import (
     standing_after,
 )
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.host.files.files import read_json
 from trainmaster.sync.workspace import open_workspace
 
 

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from support.box.logical_clock import contents
+from support.host.logical_clock import contents
 from support.runs.faults import (
     KILLS,
     SEED,

@@ -25,8 +25,8 @@ from support.runs.running_run import (
     wait_until,
 )
 
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.store.control import Control
 
 STEPS = 200

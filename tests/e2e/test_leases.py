@@ -14,9 +14,9 @@ from support.providers.runpod_site import RunPodSite
 from support.providers.site import Fault
 from support.runs.running_run import kill, wait_until
 
-from trainer_runtime.box.files.files import write_json
 from trainer_runtime.core.files.durable import is_locked
 from trainer_runtime.core.lease.lease import LEASE
+from trainer_runtime.host.files.files import write_json
 from trainmaster.machines.open_host import open_host
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.idle import IDLE, release_due

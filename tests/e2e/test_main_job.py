@@ -16,7 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
-from support.box.torch_check_cache import torch_checks
+from support.host.torch_check_cache import torch_checks
 from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
     LONGEST_S,

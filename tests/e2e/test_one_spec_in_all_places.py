@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.backends.slurm_cluster import slurm_cluster
 from support.backends.ssh_hosts import Network, Sshd
-from support.box.container_images import TORCH, Podman
+from support.host.container_images import TORCH, Podman
 from support.runs.running_run import LONGEST_S, CommandLine, small_spec
 
 pytestmark = pytest.mark.slow

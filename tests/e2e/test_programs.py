@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.box.foreign_program import (
+from support.host.foreign_program import (
     TRAINER,
     committed,
     events,
@@ -25,8 +25,8 @@ from support.box.foreign_program import (
 )
 from support.runs.running_run import LONGEST_S, CommandLine, kill, processes_of, wait_until
 
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.script.seal import PRUNED
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.script.seal import PRUNED
 
 pytestmark = pytest.mark.slow
 

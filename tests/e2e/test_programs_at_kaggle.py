@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.box.foreign_program import program_spec, with_data, write_program
+from support.host.foreign_program import program_spec, with_data, write_program
 from support.kaggle.site import KaggleSite
 from support.runs.running_run import LONGEST_S, CommandLine, wait_until
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.box.foreign_program import kill_program, saved_at, started
+from support.host.foreign_program import kill_program, saved_at, started
 from support.runs.running_run import LONGEST_S, CommandLine
 from support.train.preference_data import save_tiny_model
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from support.box.pty import Terminal
+from support.host.pty import Terminal
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.providers.runpod_site import RunPodSite
 from support.runs.running_run import CommandLine, wait_until

@@ -2,7 +2,7 @@
 over gloo between them.
 
 `TRAINMASTER_FAULT_ROUNDS` sets how many faults come in turn at random (none by default: there
-tests/box/nodes has them without PyTorch), `TRAINMASTER_FAULT_SEED` which, `TRAINMASTER_STRATEGIES`
+tests/host/nodes has them without PyTorch), `TRAINMASTER_FAULT_SEED` which, `TRAINMASTER_STRATEGIES`
 under which strategies; the run's losses are then compared with one host's.
 """
 

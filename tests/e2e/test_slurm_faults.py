@@ -41,8 +41,8 @@ from support.runs.slurm_run import (
     submit,
 )
 
-from trainer_runtime.box.processes.hold import marker
-from trainer_runtime.box.processes.identity import carriers
+from trainer_runtime.host.processes.hold import marker
+from trainer_runtime.host.processes.identity import carriers
 
 pytestmark = pytest.mark.slow
 IS_LONG = "TRAINMASTER_FAULT_ROUNDS" in os.environ

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support.backends.slurm_cluster import NODES, SlurmCluster, slurm_cluster
 from support.backends.ssh_hosts import Sshd
-from support.box.two_nodes import expected_losses, stand_in_run
+from support.host.two_nodes import expected_losses, stand_in_run
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -27,12 +27,12 @@ from support.runs.running_run import (
     wait_until,
 )
 
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.processes.hold import marker
-from trainer_runtime.box.processes.identity import carriers
-from trainer_runtime.box.slurm.queue import CACHE
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import complete_lines, decode
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.processes.hold import marker
+from trainer_runtime.host.processes.identity import carriers
+from trainer_runtime.host.slurm.queue import CACHE
 from trainmaster.plan.job_script import job_files
 from trainmaster.words.assets import find_assets
 

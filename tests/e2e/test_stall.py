@@ -21,13 +21,13 @@ from support.runs.running_run import (
     wait_until,
 )
 
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.processes.processes import BoxProcesses
-from trainer_runtime.box.supervise.supervisor import Supervisor
-from trainer_runtime.box.watch.stalls import stack_verdict
-from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.lines import decode
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.processes.processes import BoxProcesses
+from trainer_runtime.host.supervise.supervisor import Supervisor
+from trainer_runtime.host.watch.stalls import stack_verdict
+from trainer_runtime.host.watch.telemetry import Telemetry
 
 _MINUTE_S = 60.0
 

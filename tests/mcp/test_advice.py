@@ -90,7 +90,7 @@ def test_no_advice_names_an_option_where_no_face_can_translate_it() -> None:
 
 
 # The client's modules and what both sides share; others compose command lines of programs.
-_ADVISING = ("server/trainmaster/", "trainer_runtime/core/", "trainer_runtime/box/answer/")
+_ADVISING = ("server/trainmaster/", "trainer_runtime/core/", "trainer_runtime/host/answer/")
 _COMMAND_LINES_ONLY = (
     "server/trainmaster/cli/",
     "server/trainmaster/board/",

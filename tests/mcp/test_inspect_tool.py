@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
-from support.box.hanging_processes import Hanging
+from support.host.hanging_processes import Hanging
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box.fake_packages import make_wheel
+from support.host.fake_packages import make_wheel
 
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, TorchFacts, plan
 from trainmaster.plan.decisions.environment import choose_requirements

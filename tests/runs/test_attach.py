@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box.foreign_trainings import OUT_OF_MEMORY, lines, listening, writing
+from support.host.foreign_trainings import OUT_OF_MEMORY, lines, listening, writing
 from support.runs.running_run import CommandLine, is_supervisor, kill, wait_until
 
-from trainer_runtime.box.processes.open_files import pids
 from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.host.processes.open_files import pids
 
 pytestmark = pytest.mark.slow
 

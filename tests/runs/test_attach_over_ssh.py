@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.backends.ssh_hosts import Sshd
-from support.box.foreign_trainings import lines, listening, writing
+from support.host.foreign_trainings import lines, listening, writing
 from support.runs.running_run import CommandLine, wait_until
 
 from trainer_runtime.core.files.durable import is_locked

@@ -15,8 +15,8 @@ from support.mcp.mcp_client import answer_of, connected, error_of, wait_for
 from support.runs.operator import FAST
 from support.runs.running_run import small_spec, wait_until
 
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.mcp import build_server
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.box.scripted_processes import CONFIG
+from support.host.scripted_processes import CONFIG
 
 from trainer_runtime.core.diagnosis.stacks import verdict as verdicts
 from trainer_runtime.core.diagnosis.stacks.messages import ADVICE, REASONS, advice

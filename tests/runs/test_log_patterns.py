@@ -12,11 +12,11 @@ import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
 
-from trainer_runtime.box.attach.examine_source import examine_source
-from trainer_runtime.box.attach.log_events import LogEvents
-from trainer_runtime.box.files.layout import AttemptFolder
 from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.host.attach.examine_source import examine_source
+from trainer_runtime.host.attach.log_events import LogEvents
+from trainer_runtime.host.files.layout import AttemptFolder
 from trainmaster.cli import run
 from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.plan.spec.script_checks import script_problems

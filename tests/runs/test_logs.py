@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from support.box.scripted_processes import CONFIG
+from support.host.scripted_processes import CONFIG
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.desired import Desired

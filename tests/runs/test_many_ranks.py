@@ -11,10 +11,10 @@ from support.core.journal_records import attempt_starting, lines, state
 from support.runs.running_run import run_async
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 
-from trainer_runtime.box.attach.log_events import LogEvents
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.watch.watcher import Watch
 from trainer_runtime.core.protocol.lines import decode, encode
+from trainer_runtime.host.attach.log_events import LogEvents
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.watch.watcher import Watch
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.cli.views.blocks import view
 from trainmaster.runs.query_metrics import query_metrics

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.box.scripted_processes import CONFIG
 from support.core.journal_records import EventBody, attempt_ended, attempt_starting, record, state
+from support.host.scripted_processes import CONFIG
 from support.runs.planted_runs import HALVED, HALVES_LR, REWINDS, finding
 
 from trainer_runtime.core.protocol.desired import Desired

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.attack.small_disk import mounts_disk
-from support.box.scripted_processes import CONFIG
+from support.host.scripted_processes import CONFIG
 
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.mirror_writer import MirrorWriter

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.box.logical_clock import contents
+from support.host.logical_clock import contents
 from support.store.points import Point, add_points
 
 from trainmaster.store import rollup

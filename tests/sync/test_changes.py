@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from support.box.scripted_processes import CONFIG
 from support.core.journal_records import FIRST_T, EventBody, attempt_starting, events
+from support.host.scripted_processes import CONFIG
 from support.runs.planted_runs import finding
 
 from trainer_runtime.core.protocol.desired import Desired

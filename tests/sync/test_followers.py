@@ -19,9 +19,9 @@ from support.runs.running_run import holding, run_async
 from support.sync.follow_until import all_have, refresh, seen, until
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run, heartbeat
 
-from trainer_runtime.box.files.compaction import Compaction
 from trainer_runtime.core.files.compacted import REGION_BYTES
 from trainer_runtime.core.protocol.lines import encode
+from trainer_runtime.host.files.compaction import Compaction
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.status.status import status_of

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.box.logical_clock import contents
 from support.core.journal_records import (
     attempt_ended,
     attempt_starting,
@@ -23,6 +22,7 @@ from support.core.journal_records import (
     started,
     state,
 )
+from support.host.logical_clock import contents
 
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import encode

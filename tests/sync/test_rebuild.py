@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from support.box.logical_clock import contents
+from support.host.logical_clock import contents
 from support.runs.planted_mirror import lose_metrics, plant_mirror
 from support.runs.running_run import run_async, small_spec
 

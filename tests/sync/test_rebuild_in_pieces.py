@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.box.logical_clock import contents
+from support.host.logical_clock import contents
 from support.runs.planted_journal import EVENTS
 from support.runs.planted_mirror import lose_metrics, plant_mirror
 from support.runs.running_run import run_async

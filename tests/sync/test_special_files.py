@@ -13,8 +13,6 @@ import pytest
 from support.core.journal_records import lines, metric, started
 from support.sync.followed_run import FakeRun, FollowedWorkspace, heartbeat
 
-from trainer_runtime.box.files.files import LineReader
-from trainer_runtime.box.watch.pace import last_steps
 from trainer_runtime.core.files.compacted import REGION_BYTES, archive_of
 from trainer_runtime.core.files.listing import LeftOut
 from trainer_runtime.core.protocol.followed_files import (
@@ -23,6 +21,8 @@ from trainer_runtime.core.protocol.followed_files import (
     REPLACED_IN_ATTEMPT,
     REPLACED_IN_RUN,
 )
+from trainer_runtime.host.files.files import LineReader
+from trainer_runtime.host.watch.pace import last_steps
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.sync.follow import catch_up
 from trainmaster.words.paths import Home

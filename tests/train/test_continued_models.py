@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.box.run_configs import Config, changed
-from support.box.tiny_training import SEQ_LEN, RunFolder, prepared_config
+from support.host.run_configs import Config, changed
+from support.host.tiny_training import SEQ_LEN, RunFolder, prepared_config
 from support.plan.rendered import load_script, write_script
 from support.train.hf_attempts import Attempts
 from support.train.litgpt_training import Run, pretraining

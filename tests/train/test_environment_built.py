@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.box.fake_packages import make_wheel
+from support.host.fake_packages import make_wheel
 from support.runs.running_run import CommandLine, small_spec
 
 BASE = "/usr/bin/python3"

@@ -13,17 +13,17 @@ import pytest
 from support.train.hub_server import REVISION, Hub, serving
 from support.train.model_folders import write_model
 
-from trainer_runtime.box.environment.training_python import (
-    InputUnavailableError,
-    InputUnusableError,
-    TrainingPython,
-)
-from trainer_runtime.box.prepare import preparation
-from trainer_runtime.box.prepare.inputs import settle_inputs
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
 from trainer_runtime.core.environment.setup_log import setup_step
 from trainer_runtime.core.files.corpus import ROWS, Source, fingerprint, list_files
+from trainer_runtime.host.environment.training_python import (
+    InputUnavailableError,
+    InputUnusableError,
+    TrainingPython,
+)
+from trainer_runtime.host.prepare import preparation
+from trainer_runtime.host.prepare.inputs import settle_inputs
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ from support.runs.running_run import (
     wait_until,
 )
 
-from trainer_runtime.box.prepare.shards import is_whole, prepare
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.host.prepare.shards import is_whole, prepare
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.blocks import view
 from trainmaster.sync.workspace import Workspace

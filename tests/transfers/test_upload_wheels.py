@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.backends.ssh_hosts import Sshd
-from support.box.fake_packages import make_wheel
+from support.host.fake_packages import make_wheel
 from support.runs.running_run import CommandLine, small_spec
 
 from trainmaster.sync.workspace import Workspace

@@ -19,19 +19,19 @@ from trainer_runtime.core.protocol.lines import ExitCode
 
 
 def _facts(options: Options) -> int:
-    from trainer_runtime.box.answer.facts import examine
+    from trainer_runtime.host.answer.facts import examine
 
     return print_answer(examine(Path(options.root), Path(options.cache) if options.cache else None))
 
 
 def _left_runs(_options: Options) -> int:
-    from trainer_runtime.box.answer.left_runs import left_runs
+    from trainer_runtime.host.answer.left_runs import left_runs
 
     return print_answer(left_runs(sys.stdin.read()))
 
 
 def _source(options: Options) -> int:
-    from trainer_runtime.box.attach.examine_source import examine_source
+    from trainer_runtime.host.attach.examine_source import examine_source
 
     return print_answer(
         examine_source(options.kind, options.target, options.begin, options.root, options.pattern)
@@ -41,7 +41,7 @@ def _source(options: Options) -> int:
 def _output(options: Options) -> int:
     from importlib.util import find_spec
 
-    from trainer_runtime.box.environment.checkpoint_reader import become_reader
+    from trainer_runtime.host.environment.checkpoint_reader import become_reader
 
     become_reader(["output", "--", options.folder], Path(options.cache) if options.cache else None)
     if find_spec("torch") is None:
@@ -53,26 +53,26 @@ def _output(options: Options) -> int:
 
 
 def _corpus(options: Options) -> int:
-    from trainer_runtime.box.answer.list_corpus import list_corpus
+    from trainer_runtime.host.answer.list_corpus import list_corpus
 
     return print_answer(list_corpus(options.asked, options.cache, options.fingerprint))
 
 
 def _input(options: Options) -> int:
-    from trainer_runtime.box.answer.examine_input import examine_input
+    from trainer_runtime.host.answer.examine_input import examine_input
 
     return print_answer(examine_input(options.kind, options.name, options.revision))
 
 
 def _image(options: Options) -> int:
-    from trainer_runtime.box.answer.ask_image import find
+    from trainer_runtime.host.answer.ask_image import find
 
     return print_answer(find(options.name).to_dict())
 
 
 def _reach(options: Options) -> int:
-    from trainer_runtime.box.answer import reach
     from trainer_runtime.core.processes.reaching import Peer
+    from trainer_runtime.host.answer import reach
 
     asked = decode_fields(sys.stdin.read(), "standard input")
     if options.how == "addresses":
@@ -89,26 +89,26 @@ def _reach(options: Options) -> int:
 
 
 def _check(options: Options) -> int:
-    from trainer_runtime.box.answer.check import check
+    from trainer_runtime.host.answer.check import check
 
     return print_answer(check(Path(options.root), Path(options.cache), options.within))
 
 
 def _follow(options: Options) -> int:
-    from trainer_runtime.box.answer.follow import follow
+    from trainer_runtime.host.answer.follow import follow
 
     return follow(sys.stdin.fileno(), sys.stdout.fileno())
 
 
 def _files(options: Options) -> int:
-    from trainer_runtime.box.answer.list_files import print_files
+    from trainer_runtime.host.answer.list_files import print_files
 
     return print_files(run_folder(options), options)
 
 
 def _inspect(options: Options) -> int:
-    from trainer_runtime.box.files.layout import RunFolder
-    from trainer_runtime.box.watch.inspection import inspect, report
+    from trainer_runtime.host.files.layout import RunFolder
+    from trainer_runtime.host.watch.inspection import inspect, report
 
     run = RunFolder(run_folder(options))
     found = inspect(run, options.attempt, allow_py_spy=options.allow_py_spy)
@@ -116,15 +116,15 @@ def _inspect(options: Options) -> int:
 
 
 def _sample(options: Options) -> int:
-    from trainer_runtime.box.answer.sample import sample
     from trainer_runtime.core.answers.sampled import SampleRequest
+    from trainer_runtime.host.answer.sample import sample
 
     request = SampleRequest.of(decode_fields(sys.stdin.read(), "standard input"))
     return print_answer(sample(run_folder(options), request))
 
 
 def _verify(options: Options) -> int:
-    from trainer_runtime.box.answer.verify import verify_checkpoints
+    from trainer_runtime.host.answer.verify import verify_checkpoints
 
     return print_answer(verify_checkpoints(run_folder(options)))
 

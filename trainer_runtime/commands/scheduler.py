@@ -17,8 +17,8 @@ from trainer_runtime.commands.command import (
 
 
 def _submit(options: Options) -> int:
-    from trainer_runtime.box.files.layout import RunFolder
-    from trainer_runtime.box.slurm.submit import check, submit
+    from trainer_runtime.host.files.layout import RunFolder
+    from trainer_runtime.host.slurm.submit import check, submit
 
     run = RunFolder(run_folder(options))
 
@@ -32,34 +32,34 @@ def _submit(options: Options) -> int:
 
 
 def _jobs(options: Options) -> int:
-    from trainer_runtime.box.slurm.queue import jobs_of
+    from trainer_runtime.host.slurm.queue import jobs_of
 
     asked = sys.stdin.read()
     return _answered(lambda: jobs_of(asked, fresh=options.fresh, keep=options.keep))
 
 
 def _end_job(options: Options) -> int:
-    from trainer_runtime.box.files.layout import RunFolder
-    from trainer_runtime.box.slurm.submit import cancel
+    from trainer_runtime.host.files.layout import RunFolder
+    from trainer_runtime.host.slurm.submit import cancel
 
     run = RunFolder(run_folder(options))
     return _answered(lambda: {"found": cancel(run, options.signal)})
 
 
 def _session(options: Options) -> int:
-    from trainer_runtime.box.slurm.session import run_node, run_session
+    from trainer_runtime.host.slurm.session import run_node, run_session
 
     return run_node(run_folder(options)) if options.node else run_session(run_folder(options))
 
 
 def _meet(_options: Options) -> int:
-    from trainer_runtime.box.slurm.meet import meet
+    from trainer_runtime.host.slurm.meet import meet
 
     return meet(sys.stdin, sys.stdout)
 
 
 def _cluster(options: Options) -> int:
-    from trainer_runtime.box.slurm.cluster import describe_cluster
+    from trainer_runtime.host.slurm.cluster import describe_cluster
 
     root, modules = Path(options.root), options.module or ()
     given = {"account": options.account, "qos": options.qos, "whole": options.whole}
@@ -68,7 +68,7 @@ def _cluster(options: Options) -> int:
 
 def _answered(answer: Callable[[], object]) -> int:
     """Print an answer, or what Slurm refuses with."""
-    from trainer_runtime.box.slurm.programs import SlurmError
+    from trainer_runtime.host.slurm.programs import SlurmError
 
     try:
         return print_answer(answer())

@@ -16,20 +16,20 @@ from trainer_runtime.commands.command import (
 
 
 def _supervise(options: Options) -> int:
-    from trainer_runtime.box.supervise.start import supervise
+    from trainer_runtime.host.supervise.start import supervise
 
     return supervise(run_folder(options), options.report)
 
 
 def _start(options: Options) -> int:
-    from trainer_runtime.box.supervise.detach import start_detached
+    from trainer_runtime.host.supervise.detach import start_detached
 
     answer = start_detached(run_folder(options))
     return print_answer(answer.to_dict(), code=0 if answer.error is None else 1)
 
 
 def _supervised(_options: Options) -> int:
-    from trainer_runtime.box.answer.supervised import supervised
+    from trainer_runtime.host.answer.supervised import supervised
 
     return print_answer(supervised(sys.stdin.read()))
 
@@ -37,8 +37,8 @@ def _supervised(_options: Options) -> int:
 def _cancel(options: Options) -> int:
     import signal
 
-    from trainer_runtime.box.files.layout import RunFolder
-    from trainer_runtime.box.supervise.job import cancel_job, signal_job
+    from trainer_runtime.host.files.layout import RunFolder
+    from trainer_runtime.host.supervise.job import cancel_job, signal_job
 
     run = RunFolder(run_folder(options))
     if options.signal is None:
@@ -47,31 +47,31 @@ def _cancel(options: Options) -> int:
 
 
 def _hold(options: Options) -> int:
-    from trainer_runtime.box.processes.hold import hold
+    from trainer_runtime.host.processes.hold import hold
 
     return hold(run_folder(options), options.attempt)
 
 
 def _train(options: Options) -> int:
-    from trainer_runtime.box.supervise import standalone
+    from trainer_runtime.host.supervise import standalone
 
     standalone.train(Path(options.config), this_python=options.this_python)
 
 
 def _ranks(options: Options) -> int:
-    from trainer_runtime.box.processes.ranks import run_ranks
+    from trainer_runtime.host.processes.ranks import run_ranks
 
     return run_ranks(Path(options.config))
 
 
 def _seal(options: Options) -> int:
-    from trainer_runtime.box.script import seal
+    from trainer_runtime.host.script import seal
 
     return seal.main(run_folder(options))
 
 
 def _prepare(options: Options) -> int:
-    from trainer_runtime.box.prepare import preparation
+    from trainer_runtime.host.prepare import preparation
 
     return preparation.main(options.config, data_only=options.data_only)
 

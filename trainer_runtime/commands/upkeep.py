@@ -18,7 +18,7 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 
 
 def _collect(options: Options) -> int:
-    from trainer_runtime.box.answer.gc import collect
+    from trainer_runtime.host.answer.gc import collect
 
     named = sys.stdin.read() if options.named else ""
     cache, runs = Path(options.cache), Path(options.runs)
@@ -26,14 +26,14 @@ def _collect(options: Options) -> int:
 
 
 def _try_folder(options: Options) -> int:
-    from trainer_runtime.box.answer.try_folder import try_folder
+    from trainer_runtime.host.answer.try_folder import try_folder
 
     return print_answer(try_folder(Path(options.path), write=options.write))
 
 
 def _try_image(options: Options) -> int:
-    from trainer_runtime.box.answer.ask_image import check
     from trainer_runtime.core.config import RunConfig
+    from trainer_runtime.host.answer.ask_image import check
 
     asked = decode_fields(sys.stdin.read(), "standard input", max_bytes=MAX_DOCUMENT_BYTES)
     config = RunConfig.parse(asked.section("config").values)
@@ -47,13 +47,13 @@ def _remove(options: Options) -> int:
 
 
 def _mirror(options: Options) -> int:
-    from trainer_runtime.box.checkpoints import copy
+    from trainer_runtime.host.checkpoints import copy
 
     return copy.main(run_folder(options), Path(options.destination), options.name)
 
 
 def _lease(options: Options) -> int:
-    from trainer_runtime.box.lease import timer
+    from trainer_runtime.host.lease import timer
 
     root = Path(os.path.realpath(options.root))
     if options.start:
@@ -62,7 +62,7 @@ def _lease(options: Options) -> int:
 
 
 def _alert(options: Options) -> int:
-    from trainer_runtime.box.alerts import post
+    from trainer_runtime.host.alerts import post
 
     return post.main()
 

@@ -71,7 +71,7 @@ async def send_due(
 
 
 async def try_once(workspace: Workspace, to: str, given: Destination, message: Any) -> PostAnswer:
-    """Send a message to a destination once; the result, as `box/alerts/post.py` reports it.
+    """Send a message to a destination once; the result, as `host/alerts/post.py` reports it.
 
     Raises:
         StateError: the secret of its address can't be read.

@@ -169,7 +169,7 @@ def _row(values: Mapping[str, object]) -> CheckRow:
 
 
 async def _by_shell(host: Host, found: Connection) -> _HostReport:
-    script = (find_assets().runtime / "box" / "answer" / "check_plain.sh").read_bytes()
+    script = (find_assets().runtime / "host" / "answer" / "check_plain.sh").read_bytes()
     root, cache = await host.root(), await host.cache()
     command = ["/bin/sh", "-s", root, cache]
     done = await host.run(command, folder="/", stdin=script, timeout_s=_MIN_HOST_S)

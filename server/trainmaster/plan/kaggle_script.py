@@ -20,17 +20,17 @@ _RUNTIME = "trainer_runtime/"
 LEFT_OUT = tuple(
     f"{_RUNTIME}{name}"
     for name in (
-        "box/answer/ask_image.py",
-        "box/answer/check",
-        "box/answer/examine_input.py",
-        "box/answer/gc.py",
-        "box/answer/left_runs.py",
-        "box/answer/list_corpus.py",
-        "box/answer/reach.py",
-        "box/answer/receive.py",
-        "box/answer/sample.py",
-        "box/answer/try_folder.py",
-        "box/slurm/",
+        "host/answer/ask_image.py",
+        "host/answer/check",
+        "host/answer/examine_input.py",
+        "host/answer/gc.py",
+        "host/answer/left_runs.py",
+        "host/answer/list_corpus.py",
+        "host/answer/reach.py",
+        "host/answer/receive.py",
+        "host/answer/sample.py",
+        "host/answer/try_folder.py",
+        "host/slurm/",
         "core/answers/slurm.py",
     )
 )

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.box.scripted_processes import CONFIG
+from support.host.scripted_processes import CONFIG
 from support.runs.running_run import run_async, wait_until
 
-from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.backends.debug.launcher import MOST_AT_ONCE, InProcessLauncher
 from trainmaster.backends.hosts import LocalHost
 

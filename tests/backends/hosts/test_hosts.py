@@ -14,7 +14,7 @@ from trainmaster.words.errors import HostError
 FILES = {
     "train.sh": b"#!/bin/sh\n",
     "train.py": b"pass\n",
-    "trainer_runtime/box/processes/hold.py": b"",
+    "trainer_runtime/host/processes/hold.py": b"",
 }
 
 

@@ -129,7 +129,7 @@ def test_two_senders_at_once_take_turns(tmp_path: Path) -> None:
 
 def test_a_sender_that_does_not_come_on_is_not_waited_for_and_is_named(tmp_path: Path) -> None:
     there, local = tmp_path / "there", LocalHost("local", Path("/"))
-    receive = find_assets().runtime / "box" / "answer" / "receive.py"
+    receive = find_assets().runtime / "host" / "answer" / "receive.py"
     header = {"destination": str(there), "whole": False, "mark": False}
     data = json.dumps({**header, "files": [["large", 3, None, 0o644, None]]}).encode()
     with subprocess.Popen(

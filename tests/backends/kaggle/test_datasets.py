@@ -11,10 +11,10 @@ import pytest
 from support.kaggle.recording_client import Asked, asking
 from support.kaggle.site import KaggleSite, serving_kaggle
 
-from trainer_runtime.box.kaggle.session_inputs import link_cache
-from trainer_runtime.box.prepare.uploads import await_sources
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, list_files, listing_digest
+from trainer_runtime.host.kaggle.session_inputs import link_cache
+from trainer_runtime.host.prepare.uploads import await_sources
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder
 from trainmaster.backends.kaggle.datasets import Datasets
 from trainmaster.words.errors import CloudError, PlanError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import run_async
 
-from trainer_runtime.box.slurm.queue import CACHE
+from trainer_runtime.host.slurm.queue import CACHE
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.slurm.backend import SlurmBackend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_runtime.box.slurm.cluster import read_partitions
+from trainer_runtime.host.slurm.cluster import read_partitions
 from trainmaster.backends.slurm.job_node import node_for
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError

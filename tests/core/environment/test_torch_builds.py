@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.box.fake_packages import make_environment, make_wheel
+from support.host.fake_packages import make_environment, make_wheel
 
-from trainer_runtime.box.environment.installers import Installer, Wanted, install
 from trainer_runtime.core.environment.torch_builds import cpu_build
+from trainer_runtime.host.environment.installers import Installer, Wanted, install
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,6 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from trainer_runtime.box.answer.list_corpus import list_corpus
-from trainer_runtime.box.attach.examine_source import examine_source
-from trainer_runtime.box.attach.log_copy import LogCopy
 from trainer_runtime.core.files.corpus import AskedSource
 from trainer_runtime.core.files.listing import LeftOut, list_files
 from trainer_runtime.core.files.protected import (
@@ -20,6 +17,9 @@ from trainer_runtime.core.files.protected import (
     names_credentials,
     open_unprotected,
 )
+from trainer_runtime.host.answer.list_corpus import list_corpus
+from trainer_runtime.host.attach.examine_source import examine_source
+from trainer_runtime.host.attach.log_copy import LogCopy
 from trainmaster.metrics.log_file import log_file, read_text
 from trainmaster.plan.spec import load_spec
 from trainmaster.sync.workspace import Workspace

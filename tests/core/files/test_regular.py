@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer_runtime.box.files.files import read_json
 from trainer_runtime.core.files.manifest import ManifestError, read
 from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.host.files.files import read_json
 
 pytestmark = pytest.mark.attack
 

@@ -14,9 +14,9 @@ from support.core.journal_records import (
     state,
 )
 
-from trainer_runtime.box.supervise.record import Journal
 from trainer_runtime.core.protocol.journal import Record, TransitionError
 from trainer_runtime.core.protocol.states import AttemptState, PlacementState
+from trainer_runtime.host.supervise.record import Journal
 
 WHOLE: tuple[EventBody, ...] = (
     ("started", {"pid": 7}),

@@ -35,7 +35,7 @@ def main() -> int:
             print(f"The payload can't be unpacked into {folder}: {error}", flush=True)
             return 1
         sys.path.insert(0, folder)
-        from trainer_runtime.box.kaggle.kaggle_session import run_session
+        from trainer_runtime.host.kaggle.kaggle_session import run_session
 
         return run_session(folder)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trainer_runtime.box.script.relay import run_script
+from trainer_runtime.host.script.relay import run_script
 
 if __name__ == "__main__":
     sys.exit(run_script(Path(sys.argv[1])))

@@ -19,7 +19,7 @@ from support.providers.site import Fault
 from support.providers.vast_site import VastSite
 from support.runs.running_run import wait_until
 
-from trainer_runtime.box.lease.self_terminate import missing
+from trainer_runtime.host.lease.self_terminate import missing
 from trainmaster.machines.clouds import NAMES, Cloud, open_cloud
 from trainmaster.machines.clouds.http import Account, Api, Pace
 from trainmaster.machines.clouds.vast import ADD_KEY

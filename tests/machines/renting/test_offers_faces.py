@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.box.pty import Terminal
+from support.host.pty import Terminal
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.providers.runpod_site import RunPodSite
 from support.providers.site import Fault

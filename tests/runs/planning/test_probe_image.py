@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.backends.ssh_hosts import Sshd
-from support.box.container_images import (  # noqa: F401 - fixtures
+from support.host.container_images import (  # noqa: F401 - fixtures
     BARE,
     EMPTY,
     TORCH,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from support.runs.running_run import run_async
 
-from trainer_runtime.box.answer import reach
 from trainer_runtime.core.processes.nodes import NodesConfig
 from trainer_runtime.core.processes.reaching import Peer
+from trainer_runtime.host.answer import reach
 from trainmaster.backends import NodeProber
 from trainmaster.plan.facts import HostFacts
 from trainmaster.runs.planning.probe_nodes import NodesFacts, probe_nodes

@@ -20,7 +20,7 @@ import pytest
 from support.attack.small_disk import mounts_disk
 from support.backends.network_namespaces import Network
 from support.backends.tcp_proxy import CuttingProxy, free_port
-from support.box.torch_check_cache import torch_checks
+from support.host.torch_check_cache import torch_checks
 from support.runs.running_run import command_line, kill, wait_until
 
 from trainmaster.store.host_record import HostRecord

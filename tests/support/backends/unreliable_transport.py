@@ -16,7 +16,7 @@ _FOLLOW_LATER = """
 import sys, time
 now, ahead_s = time.time, float(sys.argv[1])
 time.time = lambda: now() + ahead_s
-from trainer_runtime.box.answer.follow import follow
+from trainer_runtime.host.answer.follow import follow
 sys.exit(follow(0, 1))
 """
 # Answers the first scan by a frame of the given file, whole or not.

@@ -24,7 +24,7 @@ from typing import Protocol
 from support.benchmarks.nanogpt import ITERATION, nanogpt_command, nanogpt_folder
 from support.runs.running_run import kill_processes, processes_of
 
-from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.host.files.layout import RunFolder
 
 REPOSITORY = Path(__file__).parents[3]
 _VOCABULARY = 320

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from support.benchmarks.result import at_least
-from support.box.run_configs import Config, model_of
 from support.gpu.part import Setting
 from support.gpu.runs import Run, base_config
+from support.host.run_configs import Config, model_of
 
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.inputs import byte_tokenizer

@@ -9,9 +9,9 @@ import time
 from typing import Any
 
 from support.benchmarks.result import at_least, at_most, of_peers_time
-from support.box.run_configs import model_of
 from support.gpu.part import LackingError, Setting
 from support.gpu.runs import Run, base_config
+from support.host.run_configs import model_of
 
 _STEPS = 30
 # precision, compiled, style of the model, whether the output layer computes in fp8

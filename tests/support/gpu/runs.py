@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from support.box.run_configs import Config, Events, bytes_of, changed, model_of, pretraining
 from support.gpu.part import Setting
+from support.host.run_configs import Config, Events, bytes_of, changed, model_of, pretraining
 
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig

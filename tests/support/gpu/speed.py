@@ -11,9 +11,9 @@ from pathlib import Path
 
 from support.benchmarks.nanogpt import VARIABLE, start_nanogpt, write_tokens
 from support.benchmarks.result import at_least, times_as_fast
-from support.box.run_configs import Config, model_of
 from support.gpu.part import Setting
 from support.gpu.runs import Run, base_config
+from support.host.run_configs import Config, model_of
 
 from trainer_runtime.core.environment.gpus import find_gpu
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.runs.running_run import LONGEST_S, run_async, small_spec, wait_until
 
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.launch import launch

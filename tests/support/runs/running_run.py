@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from support.backends.kept_runtimes import kept_runtimes
-from support.box.torch_check_cache import torch_checks
+from support.host.torch_check_cache import torch_checks
 
-from trainer_runtime.box.files.files import read_json
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.processes.hold import marker
-from trainer_runtime.box.processes.identity import ProcessIdentity, carriers, is_alive, send
+from trainer_runtime.host.files.files import read_json
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.processes.hold import marker
+from trainer_runtime.host.processes.identity import ProcessIdentity, carriers, is_alive, send
 from trainmaster.cli import run as run_command_line
 
 Answered = TypeVar("Answered")

@@ -15,7 +15,7 @@ from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
 from support.backends.ssh_hosts import Sshd
 from support.runs.running_run import CommandLine, small_spec
 
-from trainer_runtime.box.slurm.queue import CACHE
+from trainer_runtime.host.slurm.queue import CACHE
 
 STEPS = 60
 

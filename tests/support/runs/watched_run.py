@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.box.scripted_processes import Box, Life
 from support.core.journal_records import EventBody, kept, metric, started
+from support.host.scripted_processes import Box, Life
 
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.lines import Event

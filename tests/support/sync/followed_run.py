@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from support.box.scripted_processes import CONFIG
 from support.core.journal_records import EventBody, attempt_starting, lines, state
+from support.host.scripted_processes import CONFIG
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.box.tiny_training import RunFolder
+from support.host.tiny_training import RunFolder
 from support.plan.rendered import load_script
 
 from trainer_runtime.train.attempt.exit_codes import ending

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.box.run_configs import Config, changed
-from support.box.tiny_training import REPOSITORY, RunFolder, prepared_config
+from support.host.run_configs import Config, changed
+from support.host.tiny_training import REPOSITORY, RunFolder, prepared_config
 from support.plan.rendered import SCRIPT, script_text
 
 STEPS = 12

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.box.run_configs import Config, changed
-from support.box.tiny_training import REPOSITORY, RunFolder, metric_step, prepared_config
+from support.host.run_configs import Config, changed
+from support.host.tiny_training import REPOSITORY, RunFolder, metric_step, prepared_config
 from support.runs.running_run import begin_with, wait_until
 
 from trainer_runtime.core import frameworks

@@ -11,12 +11,12 @@ import pytest
 from support.core.token_files import write_llmc, write_megatron
 from support.train.model_folders import write_tokenizer
 
-from trainer_runtime.box.environment.training_python import InputUnusableError, TrainingPython
-from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core.config import RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import AskedSource, Source, fingerprint, list_files
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 from trainer_runtime.core.inputs.source_check import check_source
+from trainer_runtime.host.environment.training_python import InputUnusableError, TrainingPython
+from trainer_runtime.host.prepare.shards import prepare
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.batches import Corpus
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, pieces

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.box.run_configs import Config, changed
-from support.box.tiny_training import prepared_config
+from support.host.run_configs import Config, changed
+from support.host.tiny_training import prepared_config
 from support.plan.rendered import script_text
 from torch import Tensor
 

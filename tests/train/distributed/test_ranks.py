@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from safetensors import safe_open
-from support.box.run_configs import Config, changed
+from support.host.run_configs import Config, changed
 from support.runs.running_run import standing_after
 from support.train.ranks_on_cpu import BY_GLOO, CPU_AS_GPU
 from support.train.ranks_run import BOUND_S, RanksRun, two_ranks

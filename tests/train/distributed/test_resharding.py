@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box.run_configs import Config, changed
+from support.host.run_configs import Config, changed
 from support.train.ranks_on_cpu import BY_GLOO, CPU_AS_GPU
 from support.train.ranks_run import BOUND_S, RanksRun, two_ranks
 

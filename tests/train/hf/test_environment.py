@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from support.box.fake_packages import make_environment
-from support.box.prepared_run import make_box, output_of
+from support.host.fake_packages import make_environment
+from support.host.prepared_run import make_box, output_of
 
 from trainmaster.plan.decisions.requirements import requirements
 from trainmaster.plan.frameworks import FRAMEWORKS

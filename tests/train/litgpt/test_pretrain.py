@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.box.run_configs import Config, changed
-from support.box.tiny_training import REPOSITORY, with_own_validation
+from support.host.run_configs import Config, changed
+from support.host.tiny_training import REPOSITORY, with_own_validation
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 from support.train.operator_threads import operators_in_this_thread_alone
 

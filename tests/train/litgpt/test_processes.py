@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.box.run_configs import Config, changed
-from support.box.tiny_training import REPOSITORY
+from support.host.run_configs import Config, changed
+from support.host.tiny_training import REPOSITORY
 from support.plan.rendered import SCRIPT
 from support.runs.running_run import begin_with, standing_after, wait_until
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.box.run_configs import Config, changed
+from support.host.run_configs import Config, changed
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 
 from trainer_runtime.core.files.manifest import verify

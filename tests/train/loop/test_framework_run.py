@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box.tiny_training import RunFolder
+from support.host.tiny_training import RunFolder
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run

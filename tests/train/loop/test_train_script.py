@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.box.run_configs import Config, changed
-from support.box.tiny_training import (
+from support.host.run_configs import Config, changed
+from support.host.tiny_training import (
     LOSSES,
     REPOSITORY,
     SEQ_LEN,

@@ -1,7 +1,7 @@
 """How the ranks of one attempt ended, and what that makes of the attempt.
 
 A launcher ends the other ranks as soon as one leaves with a code other than 0, be they in the
-middle of a save. So under `box/processes/ranks.py` a rank that ends in order leaves with 0 and
+middle of a save. So under `host/processes/ranks.py` a rank that ends in order leaves with 0 and
 writes down its true code; the attempt's is found from what all of them have written.
 """
 

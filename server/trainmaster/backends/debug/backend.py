@@ -10,12 +10,12 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.watch.inspection import SAMPLES, Inspection, report
-from trainer_runtime.box.watch.pace import read_pace
 from trainer_runtime.core.diagnosis.stacks.frames import Frame, Thread
 from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
 from trainer_runtime.core.diagnosis.stacks.verdict import Process, Rank, judge
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.watch.inspection import SAMPLES, Inspection, report
+from trainer_runtime.host.watch.pace import read_pace
 from trainmaster.backends.debug.launcher import InProcessLauncher
 from trainmaster.backends.debug.trainer import thread_name
 from trainmaster.backends.hosted import HostedBackend

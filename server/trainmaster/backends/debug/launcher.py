@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.supervise.supervisor import Supervisor
-from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.core.files.durable import is_locked, try_lock
 from trainer_runtime.core.protocol.command import command
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.supervise.supervisor import Supervisor
+from trainer_runtime.host.watch.telemetry import Telemetry
 from trainmaster.backends.debug.processes import SimulatedProcesses
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.launchers import Abilities, Job, JobState

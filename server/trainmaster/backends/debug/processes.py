@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainer_runtime.box.files.files import read_json, write_json
-from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.processes.identity import ProcessIdentity, identify, is_alive
-from trainer_runtime.box.processes.processes import Observation
 from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.host.files.files import read_json, write_json
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.processes.identity import ProcessIdentity, identify, is_alive
+from trainer_runtime.host.processes.processes import Observation
 from trainmaster.backends.debug.trainer import SimulatedTrainer
 
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainer_runtime.box.files.files import AppendedLog, write_json
-from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.config import CheckpointConfig, RunConfig
 from trainer_runtime.core.files.durable import sync_folder
@@ -28,6 +26,8 @@ from trainer_runtime.core.files.manifest import (
 )
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.host.files.files import AppendedLog, write_json
+from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.train.checkpoints.retention import Retention, Stored
 from trainmaster.backends.debug.faults import (
     FAULTS_VARIABLE,

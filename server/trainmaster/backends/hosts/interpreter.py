@@ -32,7 +32,7 @@ async def find_python(run: Run) -> str:
     Raises:
         HostError: `PYTHON_MISSING`, with those that were found; and the errors of `run`.
     """
-    script = (find_assets().runtime / "box" / "answer" / "find_python.sh").read_bytes()
+    script = (find_assets().runtime / "host" / "answer" / "find_python.sh").read_bytes()
     done = await run(["/bin/sh", "-s"], stdin=script, timeout_s=_TIMEOUT_S)
     seen = {}
     for line in done.output.splitlines():

@@ -1,4 +1,4 @@
-"""Calls by which hosts try to reach one another; see `trainer_runtime.box.answer.reach`."""
+"""Calls by which hosts try to reach one another; see `trainer_runtime.host.answer.reach`."""
 
 from __future__ import annotations
 

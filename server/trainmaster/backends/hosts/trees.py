@@ -1,4 +1,4 @@
-"""Sends a tree of files to a machine; `trainer_runtime/box/answer/receive.py` receives it over
+"""Sends a tree of files to a machine; `trainer_runtime/host/answer/receive.py` receives it over
 there.
 
 The program goes first through the same channel, so that nothing need be there but Python. The
@@ -101,7 +101,7 @@ async def put_tree(
         PlanError: `DATA_CHANGED`, a file changed or went while it was sent.
     """
     files = await asyncio.to_thread(list_tree, local, executable)
-    program = (find_assets().runtime / "box" / "answer" / "receive.py").read_bytes()
+    program = (find_assets().runtime / "host" / "answer" / "receive.py").read_bytes()
     command = [await host.python(), "-c", BOOTSTRAP, str(len(program))]
     header = {
         "destination": destination,

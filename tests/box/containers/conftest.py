@@ -1,1 +1,0 @@
-from support.box.container_images import podman, podman_folder  # noqa: F401 - fixtures

@@ -1,0 +1,202 @@
+"""The host's own timer: ends the instance when its lease is over, whether or not a client lives.
+
+One per host by `flock`, stateless over `lease.json`; any process may start another at any time.
+The wall clock counts: an instance that slept through the end of its lease ends when it wakes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from trainer_runtime.core.answers.timer import TimerAnswer
+from trainer_runtime.core.files.durable import is_locked, lock_within
+from trainer_runtime.core.lease.lease import MOST_TO_STOP_S, Lease
+from trainer_runtime.core.protocol.figures import in_utc
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.lease import self_terminate
+from trainer_runtime.host.lease.deadlines import read_lease
+from trainer_runtime.host.lease.self_terminate import Answered
+from trainer_runtime.host.lease.start_timer import LOCK, LOG, start_timer
+from trainer_runtime.host.processes.processes import BoxProcesses
+
+_LOCK_WAIT_S = 0.25
+_LONGEST_NAP_S = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+# An instance that was asked to end gets this long before it is asked again.
+_GOING_S = 60.0
+_REVIVE_EVERY_S = 30.0
+
+Ask = Callable[[Lease], Answered]
+
+
+class LeaseTimer:
+    """`clock`: Unix time; `ask` requests the instance's end; `runs`: its trainings."""
+
+    def __init__(self, root: Path, clock: Callable[[], float], ask: Ask, runs: Trainers) -> None:
+        self._root = root
+        self._clock = clock
+        self._ask = ask
+        self._runs = runs
+        self._lease: Lease | None = None
+        self._asked_t: float | None = None
+        self._pause_s = 0.0
+        self._next_pause_s = _FIRST_PAUSE_S
+        self._revived_t: float | None = None
+
+    def tick(self) -> float | None:
+        """Do what is due now; returns how long to sleep then, None without a lease."""
+        self._read()
+        lease, now = self._lease, self._clock()
+        if lease is None:
+            return None
+        if now < lease.end_t:
+            self._asked_t, self._next_pause_s = None, _FIRST_PAUSE_S
+            return min(_LONGEST_NAP_S, self._before_the_end(lease, now))
+        if _is_due(self._asked_t, self._pause_s, now):
+            self._end(lease)
+        return min(_LONGEST_NAP_S, self._pause_s)
+
+    def _read(self) -> None:
+        """Read the lease; one that was removed or can't be read stays as last known."""
+        lease = read_lease(self._root)
+        if lease is not None and lease != self._lease:
+            self._lease = lease
+            then = self_terminate.described(lease.own_end)
+            self._note(f"lease until {_spoken(lease.end_t)}; then {then}")
+
+    def _before_the_end(self, lease: Lease, now: float) -> float:
+        """Supervisors stop their trainers in time by themselves: those that were killed, too."""
+        before_s = MOST_TO_STOP_S if lease.stop_before_s is None else lease.stop_before_s
+        left_s = lease.end_t - now
+        if left_s > before_s:
+            return left_s - before_s
+        if _is_due(self._revived_t, _REVIVE_EVERY_S, now):
+            self._revived_t = now
+            self._apply(self._runs.wake, "started its supervisor, which had gone")
+        return left_s
+
+    def _end(self, lease: Lease) -> None:
+        self._apply(self._runs.stop, "killed what was left of its training")
+        if lease.own_end is None:
+            answered = Answered(True, "the lease is over, and this instance can't end itself")
+        else:
+            answered = self._ask(lease)
+        self._note(answered.report)
+        # By the clock after what may have taken long.
+        self._asked_t = self._clock()
+        self._pause_s = max(self._next_pause_s, _GOING_S if answered.taken else 0.0)
+        self._next_pause_s = min(2 * self._next_pause_s, _LONGEST_PAUSE_S)
+
+    def _apply(self, act: Callable[[], list[str]], what: str) -> None:
+        """Act on the runs; a failure there does not delay the lease's end."""
+        try:
+            for name in act():
+                self._note(f"{name}: {what}")
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._note(f"{type(error).__name__} while handling the trainings here")
+
+    def _note(self, line: str) -> None:
+        with suppress(OSError), (self._root / LOG).open("a") as log:  # a disk may be full
+            log.write(f"{_spoken(self._clock())} {line}\n")
+
+
+class Trainers:
+    """The trainings of a host, as its end needs them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def wake(self) -> list[str]:
+        """Start a supervisor where a trainer runs without one; whose."""
+        unwatched = [run for run, _ in self._trained() if not is_locked(run.supervisor_lock)]
+        return [run.run_id for run in unwatched if _started(run)]
+
+    def stop(self) -> list[str]:
+        """Kill the trainers that still run; returns their runs. Attached ones are never ended."""
+        stopped = []
+        for run, attempt in self._trained():
+            BoxProcesses(run.root).kill(attempt)
+            stopped.append(run.run_id)
+        return stopped
+
+    def _trained(self) -> list[tuple[RunFolder, int]]:
+        """The runs of which a trainer lives, and its attempt."""
+        found = []
+        for folder in sorted(self._root.glob("runs/*")):
+            names = [path.name for path in folder.glob("attempts/*") if path.name.isdigit()]
+            newest = max(map(int, names), default=0)
+            if newest and BoxProcesses(folder).observe(newest).state == "running":
+                found.append((RunFolder(folder), newest))
+        return found
+
+
+def keep(root: Path) -> int:
+    """Keep the host's lease until it is over; returns 0 if another timer does already."""
+    lock = lock_within(root / LOCK, _LOCK_WAIT_S)
+    if lock is None:
+        return 0
+    timer = LeaseTimer(root, time.time, _ask, Trainers(root))
+    while (nap_s := timer.tick()) is not None:
+        time.sleep(nap_s)
+    os.close(lock)
+    return 0
+
+
+def timer_status(root: Path) -> TimerAnswer:
+    """Whether a timer runs, what it lacks, and this machine's clock."""
+    lease = read_lease(root)
+    end = None if lease is None else lease.own_end
+    lacks = (
+        None
+        if end is None
+        else self_terminate.missing(end, self_terminate.host_variables(os.environ))
+    )
+    return TimerAnswer(
+        runs=is_locked(root / LOCK),
+        t=time.time(),
+        end_t=None if lease is None else lease.end_t,
+        lacks=lacks,
+    )
+
+
+def ensure_timer(root: Path, within_s: float = 10.0) -> TimerAnswer:
+    """Run `start_timer`; returns the status once a timer runs."""
+    started = start_timer(root)
+    deadline = time.monotonic() + within_s
+    while not is_locked(root / LOCK) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return replace(timer_status(root), started=started)
+
+
+def _ask(lease: Lease) -> Answered:
+    assert lease.own_end is not None
+    return self_terminate.terminate_host(lease.own_end, self_terminate.host_variables(os.environ))
+
+
+def _started(run: RunFolder) -> bool:
+    """By the run's own runtime, which knows its files."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer_runtime", "start", "."],
+        cwd=run.root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60.0,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def _is_due(last_t: float | None, pause_s: float, now: float) -> bool:
+    """Also where the clock was set back since."""
+    return last_t is None or not last_t <= now < last_t + pause_s
+
+
+def _spoken(t: float) -> str:
+    return in_utc(t)

@@ -1,0 +1,360 @@
+"""Turns a config's sources into token shards in the host's cache.
+
+An entry is `<cache>/data/<fingerprint>/`: one train and one validation file per source, raw
+little-endian numbers of the `dtype` that `meta.json` names (uint16, unless a vocabulary needs
+uint32), and `meta.json` itself, which is written last and records every file's size. An entry
+that is whole is used without reading the sources; one that is missing or damaged is built beside
+and renamed into place. A lock per entry lets two runs that want the same data build it once; who
+waits for data that is on its way holds none, so that whichever comes first serves all.
+
+Text by the byte tokenizer is cut here, whatever else by the interpreter that is to train.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from trainer_runtime.core.config import ConfigDocument, DataConfig, RunConfig
+from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
+from trainer_runtime.core.files.durable import sync_folder
+from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.records import dataclass
+from trainer_runtime.host.environment.training_python import TrainingPython
+from trainer_runtime.host.prepare.sources import (
+    DataUnusableError,
+    as_planned,
+    file_path,
+    refuse_empty,
+)
+from trainer_runtime.host.prepare.uploads import NothingComesError, await_shards, await_sources
+
+Report = Callable[[str], None]
+
+META_NAME = "meta.json"
+# What `train.data.prepare_shards` says of the shards that it has cut.
+CUT_NAME = "cut.json"
+META_VERSION = 1
+DTYPE = "uint16"
+TOKEN_BYTES = {DTYPE: 2, "uint32": 4}
+END_OF_TEXT = 256
+BYTE_VOCABULARY = 257
+_CHUNK_BYTES = 4 * 1024 * 1024
+_PROGRESS_INTERVAL_S = 2.0
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def prepare(config: RunConfig, report: Report, python: TrainingPython | None = None) -> Path:
+    """The folder of the config's shards, built first where the cache lacks it.
+
+    Data that the client sends is awaited without a limit. Memory stays bounded whatever the
+    files' sizes. Safe to call from several processes at once. `python` cuts what isn't text by the
+    byte tokenizer; None: nobody does.
+
+    Raises:
+        DataUnusableError: a source is missing, empty, too short, or changed since the plan; the
+            client can't send it; the disk is full; or the config asks for what can't be
+            built here.
+        InputUnusableError, InputUnavailableError: `python` can't cut it.
+    """
+    data = _checked(config)
+    entry = data.folder
+    parent = entry.parent
+    if is_whole(entry):
+        return entry
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        arrived = _await_data(entry, config, report)
+        with _locked(parent / f"{entry.name}.lock", report):
+            if not is_whole(entry):
+                _build(entry, _Work(data, config.document, python, report), arrived)
+    except NothingComesError as error:
+        raise DataUnusableError(str(error)) from None
+    except OSError as error:
+        raise DataUnusableError(_explained(error, parent)) from error
+    return entry
+
+
+def is_whole(entry: Path) -> bool:
+    """True if the entry's `meta.json` is there and each file has the size that it records."""
+    try:
+        meta = decode_fields((entry / META_NAME).read_bytes(), META_NAME)
+        sources, splits = meta.sections("sources"), ("train", "val")
+        parts = [
+            source.section(split)
+            for source in sources
+            for split in splits
+            if split in source.values
+        ]
+        token_bytes = TOKEN_BYTES[meta.text("dtype", DTYPE)]
+        return meta.integer("v") == META_VERSION and all(
+            (entry / part.text("file")).stat().st_size == part.integer("tokens") * token_bytes
+            for part in parts
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be cut, and by whom where that is not this program."""
+
+    data: DataConfig
+    document: ConfigDocument
+    python: TrainingPython | None
+    report: Report
+
+
+def _checked(config: RunConfig) -> DataConfig:
+    data = config.data
+    given = {"cache_dir": data.cache_dir, "seq_len": data.seq_len}
+    lacking = [name for name, value in given.items() if not value]
+    if "sources" not in config.document.get("data", {}):  # an empty list needs its shards only
+        lacking.append("sources")
+    if lacking:
+        raise DataUnusableError(f"the config's `data` lacks {', '.join(lacking)}")
+    names = [source.name for source in data.inputs]
+    fingerprint_safe = _SAFE_NAME.match(data.fingerprint)
+    unsafe = [name for name in names if not _SAFE_NAME.match(name)]
+    if unsafe or len(set(names)) != len(names) or not fingerprint_safe:
+        raise DataUnusableError(f"data.sources[].name must be plain and unique: {unsafe or names}")
+    return data
+
+
+def _is_cut_here(data: DataConfig) -> bool:
+    return data.tokenizer == BYTE and {source.format for source in data.inputs} == {TEXT}
+
+
+@contextmanager
+def _locked(file: Path, report: Report) -> Iterator[None]:
+    with file.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("data: waiting for another run that prepares the same data")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _await_data(
+    entry: Path, config: RunConfig, report: Report
+) -> Mapping[str, tuple[CorpusFile, ...]]:
+    """Wait for what is sent: the files of the sources, or the shards themselves, which may as well
+    come from another run that is prepared at the same time."""
+    data = config.data
+    if data.upload is None:
+        return {}
+    if data.prepare != "here":
+        return await_sources(config, lambda: is_whole(entry), report)
+    with _locked(entry.with_name(f"{entry.name}.lock"), report):
+        if not is_whole(entry):
+            _put_away(entry)  # the sender keeps what it finds
+    await_shards(config, lambda: is_whole(entry), report)
+    return {}
+
+
+def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...]]) -> None:
+    """Build the shards; `arrived`: the files of the sources that were sent, as they were there."""
+    data = work.data
+    sources = as_planned(data, arrived)
+    cut_here, seq_len = _is_cut_here(data), data.seq_len
+    if not cut_here and work.python is None:
+        raise DataUnusableError(
+            "only text by the byte tokenizer is cut without the interpreter that trains; "
+            "set data.prepare to box"
+        )
+    for source in sources:
+        refuse_empty(source)
+        if cut_here:
+            _refuse_short(source, seq_len, is_split=not data.validation)
+    _refuse_full_disk(entry.parent, sources)
+    building = entry.parent / f".building-{entry.name}-{os.getpid()}"
+    for leftover in entry.parent.glob(f".building-{entry.name}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    building.mkdir()
+    try:
+        if cut_here or work.python is None:
+            described = [
+                _write_source(building, source, _held_out(data, source), work.report)
+                for source in sources
+            ]
+            cut = {"vocab_size": BYTE_VOCABULARY, "end_of_text": END_OF_TEXT, "dtype": DTYPE}
+            _write_meta(building, data, {**cut, "sources": described})
+        else:
+            request = {
+                "data": work.document["data"],
+                "folder": str(building),
+                "files": _names(sources),
+            }
+            work.python.run("prepare_shards", request, work.report)
+            _write_meta(
+                building, data, decode_fields((building / CUT_NAME).read_bytes(), CUT_NAME).values
+            )
+            (building / CUT_NAME).unlink()
+        _put_in_place(building, entry)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _names(sources: Sequence[Source]) -> dict[str, list[str]]:
+    """The files of each source by its name, as paths."""
+    return {
+        source.name: [str(file_path(source, document)) for document in source.files]
+        for source in sources
+    }
+
+
+def _token_count(source: Source) -> int:
+    return source.size_bytes + len(source.files)
+
+
+def _refuse_short(source: Source, seq_len: int, *, is_split: bool) -> None:
+    tokens, needed = _token_count(source), (2 if is_split else 1) * (seq_len + 1)
+    if tokens < needed:
+        takes = "training and validation need" if is_split else "one sequence takes"
+        raise DataUnusableError(
+            f"data source {source.name}: {tokens} tokens in {source.path}, but {takes} {needed} "
+            f"with data.seq_len {seq_len}; give more text or a shorter data.seq_len"
+        )
+
+
+def _held_out(data: DataConfig, source: Source) -> int:
+    """How many of a source's tokens, its last ones, are for validation."""
+    total = _token_count(source)
+    if data.validation:
+        return total if source.held_out else 0
+    return min(max(int(total * VALIDATION_SHARE), data.seq_len + 1), total // 2)
+
+
+def _refuse_full_disk(parent: Path, sources: Sequence[Source]) -> None:
+    needed_bytes = TOKEN_BYTES[DTYPE] * sum(map(_token_count, sources))
+    free_bytes = shutil.disk_usage(parent).free
+    if free_bytes < needed_bytes:
+        raise DataUnusableError(
+            f"the disk of {parent} has {_mib(free_bytes)} MiB free, the shards need "
+            f"{_mib(needed_bytes)}; free some, or move the cache"
+        )
+
+
+def _write_source(
+    folder: Path, source: Source, held_out: int, report: Report
+) -> Mapping[str, object]:
+    counts = {"train": _token_count(source) - held_out, "val": held_out}
+    names = {split: f"{split}-{source.name}.bin" for split in counts}
+    with (folder / names["train"]).open("wb") as train, (folder / names["val"]).open("wb") as val:
+        room_bytes = counts["train"] * TOKEN_BYTES[DTYPE]
+        for tokens in _progressing(_token_stream(source), source, report):
+            train.write(tokens[:room_bytes])
+            val.write(tokens[room_bytes:])
+            room_bytes -= min(room_bytes, len(tokens))
+        for file in (train, val):
+            _flush_to_disk(file)
+    parts = {split: {"file": names[split], "tokens": counts[split]} for split in counts}
+    for split in [split for split, count in counts.items() if not count]:
+        (folder / names[split]).unlink()
+        del parts[split]
+    return {"name": source.name, "documents": len(source.files), **parts}
+
+
+def _token_stream(source: Source) -> Iterator[memoryview]:
+    """Each document's bytes as uint16, then the end-of-text token.
+
+    Raises:
+        DataUnusableError: a file can't be read, or has another size than in the listing.
+    """
+    token_bytes = TOKEN_BYTES[DTYPE]
+    end_of_text = memoryview(END_OF_TEXT.to_bytes(token_bytes, "little"))
+    for document in source.files:
+        file = file_path(source, document)
+        left_bytes = document.size_bytes
+        try:
+            with file.open("rb", buffering=0) as stream:
+                while data := stream.read(_CHUNK_BYTES):
+                    left_bytes -= len(data)
+                    tokens = bytearray(token_bytes * len(data))
+                    tokens[::token_bytes] = data
+                    yield memoryview(tokens)
+        except OSError as error:
+            raise DataUnusableError(
+                f"data source {source.name}: {file}: {error.strerror}"
+            ) from None
+        if left_bytes:
+            raise DataUnusableError(f"data source {source.name}: {file} changed while it was read")
+        yield end_of_text
+
+
+def _progressing(
+    stream: Iterator[memoryview], source: Source, report: Report
+) -> Iterator[memoryview]:
+    token_bytes = TOKEN_BYTES[DTYPE]
+    total_bytes = token_bytes * _token_count(source)
+    done_bytes, reported_s = 0, time.monotonic()
+    for tokens in stream:
+        yield tokens
+        done_bytes += len(tokens)
+        if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
+            reported_s = time.monotonic()
+            report(
+                f"data: {source.name}: {_mib(done_bytes // token_bytes)} of "
+                f"{_mib(total_bytes // token_bytes)} MiB ({done_bytes / total_bytes:.0%})"
+            )
+    report(
+        f"data: {source.name}: {len(source.files):,} documents, "
+        f"{done_bytes // token_bytes:,} tokens"
+    )
+
+
+def _write_meta(folder: Path, data: DataConfig, cut: Mapping[str, object]) -> None:
+    """`cut`: vocab_size, end_of_text, dtype and the sources' files, as their maker reports."""
+    meta = {
+        "v": META_VERSION,
+        "fingerprint": data.fingerprint,
+        "tokenizer": data.tokenizer,
+        "seq_len": data.seq_len,
+        **cut,
+    }
+    with (folder / META_NAME).open("wb") as file:
+        file.write(json.dumps(meta, indent=1).encode() + b"\n")
+        _flush_to_disk(file)
+
+
+def _flush_to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _put_in_place(building: Path, entry: Path) -> None:
+    sync_folder(building)
+    _put_away(entry)
+    building.rename(entry)
+    sync_folder(entry.parent)
+
+
+def _put_away(entry: Path) -> None:
+    """Remove an incomplete entry, at once for all its readers."""
+    damaged = entry.parent / f".building-{entry.name}-damaged"
+    shutil.rmtree(damaged, ignore_errors=True)
+    if entry.exists():
+        entry.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+
+
+def _explained(error: OSError, parent: Path) -> str:
+    if error.errno in _NO_SPACE:
+        return f"the disk of {parent} is full; free some space, or move the cache"
+    return f"the cache in {parent} can't be written: {error.strerror or error}"
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:,.1f}"

@@ -1,0 +1,109 @@
+"""The sources of a config with their files, as they were when the plan was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from trainer_runtime.core.config import DataConfig, RunConfig, SourceConfig
+from trainer_runtime.core.files.corpus import (
+    SHARDS,
+    CorpusFile,
+    Source,
+    content_digests,
+    fingerprint,
+    list_files,
+)
+from trainer_runtime.core.inputs.held_out import trained_on
+from trainer_runtime.host.prepare.uploads import NothingComesError, await_sources
+
+Report = Callable[[str], None]
+
+
+class DataUnusableError(Exception):
+    """The data can't be trained on as the config asks; a retry would end the same way."""
+
+
+def await_listed(config: RunConfig, report: Report) -> None:
+    """See that the sources are there as they were planned with, for those who read them as they
+    are; what is sent is waited for.
+
+    Raises:
+        DataUnusableError: they changed, or the client can't send them.
+    """
+    data = config.data
+    try:
+        arrived = await_sources(config, lambda: False, report) if data.upload else {}
+        for source in as_planned(data, arrived):
+            refuse_empty(source)
+    except NothingComesError as error:
+        raise DataUnusableError(str(error)) from None
+
+
+def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) -> list[Source]:
+    """The sources with their files; `arrived`: those that were sent, as they were there.
+
+    Raises:
+        DataUnusableError: they are not what the plan was made for.
+    """
+    sources = [
+        Source(source.name, source.path, arrived[source.name], source.format, source.held_out)
+        if source.name in arrived
+        else _listed(source)
+        for source in data.inputs
+    ]
+    tokenizer = data.tokenizer_digest or data.tokenizer
+    digests = _digests(sources) if data.by_content else None
+    found = fingerprint(sources, tokenizer, data.seq_len, data.form or SHARDS, digests=digests)
+    if found != data.fingerprint:
+        raise DataUnusableError(
+            f"the files of {', '.join(source.path for source in sources)} changed since the plan "
+            f"(fingerprint {found} instead of {data.fingerprint}); plan again"
+        )
+    _refuse_trained_on(sources)
+    return sources
+
+
+def refuse_empty(source: Source) -> None:
+    if not source.files:
+        message = f"data source {source.name}: no {source.format} files in {source.path}"
+        raise DataUnusableError(message)
+
+
+def file_path(source: Source, document: CorpusFile) -> Path:
+    """The location of a source's document."""
+    root = Path(source.path)
+    return root / document.name if root.is_dir() else root
+
+
+def _refuse_trained_on(sources: Sequence[Source]) -> None:
+    held_out = [_paths(source) for source in sources if source.held_out]
+    training = [_paths(source) for source in sources if not source.held_out]
+    found = trained_on(chain(*training), chain(*held_out))
+    if found is not None:
+        raise DataUnusableError(f"data.validation: {found}")
+
+
+def _paths(source: Source) -> list[Path]:
+    return [file_path(source, document) for document in source.files]
+
+
+def _digests(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for source in sources:
+        found |= content_digests(
+            source, {file.name: file_path(source, file) for file in source.files}
+        )
+    return found
+
+
+def _listed(source: SourceConfig) -> Source:
+    name, path = source.name, source.path
+    try:
+        files = list_files(Path(path), source.format)
+        return Source(name, path, files, source.format, source.held_out)
+    except FileNotFoundError:
+        raise DataUnusableError(f"data source {name}: there is nothing at {path}") from None
+    except OSError as error:
+        raise DataUnusableError(f"data source {name}: {path}: {error.strerror}") from None

@@ -1,0 +1,71 @@
+"""How jobs of runs ended: by the controller's list, and by accounting where that says more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from trainer_runtime.core.answers.slurm import TRAINMASTER, JobAnswer, JobEnd, JobId
+from trainer_runtime.core.records import dataclass
+from trainer_runtime.host.slurm.accounting import Accounted, ended_jobs, is_off
+from trainer_runtime.host.slurm.programs import SlurmError
+from trainer_runtime.host.slurm.submitted import is_cancelled_here
+
+_CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedJob:
+    """A job of the run in `folder`, which has `place` among those asked about."""
+
+    place: int
+    folder: Path
+    job_id: JobId
+
+
+def ends_of(listed: Iterable[JobAnswer], asked: Sequence[AskedJob]) -> list[JobEnd]:
+    """Of those asked about that are not alive by the list. Accounting is asked, once, where the
+    list has a job no more, or cannot say who cancelled it."""
+    by_number = {job.job_id: job for job in listed}
+    ended = [one for one in asked if not _is_alive(by_number.get(one.job_id))]
+    unclear = [one.job_id for one in ended if _is_unclear(by_number.get(one.job_id))]
+    accounted, may_follow = _accounted(unclear)
+    return [
+        _end(one, by_number.get(one.job_id), accounted.get(one.job_id), may_follow=may_follow)
+        for one in ended
+    ]
+
+
+def _is_alive(job: JobAnswer | None) -> bool:
+    return job is not None and job.is_alive
+
+
+def _is_unclear(job: JobAnswer | None) -> bool:
+    return job is None or job.word == _CANCELLED
+
+
+def _accounted(numbers: Sequence[JobId]) -> tuple[dict[JobId, Accounted], bool]:
+    """What accounting has, and whether it may have more later."""
+    try:
+        return ended_jobs(numbers), True
+    except SlurmError as error:
+        return {}, not is_off(error)
+
+
+def _end(
+    asked: AskedJob, listed: JobAnswer | None, known: Accounted | None, *, may_follow: bool
+) -> JobEnd:
+    by = known.by if known is not None and known.name == asked.folder.name else None
+    if is_cancelled_here(asked.folder, asked.job_id):
+        by = TRAINMASTER
+    if known is not None and known.name == asked.folder.name:
+        return JobEnd(
+            asked.place, asked.job_id, known.word, by, known.begin_t, known.end_t, is_final=True
+        )
+    if listed is None:
+        return JobEnd(asked.place, asked.job_id, by=by, is_final=not may_follow)
+    begin_t = listed.begin_t if listed.has_begun else None
+    is_final = not (may_follow and _is_unclear(listed))
+    return JobEnd(
+        asked.place, asked.job_id, listed.word, by, begin_t, listed.end_t, is_final=is_final
+    )

@@ -1,0 +1,163 @@
+"""The jobs of this user, as `squeue` lists them: once for all runs, at most every 20 seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainer_runtime.core.answers.slurm import (
+    COMPLETING,
+    ENDED,
+    ENDED_WORDS,
+    RUNNING,
+    WAITING,
+    JobAnswer,
+    job_id_of,
+    job_order,
+    read_job_id,
+)
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.host.files.files import read_json
+from trainer_runtime.host.slurm.ends import AskedJob, ends_of
+from trainer_runtime.host.slurm.programs import run_program
+
+KEPT_S = 20.0
+CACHE = "slurm_jobs.json"
+# A list with a job that is about to end is soon out of date.
+_KEPT_COMPLETING_S = 4.0
+# The reason is last: only it may hold a bar.
+_FORMAT = "%i|%j|%T|%S|%e|%N|%r"
+_FIELDS = 7
+_WAITING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+_NOTHING = frozenset({"None", "", "N/A"})
+
+
+def jobs_of(asked: str, *, fresh: bool = False, keep: bool = False) -> dict[str, object]:
+    """The newest job of each of `{"folders": [paths]}` that Slurm still knows; and how those of
+    `{"about": [{"place", "job_id"}]}` have ended that are not alive.
+    `fresh`: not by a list of the last seconds; `keep` a new list for the next call.
+
+    Raises:
+        SlurmError: it can't be asked; nothing is known then.
+        DecodingError: something else was asked.
+    """
+    request = decode_fields(asked, "a request", max_bytes=MAX_DOCUMENT_BYTES)
+    folders = [Path(folder) for folder in request.texts("folders")]
+    if not folders:
+        return {"jobs": [], "ended": []}
+    about = [
+        AskedJob(row.integer("place"), folders[row.integer("place")], job_id_of(row))
+        for row in request.sections("about")
+        if 0 <= row.integer("place") < len(folders)
+    ]
+    places = {folder.name: place for place, folder in enumerate(folders)}
+    root = folders[0].parent.parent
+    jobs = _jobs_of_all(_listed(root, 0.0 if fresh else KEPT_S, keep=keep), places)
+    if {one.job_id for one in about} - {job.job_id for job in jobs}:  # submitted since, or purged
+        jobs = _jobs_of_all(_listed(root, 0.0, keep=keep), places)
+    return {
+        "jobs": [job.to_dict() for job in newest_jobs(jobs)],
+        "ended": [end.to_dict() for end in ends_of(jobs, about)],
+    }
+
+
+def jobs_by_name(root: Path, name: str) -> list[JobAnswer]:
+    """All that Slurm knows of a name now, the newest last; `root` of the host, whose cache of the
+    list this makes void."""
+    return jobs_by_names(root, [name])
+
+
+def jobs_by_names(root: Path, names: Sequence[str]) -> list[JobAnswer]:
+    """The same of several; each job's `place` is that of its name."""
+    (root / CACHE).unlink(missing_ok=True)
+    places = {name: place for place, name in enumerate(names)}
+    return _jobs(_squeue(f"--name={','.join(names)}"), places)
+
+
+def kept_job(root: Path, name: str) -> JobAnswer | None:
+    """A run's newest job by a list of the last seconds; None without such a list."""
+    found = newest_jobs(_jobs(_kept(root, KEPT_S) or (), {name: 0}))
+    return found[0] if found else None
+
+
+def newest_jobs(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
+    """By place, the job that is alive, else the newest."""
+    found: dict[int, JobAnswer] = {}
+    for job in jobs:
+        known = found.get(job.place)
+        if known is None or _rank(job) > _rank(known):
+            found[job.place] = job
+    return [found[place] for place in sorted(found)]
+
+
+def _rank(job: JobAnswer) -> tuple[bool, tuple[int, ...]]:
+    return job.is_alive, job_order(job.job_id)
+
+
+def _listed(root: Path, within_s: float, *, keep: bool) -> list[list[str]]:
+    rows = _kept(root, within_s)
+    if rows is None:
+        rows = _squeue()
+        if keep:
+            write_atomic(root / CACHE, json.dumps({"t": time.time(), "rows": rows}).encode())
+    return rows
+
+
+def _kept(root: Path, within_s: float) -> list[list[str]] | None:
+    kept = read_json(root / CACHE) or {}
+    t, rows = kept.get("t"), kept.get("rows")
+    if not isinstance(t, float) or not isinstance(rows, list):
+        return None
+    if any(isinstance(row, list) and COMPLETING in row for row in rows):
+        within_s = min(within_s, _KEPT_COMPLETING_S)
+    return rows if 0.0 <= time.time() - t < within_s else None
+
+
+def _squeue(*chosen: str) -> list[list[str]]:
+    user = f"--user={os.getuid()}"
+    shape = ("--noheader", "--all", "--states=all", "--array", f"--format={_FORMAT}")
+    text = run_program("squeue", *shape, user, *chosen)
+    rows = [line.split("|", _FIELDS - 1) for line in text.splitlines()]
+    return [row for row in rows if len(row) == _FIELDS and read_job_id(row[0])]
+
+
+def _jobs_of_all(rows: Sequence[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
+    """By a list of all jobs of this user."""
+    alone = all(len(row) == _FIELDS and _state(row[2]) != RUNNING for row in rows)
+    return [replace(job, alone=alone and job.state == WAITING) for job in _jobs(rows, places)]
+
+
+def _jobs(rows: Iterable[Sequence[str]], places: dict[str, int]) -> list[JobAnswer]:
+    return [job for row in rows if (job := _job(row, places)) is not None]
+
+
+def _job(row: Sequence[str], places: dict[str, int]) -> JobAnswer | None:
+    job_id = read_job_id(row[0]) if row else None
+    if len(row) != _FIELDS or row[1] not in places or job_id is None:
+        return None
+    _, name, word, begin, end, nodes, reason = row
+    return JobAnswer(
+        place=places[name],
+        job_id=job_id,
+        state=_state(word),
+        word=word,
+        reason=None if reason in _NOTHING else reason[:120],
+        begin_t=_time(begin),
+        end_t=_time(end),
+        has_begun=nodes not in _NOTHING,
+    )
+
+
+def _state(word: str) -> str:
+    return ENDED if word in ENDED_WORDS else WAITING if word in _WAITING else RUNNING
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdigit() and int(text) > 0 else None

@@ -1,0 +1,133 @@
+"""A run's history as its supervisor knows it: folded from files, continued by what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trainer_runtime.core.processes.cgroup_limits import host_memory_gib
+from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event
+from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import AttemptState
+from trainer_runtime.host.alerts.outbox import Alerting
+from trainer_runtime.host.files.files import LineReader
+from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.supervise.attempt_events import AttemptEvents
+from trainer_runtime.host.supervise.record import Journal
+from trainer_runtime.host.supervise.replay import JOURNAL, replayed
+from trainer_runtime.host.supervise.snapshot import Snapshot, read_snapshot, write_snapshot
+from trainer_runtime.host.watch.watcher import Watch
+
+# Events: the maximum of what the next supervisor reads from before, a tenth of a second.
+SNAPSHOT_EVERY = 5000
+
+
+class History:
+    """The journal's record, each attempt's progress, findings and alerts, in step with each other.
+
+    `recall` first: until then only the record is known. `keep` writes a snapshot once
+    `snapshot_every` events have come.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        clock: Callable[[], float],
+        snapshot: Snapshot,
+        snapshot_every: int = SNAPSHOT_EVERY,
+    ) -> None:
+        """Raises:
+        ValueError, KeyError, TypeError, AttributeError: another version wrote the snapshot.
+        """
+        self._run = run
+        self._since_snapshot, self._snapshot_every = 0, snapshot_every
+        parts, offsets = snapshot.parts, snapshot.offsets
+        self.watch = Watch(run, self.write, host_memory_gib=host_memory_gib())
+        if "watch" in parts:
+            self.watch.restore(parts["watch"])
+        self.events = AttemptEvents(run, self._hear)
+        for body in parts.get("progress", ()):
+            progress = Progress.from_dict(body)
+            self.events.follow_from(progress, offsets[_events_of(progress.attempt)])
+        self.alerts = Alerting(run, clock, self.write, parts.get("alerts"))
+        record = Record.from_dict(parts["record"]) if "record" in parts else Record()
+        self._living = _living(record)
+        self._begin = offsets.get(run.journal.name, 0)
+        self.journal = Journal(run.journal, clock, record, self._begin)
+
+    def write(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Append an event to the journal, as `Journal.write` does."""
+        self.journal.write(kind, fields)
+
+    def recall(self, meanwhile: Callable[[], None]) -> None:
+        """Take in the events of the time before, and from then on what is written.
+
+        `meanwhile` is called after each, since a history without a snapshot takes long: a million
+        steps some twenty seconds. What it writes comes after them.
+        """
+        for attempt in self.journal.record.attempts:
+            # An attempt that left nothing, as its machine was lost, is known by the journal alone.
+            self.events.follow(attempt.number, attempt.started_at_step)
+        written: list[Event] = []
+        self.journal.listen(written.append)
+        before = LineReader(self._run.journal, self._begin, self.journal.size)
+        for number, event in replayed(before, self.events.readers, self._living):
+            if number == JOURNAL:
+                self._hear(number, event)
+            else:
+                self.events.take(number, event)
+            meanwhile()
+        for event in written:
+            self._hear(JOURNAL, event)
+        self.journal.listen(lambda event: self._hear(JOURNAL, event))
+
+    def keep(self) -> None:
+        """Write a snapshot where much has come since the last one.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        if self._since_snapshot < self._snapshot_every:
+            return
+        progress = self.events.progress
+        parts = {
+            "record": self.journal.record.to_dict(),
+            "progress": [one.to_dict() for one in progress.values()],
+            "watch": self.watch.to_dict(),
+            "alerts": self.alerts.to_dict(),
+        }
+        offsets = {_events_of(number): self.events.readers[number].offset for number in progress}
+        offsets[self._run.journal.name] = self.journal.size
+        write_snapshot(self._run, Snapshot(parts, offsets))
+        self._since_snapshot = 0
+
+    def close(self) -> None:
+        self.alerts.close()
+        self.journal.close()
+
+    def _hear(self, attempt: int, event: Event) -> None:
+        self._since_snapshot += 1
+        self.watch.feed_event(attempt, event)
+
+
+def open_history(
+    run: RunFolder, clock: Callable[[], float], snapshot_every: int = SNAPSHOT_EVERY
+) -> History:
+    """The history up to the newest snapshot; from the files' beginning where none fits."""
+    snapshot = read_snapshot(run)
+    if snapshot is not None:
+        try:
+            return History(run, clock, snapshot, snapshot_every)
+        except ODD_FIELDS:
+            pass  # of another version
+    return History(run, clock, Snapshot(), snapshot_every)
+
+
+def _living(record: Record) -> int | None:
+    current = record.current
+    is_over = current is None or current.state is AttemptState.ENDED
+    return None if is_over or current is None else current.number
+
+
+def _events_of(attempt: int) -> str:
+    return f"attempts/{attempt}/events.jsonl"
