@@ -19,7 +19,7 @@ from trainmaster.mcp.reference import reference as tools
 from trainmaster.plan.spec import mapping_markdown as frameworks
 from trainmaster.plan.spec import reference_markdown as spec
 from trainmaster.runs.diagnosis.reference import reference as diagnosis
-from trainmaster.words.settings import reference as settings
+from trainmaster.settings.settings import reference as settings
 
 PAGES = {
     "benchmarks.md": benchmarks,

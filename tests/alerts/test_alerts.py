@@ -12,6 +12,7 @@ from support.runs.operator import HIGH, NAN, SLOW, Operator
 from support.runs.running_run import run_async
 
 from trainmaster.alerts.rules import DEFAULTS
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts as service
 from trainmaster.runs.events.wait import wait_for_event
@@ -20,7 +21,6 @@ from trainmaster.runs.maintain import maintain
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.stop import stop
 from trainmaster.sync.follow import catch_up
-from trainmaster.words.errors import StateError, UsageError
 
 
 @pytest.mark.slow

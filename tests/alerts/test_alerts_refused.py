@@ -9,10 +9,10 @@ from support.alerts.webhook_receiver import Receiver
 from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
 
+from trainmaster.errors.errors import SpecError, StateError, TrainmasterError, UsageError
 from trainmaster.runs import alerts as service
 from trainmaster.runs.list_alerts import list_alerts
 from trainmaster.runs.planning.plan_run import plan_run
-from trainmaster.words.errors import SpecError, StateError, TrainmasterError, UsageError
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from support.runs.running_run import CommandLine, holding, run_async, wait_until
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.alerts.send import send_due
+from trainmaster.errors.errors import StateError
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts
 from trainmaster.runs.advance import fire_alerts
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 pytestmark = pytest.mark.slow
 

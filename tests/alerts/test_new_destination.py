@@ -14,10 +14,10 @@ from support.mcp.mcp_client import connected, error_of
 from support.runs.running_run import CommandLine
 
 from trainmaster.alerts.new_destination import add_destination, new_destination
-from trainmaster.words.errors import StateError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.errors.errors import StateError, UsageError
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import read_settings
+from trainmaster.settings.yaml12 import load_yaml
 
 _ADD = ("alerts", "add", "--when", "state failed")
 

@@ -19,15 +19,15 @@ from support.attack.git_configurations import new_repository
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.calls.work import Work, working
+from trainmaster.errors.errors import StateError
+from trainmaster.home.paths import Home
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.code_folder import read_code
 from trainmaster.runs.planning.plan_run import plan_spec
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
-from trainmaster.words.paths import Home
-from trainmaster.words.work import Work, working
 
 _HOME = Home(Path("/nowhere"))
 

@@ -33,13 +33,13 @@ from support.session.child_processes import descendants, processor_s, until_gone
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
+from trainmaster.calls.work import Work, working
 from trainmaster.mcp import build_server
 from trainmaster.metrics.log_file import read_chunks
 from trainmaster.runs.log.log_search import LogSearch
 from trainmaster.runs.log.logs import read_log
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.work import Work, working
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 

@@ -25,12 +25,12 @@ from support.attack.git_configurations import (
 from support.mcp.agent import Agent
 from support.mcp.mcp_client import answer_of
 
+from trainmaster.calls.work import Work, working
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.runs.planning.code_folder import CodeFolder, read_code
 from trainmaster.runs.planning.git.isolated import GitError, isolated_git
 from trainmaster.runs.planning.git.rule_files import refuse_endless_rules
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
-from trainmaster.words.work import Work, working
 
 pytestmark = pytest.mark.attack
 
@@ -375,7 +375,7 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 sys.argv = ["trainmaster", *sys.argv[2:]]
 from trainmaster.__main__ import main
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 _HOME = Home(Path("/nowhere"))
 try:

@@ -14,9 +14,9 @@ from support.runs.fetch_place import Place
 from trainmaster.backends import Backend
 from trainmaster.backends.debug import DebugBackend
 from trainmaster.backends.hosts import Completed, LocalHost
+from trainmaster.errors.errors import StorageError, TrainmasterError
+from trainmaster.home.paths import Home
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StorageError, TrainmasterError
-from trainmaster.words.paths import Home
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 

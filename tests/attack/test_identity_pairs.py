@@ -16,6 +16,8 @@ from support.attack.served import HEADERS
 from support.mcp.authorization_server import CLIENT, AuthorizationServer, authorization_server
 from support.mcp.http_server import BEGIN, answered, serving, settings, token_for
 
+from trainmaster.errors.errors import HostError
+from trainmaster.home.paths import Home
 from trainmaster.mcp.http.authentication import Identity
 from trainmaster.mcp.http.authorization_server import (
     AuthorizationServer as AsksAuthorizationServer,
@@ -23,10 +25,8 @@ from trainmaster.mcp.http.authorization_server import (
 from trainmaster.mcp.http.claims import identity_of
 from trainmaster.mcp.http.gate import sdk_user
 from trainmaster.mcp.http.opaque_tokens import OpaqueTokens
+from trainmaster.settings.server_settings import OAuthSettings
 from trainmaster.store.access_tokens import add_token, remove_token
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
-from trainmaster.words.server_settings import OAuthSettings
 
 pytestmark = pytest.mark.attack
 

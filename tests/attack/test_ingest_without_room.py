@@ -17,6 +17,8 @@ from support.runs.running_run import run_async
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, heartbeat
 
 from trainmaster.backends.hosts import LocalHost
+from trainmaster.errors.errors import StorageError
+from trainmaster.home.paths import Home
 from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.runs.status.status import get_status
 from trainmaster.store.database import out_of_room
@@ -27,8 +29,6 @@ from trainmaster.sync.kept_passes import KeptPasses
 from trainmaster.sync.passes import Passes
 from trainmaster.sync.rebuild import rebuild
 from trainmaster.sync.rebuild_state import incomplete
-from trainmaster.words.errors import StorageError
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.attack
 

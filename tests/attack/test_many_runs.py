@@ -18,10 +18,10 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, heartbea
 from support.sync.mutations import mutated
 
 from trainmaster.backends.hosts import LocalHost
+from trainmaster.home.paths import Home
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.maintain import due_runs, maintain
 from trainmaster.runs.overview.overview import overview
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.attack
 

@@ -22,8 +22,8 @@ from support.mcp.mcp_client import connected
 from trainer_runtime.train.foreign.inspect import inspect_output
 from trainmaster.cli import run
 from trainmaster.cli.command_table import commands_for
+from trainmaster.home.paths import Home
 from trainmaster.plan.fields.field_tree import all_fields
-from trainmaster.words.paths import Home
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 

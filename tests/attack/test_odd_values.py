@@ -13,8 +13,8 @@ from support.attack.planted_home import SPECS, plant_home, plant_specs
 from support.mcp.mcp_client import connected
 
 from trainmaster.cli import run
+from trainmaster.home.paths import Home
 from trainmaster.plan.fields.field_tree import all_fields
-from trainmaster.words.paths import Home
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 

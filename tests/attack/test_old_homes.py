@@ -18,12 +18,12 @@ from support.attack.cases import attack_count, attack_random
 from support.store.old_homes import place_old_home
 
 from trainmaster.cli import run
+from trainmaster.errors.errors import StorageError
 from trainmaster.store.control import Control
 from trainmaster.store.control.earlier_instances import EARLIER_TABLE
 from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
 from trainmaster.store.migration import WRITTEN_BY, Schema, schema_digest, version_of
-from trainmaster.words.errors import StorageError
 
 pytestmark = pytest.mark.attack
 

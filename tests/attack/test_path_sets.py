@@ -19,12 +19,12 @@ from support.attack.path_sets import OUTSIDE, PROTECTED, Surroundings, grow
 
 from trainer_runtime.core.files.unlinked import read_unlinked
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, files_of_folder
+from trainmaster.errors.errors import PlanError
 from trainmaster.runs.planning.code_folder import read_code
 from trainmaster.runs.planning.masked_diff import masked_diff
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.file_set import FileSet, file_set
 from trainmaster.transfers.upload_folder import files_at
-from trainmaster.words.errors import PlanError
 
 pytestmark = pytest.mark.attack
 
@@ -188,7 +188,7 @@ _BOUND = """
 import sys
 from pathlib import Path
 from trainmaster.transfers.file_set import file_set
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 print([file.name for file in file_set(Path(sys.argv[1]), Home(Path(sys.argv[2]))).files])
 """
 

@@ -20,9 +20,9 @@ from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 from trainer_runtime.core.inputs.held_out import trained_on
 from trainer_runtime.core.inputs.source_check import check_source
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import StateError
-from trainmaster.words.work import Work, working
-from trainmaster.words.work_thread import in_thread
+from trainmaster.calls.work import Work, working
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.errors import StateError
 
 pytestmark = pytest.mark.attack
 

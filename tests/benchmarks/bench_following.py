@@ -32,11 +32,11 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
 from trainmaster.backends.follower import Followed
 from trainmaster.backends.hosts import Host, LocalHost
+from trainmaster.home.paths import Home
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.log.logs import read_log
 from trainmaster.sync.follow import POLL_S, pause_s
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
 
 _LOG_BYTES = 1 << 30
 _TAIL_BYTES = 64 << 10

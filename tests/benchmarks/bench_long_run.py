@@ -36,12 +36,12 @@ from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.host.files.compacted import read_at
 from trainer_runtime.host.files.compaction import Compaction
 from trainer_runtime.host.files.layout import RunFolder
+from trainmaster.home.paths import HOME_VARIABLE
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.rebuild import rebuild
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.paths import HOME_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
 MONTHS_S = 90 * 86400.0

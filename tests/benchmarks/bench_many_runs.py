@@ -31,7 +31,7 @@ from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
 from support.benchmarks.result import Goal, at_most, of_peers_time
 from support.benchmarks.turns import Sample, command_processor_seconds, command_seconds
 
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 _CALLS, _FEW = 20, 10
 _TRAINMASTER = [sys.executable, "-m", "trainmaster"]

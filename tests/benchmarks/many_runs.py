@@ -30,6 +30,7 @@ from support.runs.running_run import small_spec
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.host.files.layout import RunFolder
+from trainmaster.home.paths import Home
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.export.rerender import bundle_of
 from trainmaster.runs.launch import launch
@@ -37,7 +38,6 @@ from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.maintain import due_runs, maintain, until_closed
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.paths import Home
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 # Holds the supervisors' locks of the folders that standard input names, and beats for them.

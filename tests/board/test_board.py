@@ -23,9 +23,9 @@ from support.runs.running_run import run_async, wait_until
 from trainmaster.board.access import Access, new_token
 from trainmaster.board.app import BoardApp
 from trainmaster.board.serve import Board, Listening
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.plots.palette import DARK, LIGHT
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.errors import UsageError
 
 _LEAST_CONTRAST = 3.0
 

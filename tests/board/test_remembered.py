@@ -9,11 +9,11 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
+from trainmaster.answers.base import Answer
 from trainmaster.board.remembered import Held, Remembered
+from trainmaster.errors.errors import StateError
 from trainmaster.serving.awaited import while_awaited
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Answer
-from trainmaster.words.errors import StateError
 
 _BOUND_S = 30.0
 

@@ -14,10 +14,10 @@ from support.runs.running_run import CommandLine
 
 from trainmaster.cli import run
 from trainmaster.cli.confirm import asking
+from trainmaster.errors.confirmation import Quote
+from trainmaster.errors.errors import SpendError
 from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Quote
-from trainmaster.words.errors import SpendError
 
 _QUOTE = Quote("provision", "offer a", "Rent runpod:a for 2 h, 4.00 USD at most.", 4.0)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.kaggle.site import TOKEN
 
+from trainmaster.answers.checks import CheckRow
 from trainmaster.cli.doctor.kaggle import kaggle_checks
-from trainmaster.words.answers.checks import CheckRow
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 _ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,8 @@ from support.backends.ssh_hosts import make_key
 from support.mcp.scripted_agent import ssh_agent
 from support.runs.running_run import run_async
 
+from trainmaster.answers.checks import CheckRow
 from trainmaster.cli.doctor.ssh import ssh_checks
-from trainmaster.words.answers.checks import CheckRow
 
 
 @pytest.fixture

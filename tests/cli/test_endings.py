@@ -18,8 +18,8 @@ from support.runs.planted_journal import PlantedJournal
 from support.session.child_processes import until_gone
 
 from trainer_runtime.core.files.durable import try_lock
+from trainmaster.home.paths import Home
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from trainmaster.answers.inspect import InspectionAnswer, RanksSeen
 from trainmaster.cli.views import inspection  # noqa: F401 (it registers the view)
 from trainmaster.cli.views.blocks import Grid, view
-from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
 _ANSWER = InspectionAnswer(
     run_id="gpt-abc234",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainmaster.cli import run
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:

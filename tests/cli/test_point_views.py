@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 
+from trainmaster.answers.metrics import MetricsAnswer, MetricSeries
 from trainmaster.cli.views.journal import journal_words
 from trainmaster.cli.views.points import csv_lines, point_lines
-from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
 
 _POINTS = MetricSeries(n=3, steps=[1, 2, 3], values=[2.5, 0.123456789, "NaN"])
 _ANSWER = MetricsAnswer(runs={"a,b": {"loss": _POINTS}})

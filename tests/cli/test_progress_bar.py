@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.runs.running_run import run_async
 
+from trainmaster.answers.status import StatusAnswer
 from trainmaster.cli.progress_bar import HEARTBEAT_S, showing_progress
-from trainmaster.words.answers.status import StatusAnswer
 
 
 def test_a_piped_wait_prints_a_line_a_minute_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import usd_text
-from trainmaster.cli.views.blocks import Grid, view
-from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
-from trainmaster.words.answers.base import Answer
-from trainmaster.words.answers.rentals import (
+from trainmaster.answers.base import Answer
+from trainmaster.answers.rentals import (
     CostsAnswer,
     InstanceRow,
     OrphanRow,
     ProvisionAnswer,
     ReleaseAnswer,
 )
+from trainmaster.cli.views.blocks import Grid, view
+from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 
 _TAG, _UNTIL = "tm-aaaaaa-bcdefg", "2026-11-22T10:00:00Z"
 

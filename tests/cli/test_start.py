@@ -31,7 +31,7 @@ print(*sys.modules)
 _LIBRARIES = frozenset(
     {"asyncio", "pydantic", "pydantic_core", "sqlite3", "yaml", "httpx", "jinja2", "mcp", "rich"}
 )
-_ANSWERS = "trainmaster.words.answers."
+_ANSWERS = "trainmaster.answers."
 # What concerns runs at Slurm or Kaggle alone, and subjects of `control.db` that an ended run needs
 # nothing of.
 _ELSEWHERE = (
@@ -77,7 +77,7 @@ def test_help_imports_the_commands_and_no_service(tmp_path: Path) -> None:
     modules = imported(tmp_path, "--help")
     assert modules & _HEAVY == set()
     rooms = {name.split(".")[1] for name in modules if name.startswith("trainmaster.")}
-    assert rooms == {"cli", "words"}
+    assert rooms == {"cli", "calls", "errors", "home", "settings"}
     assert {f"trainmaster.cli.commands.{one.module}" for one in LISTED} <= modules
 
 
@@ -91,8 +91,8 @@ def test_status_imports_no_other_command_and_nothing_that_acts_or_plans(
     rooms = {name.split(".")[1] for name in modules if name.startswith("trainmaster.")}
     assert rooms & {"keeper", "machines", "mcp", "plan", "transfers"} == set()
     shown = imported(workspace.home.root, "status", completed)
-    answers = {name.split(".")[3] for name in shown if name.startswith(_ANSWERS)}
-    assert answers == {"base", "fields", "metrics", "status"}
+    answers = {name.split(".")[2] for name in shown if name.startswith(_ANSWERS)}
+    assert answers == {"base", "fields", "fitting", "metrics", "status"}
 
 
 @pytest.mark.parametrize("command", [["runs"], ["logs"], ["metrics"], ["overview", "--json"]])

@@ -6,18 +6,18 @@ import pytest
 
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.figures import number_text, size_text
+from trainmaster.answers import hosts as host_answers
+from trainmaster.answers import run_list, runs, status
+from trainmaster.answers.base import Answer
+from trainmaster.answers.checks import failed, warning
+from trainmaster.answers.keeper import KeeperAnswer, TickAnswer
+from trainmaster.answers.metrics import MetricsAnswer, MetricSeries
 from trainmaster.cli.output import emit, printable
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views import hosts as host_views
 from trainmaster.cli.views import maintenance
 from trainmaster.cli.views import plan as plan_views
 from trainmaster.cli.views.blocks import Grid, view
-from trainmaster.words.answers import hosts as host_answers
-from trainmaster.words.answers import run_list, runs, status
-from trainmaster.words.answers.base import Answer
-from trainmaster.words.answers.checks import failed, warning
-from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
-from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
 
 _STATUS = status.StatusAnswer(
     run_id="small-abc234",

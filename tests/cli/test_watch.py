@@ -18,9 +18,9 @@ from support.runs.planted_journal import EVENTS, PlantedJournal
 from support.runs.planted_runs import finding
 from support.runs.running_run import CommandLine, wait_until
 
+from trainmaster.answers.watch import WatchAnswer, WatchRow
 from trainmaster.cli.views.watch import Layout, lines, takes_unicode
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.watch import WatchAnswer, WatchRow
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BARS = "▁▂▃▄▅▆▇█"

@@ -42,9 +42,9 @@ from trainmaster.backends import (
 )
 from trainmaster.backends.hosts.tree_files import list_tree
 from trainmaster.backends.hosts.trees import TreeProgress
+from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import HostError
 
 HOSTS = ("local", "debug", "gpu1")
 ALL = (*HOSTS, "kaggle")

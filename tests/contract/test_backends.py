@@ -31,6 +31,9 @@ from support.runs.running_run import (
 
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
+from trainmaster.answers.runs import WaitAnswer
+from trainmaster.answers.status import StatusAnswer
+from trainmaster.errors.errors import StateError
 from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.events.wait import wait_for_event
@@ -41,9 +44,6 @@ from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import WaitAnswer
-from trainmaster.words.answers.status import StatusAnswer
-from trainmaster.words.errors import StateError
 
 everywhere = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 decided_by_the_host = pytest.mark.parametrize("host", ["local", "debug"])

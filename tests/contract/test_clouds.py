@@ -19,8 +19,8 @@ from support.runs.running_run import wait_until
 from trainmaster.backends.ssh.connect import open_transport
 from trainmaster.machines.clouds import Cloud, Offer, Wanted
 from trainmaster.machines.clouds.volumes import listed_volumes
+from trainmaster.settings.settings import Settings
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.settings import Settings
 
 ODD_ID = "../42 ;$(id)\n&-o"
 ODD_NAME = "tm-\x1b[31mred\u202e$(id)"

@@ -17,12 +17,12 @@ from support.runs.running_run import LONGEST_S, pace, run_async, small_spec
 
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
+from trainmaster.answers.inspect import InspectionAnswer
+from trainmaster.errors.errors import HostError, StateError
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.inspect.service import inspect_run
 from trainmaster.runs.launch import launch
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.inspect import InspectionAnswer
-from trainmaster.words.errors import HostError, StateError
 
 # On this machine it does what it does over SSH, but for the way of the stacks.
 SIMULATED_AND_REAL = pytest.mark.parametrize("host", ["debug", "gpu1"])

@@ -11,7 +11,7 @@ import pytest
 from support.backends.reachability import Reach, SharedHosts, User, said
 from support.backends.ssh_hosts import Sshd, make_key
 
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 
 def _known(user: User, *lines: str) -> Path:

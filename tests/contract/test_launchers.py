@@ -29,9 +29,9 @@ from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers import JobState, Launcher
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.backends.launchers.slurm import SlurmLauncher
+from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.job_script import job_files
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import HostError
 
 RUN = own_run_id("job")
 ABSENT, RUNNING = JobState.ABSENT, JobState.RUNNING

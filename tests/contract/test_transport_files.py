@@ -10,7 +10,7 @@ import pytest
 from support.backends.reachability import Reach, SharedHosts, finish, some_bytes
 from support.backends.ssh_hosts import Sshd
 
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 PRINTS = "echo Welcome; printf 'no end'\n"
 WAYS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from support.backends.tcp_proxy import free_port
 from trainmaster.backends.ssh import Transport
 from trainmaster.backends.ssh.error_mapping import KEEPALIVE_EVERY_S, KEEPALIVE_MISSES
 from trainmaster.backends.ssh.link import REPEAT_FOR_S, Link
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 SOON_S = 10.0
 SEEN_S = 2.0 * KEEPALIVE_EVERY_S * (KEEPALIVE_MISSES + 1)  # on a busy machine

@@ -20,7 +20,7 @@ from support.backends.ssh_hosts import Sshd
 from support.runs.running_run import wait_until
 
 from trainmaster.backends.ssh import Transport
-from trainmaster.words.errors import HostError, UsageError
+from trainmaster.errors.errors import HostError, UsageError
 
 SHELLS = ["bash", "dash", "zsh", "fish", "tcsh"]
 ECHO = ["sh", "-c", 'for word; do printf "%s\\0" "$word"; done', "sh"]

@@ -13,7 +13,7 @@ from support.backends.tcp_proxy import free_port
 
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.private_keys import PASSPHRASE_VARIABLE
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 
 def block(name: str, host: Sshd, *more: str) -> str:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from trainmaster.cli.commands.demo import demo_command, demo_spec
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 _ROOT = Path(__file__).resolve().parents[2]
 # Of a training that takes a quarter of a minute on two cores; the one before it took 11e12.

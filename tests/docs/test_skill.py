@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.docs.skill_commands import SkillCommands
+from support.errors.command_lines import refusal
 from support.mcp.tokens import tokens
-from support.words.command_lines import refusal
 
+from trainmaster.errors.error_codes import CODES
 from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.error_codes import CODES
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SKILLS = _ROOT / "skills"
@@ -90,7 +90,7 @@ def test_every_tool_error_code_and_field_named_exists(skill: Path) -> None:
     codes = {text for text in words if re.fullmatch(r"[A-Z]+(_[A-Z]+)+|INTERNAL", text)}
     assert codes - _NOT_ERRORS <= set(CODES)
     fields = {text for text in words if re.fullmatch(r"[a-z]+(_[a-z]+)+", text)}
-    answers = sorted((_ROOT / "server/trainmaster/words/answers").glob("*.py"))
+    answers = sorted((_ROOT / "server/trainmaster/answers").glob("*.py"))
     pages = [*sorted((_ROOT / "docs").glob("*.md")), *answers]
     known = set(re.findall(r"[a-z_]+", "\n".join(page.read_text() for page in pages)))
     assert fields - known == set()

@@ -15,14 +15,14 @@ from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import LONGEST_S, CommandLine, run_async
 from support.sync.mirrors import assert_mirror_equals_the_host
 
+from trainmaster.answers.runs import WaitAnswer
+from trainmaster.errors.errors import HostError
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import maintaining
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import WaitAnswer
-from trainmaster.words.errors import HostError
 
 # What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s.
 STATUS_S, WAIT_S, STOP_S, LAUNCH_S = 15.0, 15.0, 25.0, 40.0

@@ -29,7 +29,7 @@ from support.runs.running_run import (
 from trainer_runtime.host.files.files import read_json
 from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.backends.launchers.process import ProcessLauncher
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 pytestmark = pytest.mark.slow
 SECRET = "a-secret-of-the-run"

@@ -17,6 +17,8 @@ from support.runs.running_run import kill, wait_until
 from trainer_runtime.core.files.durable import is_locked
 from trainer_runtime.core.lease.lease import LEASE
 from trainer_runtime.host.files.files import write_json
+from trainmaster.answers.rentals import CostsAnswer, ProvisionAnswer
+from trainmaster.home.paths import Home
 from trainmaster.machines.open_host import open_host
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.idle import IDLE, release_due
@@ -26,8 +28,6 @@ from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.store.control.instances import RentState
 from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import CostsAnswer, ProvisionAnswer
-from trainmaster.words.paths import Home
 
 
 @pytest.fixture

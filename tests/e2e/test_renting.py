@@ -12,6 +12,9 @@ from support.providers.runpod_site import RunPodSite
 from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import wait_until
 
+from trainmaster.answers.runs import LaunchAnswer, WaitAnswer
+from trainmaster.answers.status import StatusAnswer
+from trainmaster.errors.errors import StateError
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.metrics.run_series import run_points
 from trainmaster.runs.events.wait import wait_for_event
@@ -22,9 +25,6 @@ from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer, WaitAnswer
-from trainmaster.words.answers.status import StatusAnswer
-from trainmaster.words.errors import StateError
 
 BOUND_S = 240.0
 

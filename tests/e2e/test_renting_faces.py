@@ -16,9 +16,9 @@ from support.providers.runpod_site import RunPodSite
 from support.runs.running_run import CommandLine, wait_until
 
 from trainmaster.cli import run
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
+from trainmaster.settings.settings import read_settings
 
 Command = Callable[..., dict[str, Any]]
 _OFFER = "runpod:nvidia-geforce-rtx-4090:1x:community"

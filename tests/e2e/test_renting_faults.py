@@ -25,13 +25,13 @@ from support.providers.site import Fault, How, Kind, Site
 from support.providers.vast_site import VastSite
 from support.runs.running_run import let_it_run, wait_until
 
+from trainmaster.errors.confirmation import agreed
+from trainmaster.errors.errors import TrainmasterError
+from trainmaster.home.paths import HOME_VARIABLE
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
 from trainmaster.store.control.instances import RentedInstance, RentState, Timeouts
-from trainmaster.words.confirmation import agreed
-from trainmaster.words.errors import TrainmasterError
-from trainmaster.words.paths import HOME_VARIABLE
 
 TRIALS = int(os.environ.get("TRAINMASTER_RENTING_TRIALS", "4"))
 SEED = int(os.environ.get("TRAINMASTER_RENTING_SEED", "1"))

@@ -8,10 +8,10 @@ import pytest
 from support.runs.running_run import run_async
 from support.runs.two_hosts import NAMES, PROGRAM, TwoHosts
 
+from trainmaster.errors.errors import HostError
 from trainmaster.plan.facts import HostFacts, TorchFacts
 from trainmaster.runs.planning.probe_nodes import probe_nodes
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.errors import HostError
 
 pytestmark = pytest.mark.slow
 

@@ -33,8 +33,8 @@ from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.processes.hold import marker
 from trainer_runtime.host.processes.identity import carriers
 from trainer_runtime.host.slurm.queue import CACHE
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.job_script import job_files
-from trainmaster.words.assets import find_assets
 
 pytestmark = pytest.mark.slow
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0"))

@@ -13,9 +13,9 @@ from trainer_runtime.core.environment.requirements import name_of, requirement_l
 from trainer_runtime.core.files.listing import is_meant, is_never_fetched
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.text import cleaned, shown
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.plan.spec.load import load_spec
-from trainmaster.words.errors import TrainmasterError
-from trainmaster.words.yaml12 import dump_yaml, load_yaml
+from trainmaster.settings.yaml12 import dump_yaml, load_yaml
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.attack]
 

@@ -19,7 +19,9 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.cli.doctor.keeper import keeping_checks
+from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.keeper import service
 from trainmaster.keeper.call import Call, parse_every
 from trainmaster.keeper.systemd import service as service_unit
@@ -29,8 +31,6 @@ from trainmaster.runs.launch import launch
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.keeper_state import keeper_problem, read_last_tick, record_installed, ticking
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
-from trainmaster.words.errors import HostError, UsageError
 
 ODD_NAME = "100% of $HOME's"
 NEIGHBOUR = "# a note\n\n  17 3 * * *   echo 'not ours' \\% # Trainmaster's keeper of nothing\n"

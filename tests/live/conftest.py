@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainmaster.words.paths import Home, find_home
+from trainmaster.home.paths import Home, find_home
 
 Needs = Callable[[str, list[str]], None]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from trainmaster.errors.errors import CloudError
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import KEY_NAMES, NAMES, Instance, Offer, Wanted, open_cloud
-from trainmaster.words.errors import CloudError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
+from trainmaster.settings.settings import read_settings
 
 
 @pytest.mark.parametrize("provider", NAMES)

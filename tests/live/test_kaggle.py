@@ -10,7 +10,7 @@ from collections.abc import Callable
 from trainmaster.backends.kaggle.client import Quota
 from trainmaster.backends.kaggle.credentials import TOKEN, key_places, with_keys
 from trainmaster.backends.kaggle.process import KaggleProcess
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 
 def test_kaggle_reports_the_weeks_quota_of_the_account(

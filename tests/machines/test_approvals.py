@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from trainmaster.errors.confirmation import Quote
+from trainmaster.errors.errors import SpendError
 from trainmaster.machines import approvals
 from trainmaster.store.control.approvals import EXPIRES_AFTER_S
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.confirmation import Quote
-from trainmaster.words.errors import SpendError
 
 _QUOTE = Quote("provision", "offer a, 2 hours", "Rent a for 2 h: 4.00 USD.", 4.0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from trainmaster.errors.errors import UsageError
 from trainmaster.machines.host_options import HostOptions, host_record, slurm_options
-from trainmaster.words.errors import UsageError
 
 
 def test_options_of_jobs_are_read_from_words() -> None:

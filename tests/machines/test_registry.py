@@ -17,6 +17,7 @@ from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.errors.errors import HostError, TrainmasterError
 from trainmaster.machines.cache_gc import collect
 from trainmaster.machines.host_options import HostOptions
 from trainmaster.machines.open_host import open_host
@@ -25,7 +26,6 @@ from trainmaster.store.host_record import TransportName
 from trainmaster.store.run import Run, new_run_id
 from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, TrainmasterError
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.errors.advice_sources import advised, literals
+from support.errors.command_lines import filled, refusal
 from support.mcp.mcp_client import answer_of, connected, error_of
-from support.words.advice_sources import advised, literals
-from support.words.command_lines import filled, refusal
 
 from trainer_runtime.core.protocol.command import command, option
+from trainmaster.answers.runs import StopAnswer
 from trainmaster.cli import run
+from trainmaster.errors.advice import CALLS, Face, call_of, for_face, shown_by, waiting_from
 from trainmaster.mcp.definition import build_tool
 from trainmaster.mcp.toolsets import TOOLSETS
-from trainmaster.words.advice import CALLS, Face, call_of, for_face, shown_by, waiting_from
-from trainmaster.words.answers.runs import StopAnswer
 
 TOOLS = {
     tool.name: tool for definitions in TOOLSETS.values() for tool in map(build_tool, definitions)
@@ -43,7 +43,9 @@ _PAGES_AND_HELP = (
     "server/trainmaster/plan/spec/reference.py",
     "server/trainmaster/runs/adopt/starting_spec.py",
     "server/trainmaster/runs/diagnosis/reference.py",
-    "server/trainmaster/words/",
+    "server/trainmaster/errors/",
+    "server/trainmaster/home/",
+    "server/trainmaster/settings/",
 )
 
 

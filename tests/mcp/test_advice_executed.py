@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
+from support.errors.executed_advice import ExecutedAdvice
 from support.mcp.mcp_client import connected
 from support.runs.running_run import CommandLine
-from support.words.executed_advice import ExecutedAdvice
 
 _SPEC = """\
 name: adv

@@ -15,17 +15,17 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
+from support.errors.advice_sources import advised
 from support.kaggle.site import serving_kaggle
 from support.mcp.mcp_client import connected
 from support.providers.runpod_site import RunPodSite
 from support.runs.running_run import CommandLine
-from support.words.advice_sources import advised
 
+from trainmaster.errors.advice import call_of
 from trainmaster.mcp.definition import build_tool
 from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.advice import call_of
 
 _TOOLS = {one.name for definitions in TOOLSETS.values() for one in map(build_tool, definitions)}
 _OFFER = "runpod:nvidia-geforce-rtx-4090:1x:community"

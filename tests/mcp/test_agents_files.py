@@ -13,11 +13,11 @@ from mcp import Client
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.runs.running_run import CommandLine
 
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.paths import Home
 from trainmaster.metrics.log_file import log_file, open_log
+from trainmaster.settings.policy import Policy, agent_policies
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.errors import UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.policy import Policy, agent_policies
 
 pytestmark = pytest.mark.attack
 

@@ -16,9 +16,9 @@ from support.runs.running_run import CommandLine, kill_processes
 
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.spec_policy import beyond_policy
+from trainmaster.settings.policy import agent_policies
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.policy import agent_policies
 
 pytestmark = pytest.mark.attack
 

@@ -14,11 +14,11 @@ from support.mcp.mcp_client import answer_of, connected, connected_over_stdio, e
 from support.mcp.tokens import tokens_of
 from support.runs.running_run import kill_processes
 
+from trainmaster.answers.runs import ReplayAnswer, StopAnswer
+from trainmaster.calls.stages import enter_stage
 from trainmaster.cli import run
 from trainmaster.mcp.definition import READS, Definition, OpenWorkspace, build_tool
 from trainmaster.mcp.error_mapping import AnsweringServer
-from trainmaster.words.answers.runs import ReplayAnswer, StopAnswer
-from trainmaster.words.stages import enter_stage
 
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _MEGATRON = (

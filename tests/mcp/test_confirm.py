@@ -16,14 +16,14 @@ from mcp.types import ElicitRequestParams, ElicitResult, InputRequiredResult
 from support.machines.rented_instances import rented
 from support.mcp.mcp_client import answer_of, error_of
 
+from trainmaster.answers.runs import StopAnswer
+from trainmaster.errors.confirmation import Confirm, Quote
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines import approvals
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import ENDS, Definition, OpenWorkspace, ToolContext, build_tool
 from trainmaster.mcp.error_mapping import AnsweringServer
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.answers.runs import StopAnswer
-from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import CloudError
 
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _YES = ElicitResult(action="accept", content={"agree": True})

@@ -13,9 +13,9 @@ from mcp.types import ElicitRequestParams, ElicitResult
 from support.mcp.mcp_client import answer_of, connected_over_stdio, error_of
 from support.providers.runpod_site import RunPodSite
 
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
+from trainmaster.settings.settings import read_settings
 
 _TAG = "tm-abcdef-orphan"
 _YES = ElicitResult(action="accept", content={"agree": True})

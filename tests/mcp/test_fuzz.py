@@ -29,6 +29,7 @@ from support.core.journal_records import (
     started,
     state,
 )
+from support.errors.hostile_answers import HOSTILE, unshowable
 from support.mcp.everything_due import HOST, RecordedWorkspace
 from support.mcp.fuzzed_calls import SPEC, FuzzedCalls
 from support.mcp.mcp_client import connected, error_of
@@ -36,12 +37,11 @@ from support.mcp.recording_ports import refusing_processes
 from support.mcp.watched_network import watched_network
 from support.runs.running_run import small_spec
 from support.sync.followed_run import FakeRun
-from support.words.hostile_answers import HOSTILE, unshowable
 
+from trainmaster.answers.fitting import size_of
+from trainmaster.errors.error_codes import CODES
+from trainmaster.home.paths import Home
 from trainmaster.runs.launch import launch
-from trainmaster.words.error_codes import CODES
-from trainmaster.words.fitting import size_of
-from trainmaster.words.paths import Home
 
 pytestmark = [pytest.mark.slow, pytest.mark.attack]
 

@@ -18,11 +18,11 @@ from mcp.types import ElicitRequestParams, ElicitResult
 from support.mcp.http_server import answered, client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of, error_of
 
+from trainmaster.home.paths import Home
 from trainmaster.mcp.http.serve import Listening, bound_server
 from trainmaster.mcp.toolsets import TOOLSETS, chosen_tools
+from trainmaster.settings.roles import ROLES
 from trainmaster.store.access_tokens import remove_token
-from trainmaster.words.paths import Home
-from trainmaster.words.roles import ROLES
 
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _ALL = [one.name for tools in TOOLSETS.values() for one in tools]

@@ -15,8 +15,8 @@ from support.mcp.http_callers import Callers
 from support.mcp.http_server import client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of
 
-from trainmaster.words.paths import Home
-from trainmaster.words.roles import ROLES
+from trainmaster.home.paths import Home
+from trainmaster.settings.roles import ROLES
 
 _CLIENTS = int(os.environ.get("TRAINMASTER_HTTP_CLIENTS", "8"))
 _CALLS = int(os.environ.get("TRAINMASTER_HTTP_CALLS", "6"))

@@ -19,7 +19,7 @@ from support.mcp.authorization_server import CLIENT, AuthorizationServer, author
 from support.mcp.http_server import answered, client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of, error_of
 
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 _URL = "https://train.example.org/mcp"
 _METADATA = "https://train.example.org/.well-known/oauth-protected-resource/mcp"

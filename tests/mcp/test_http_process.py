@@ -22,9 +22,9 @@ from support.mcp.http_server import client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of, error_of
 from support.providers.runpod_site import RunPodSite
 
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
+from trainmaster.settings.settings import read_settings
 
 pytestmark = pytest.mark.slow
 

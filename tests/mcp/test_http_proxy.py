@@ -11,7 +11,7 @@ import pytest
 from support.mcp.http_server import answered, client_of, serving, settings, token_for
 from support.mcp.mcp_client import answer_of
 
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 _PUBLIC = "https://train.example.org/trainmaster/mcp"
 

@@ -30,8 +30,10 @@ from trainer_runtime.core.files.durable import try_lock
 from trainmaster.alerts import delivery, evaluate, send
 from trainmaster.alerts.send import begin_sending
 from trainmaster.board.reads import CurvesQuery, Reads
+from trainmaster.calls.work_thread import in_thread
 from trainmaster.cli.command_table import LISTED
 from trainmaster.cli.doctor.checks import examine
+from trainmaster.home.paths import Home
 from trainmaster.keeper import tick
 from trainmaster.keeper.service import status as keeper_status
 from trainmaster.machines.check import check_host
@@ -62,8 +64,6 @@ from trainmaster.runs.status import status
 from trainmaster.runs.status.status_page import get_page
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers import transfer
-from trainmaster.words.paths import Home
-from trainmaster.words.work_thread import in_thread
 
 if TYPE_CHECKING:
     import grimp

@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 import pytest
 from support.core.journal_records import EventBody, attempt_ended, attempt_starting, started, state
+from support.errors.executed_advice import ExecutedAdvice
 from support.kaggle.site import KaggleSite
 from support.mcp.mcp_client import answer_of, connected
 from support.runs.planted_journal import EVENTS, PlantedJournal
 from support.runs.planted_runs import HALVED, HALVES_LR, finding
 from support.runs.running_run import CommandLine
-from support.words.executed_advice import ExecutedAdvice
 
 from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, sentences

@@ -15,11 +15,11 @@ import pytest
 from mcp.types import Tool
 from support.mcp.mcp_client import connected
 
+from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import build_server
 from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import PERSONAS, TOOLSETS, chosen_tools
 from trainmaster.runs.events.wait import EVENTS
-from trainmaster.words.errors import UsageError
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GOLDEN = _ROOT / "tests" / "golden" / "mcp_tools.json"

@@ -9,7 +9,9 @@ from support.core.journal_records import FIRST_T, attempt_starting, lines, metri
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.metrics import MetricsAnswer, MetricSeries
 from trainmaster.cli.views.metrics import ranked_runs
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.last_values import last_values
 from trainmaster.metrics.rank import Among, rank_runs
@@ -19,8 +21,6 @@ from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
-from trainmaster.words.errors import UsageError
 
 FAST, SLOW = "fast-abc234", "slow-abc234"
 

@@ -6,9 +6,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.answers.metrics import MetricSeries
 from trainmaster.metrics.downsample import summarised
 from trainmaster.store.buckets import Row, cut_rows, of_rows
-from trainmaster.words.answers.metrics import MetricSeries
 
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file import read_text
 from trainmaster.metrics.log_file_metrics import read_metrics
 from trainmaster.metrics.unwrap import TooLarge, unwrapped
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.words.errors import UsageError
 
 _STEPS = [f"step {step} loss {4 - step / 50:.4f} lr 3e-4" for step in range(1, 41)]
 _ERROR = (

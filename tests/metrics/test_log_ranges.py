@@ -21,13 +21,13 @@ from support.core.synthetic_logs import DIALECTS, made_log, noise
 from support.session.child_processes import until_gone
 
 from trainer_runtime.core.diagnosis.parse import LogParser
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.line_arrays import LineArrays
 from trainmaster.metrics.log_file_metrics import OnProgress, read_metrics
 from trainmaster.metrics.log_ranges import Splitting, read_ranges
 from trainmaster.metrics.range_points import PointReader
 from trainmaster.metrics.range_processes import in_processes
 from trainmaster.metrics.wanted import EVERYTHING, Wanted
-from trainmaster.words.errors import UsageError
 
 pytestmark = pytest.mark.slow
 

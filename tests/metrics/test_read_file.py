@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from support.session.child_processes import descendants, until_gone
 
+from trainmaster.calls.shares import Shares
+from trainmaster.calls.work import Work, working
+from trainmaster.errors.errors import StateError, UsageError
+from trainmaster.home.paths import Home
 from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.wanted import Wanted
 from trainmaster.runs.plot import draw_runs
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.shares import Shares
-from trainmaster.words.work import Work, working
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,7 @@ import asyncio, sys
 from pathlib import Path
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.wanted import EVERYTHING
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 asyncio.run(read_file(Home(Path(sys.argv[1])), Path(sys.argv[2]), EVERYTHING))
 """
 

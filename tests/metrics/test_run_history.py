@@ -5,12 +5,12 @@ from support.core.journal_records import attempt_starting, lines, metric, starte
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.errors.errors import StateError
 from trainmaster.metrics.run_series import attempt_points, run_points
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 RUN = "small-abc234"
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from support.host.fake_packages import make_wheel
 
+from trainmaster.errors.errors import HostError, PlanError, SpecError
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, TorchFacts, plan
 from trainmaster.plan.decisions.environment import choose_requirements
 from trainmaster.plan.facts import SlurmFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec, read_attached, refuse_other_files
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
-from trainmaster.words.errors import HostError, PlanError, SpecError
 
 SpecMaker = Callable[..., TrainingSpec]
 HAS_HF = {"transformers": "5.3.0", "accelerate": "1.15.0", "datasets": "5.0.1"}

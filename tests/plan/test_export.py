@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.assets import find_assets
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
 from trainmaster.plan.export import ENGINES, engine_file, for_another_machine
 from trainmaster.plan.facts import SlurmFacts
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import PlanError
 
 SpecMaker = Callable[..., TrainingSpec]
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "export"

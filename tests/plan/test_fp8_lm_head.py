@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from support.plan.small_plans import SpecMaker
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, plan
-from trainmaster.words.errors import PlanError
 
 _ASKED = "compute.fp8_lm_head=true"
 

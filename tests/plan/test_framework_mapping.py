@@ -13,7 +13,7 @@ from trainer_runtime.core.config import RunConfig
 from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, plan
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.spec import all_fields, load_spec
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 Corpora = Callable[..., CorpusFacts]
 

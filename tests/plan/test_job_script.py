@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.errors.errors import PlanError, SpecError, UsageError
+from trainmaster.home.assets import find_assets
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, plan
 from trainmaster.plan.facts import SlurmFacts
 from trainmaster.plan.job_script import job_files
 from trainmaster.plan.render import render
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import PlanError, SpecError, UsageError
 
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render" / "job.sh"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"

@@ -16,9 +16,9 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.kaggle.session_order import KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.kaggle_script import LEFT_OUT, kernel_script
 from trainmaster.plan.render import render_attached
-from trainmaster.words.assets import find_assets
 
 ORDER = KernelOrder('tiny"""-abc234', 2, 43_200.0, 600.0, previous="tm-tiny-abc234", cache=("a",))
 FILES = {**render_attached({"steps": 40}, find_assets()).files, "train.sh": b"#!/bin/sh\n"}

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.light_source import light_source
-from trainmaster.words.assets import find_assets
 
 _TRICKY = '''\
 """Module: ü."""; first = 1

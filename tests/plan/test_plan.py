@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.plan import (
     Calibration,
     CorpusFacts,
@@ -16,7 +17,6 @@ from trainmaster.plan import (
     plan,
 )
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import TrainmasterError
 
 SpecMaker = Callable[..., TrainingSpec]
 Corpora = Callable[..., CorpusFacts]

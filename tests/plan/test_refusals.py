@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from trainmaster.errors.errors import SpecError, TrainmasterError
 from trainmaster.plan import CorpusFacts, HostFacts, plan
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import SpecError, TrainmasterError
 
 SpecMaker = Callable[..., TrainingSpec]
 Plannable = Callable[..., tuple[TrainingSpec, HostFacts, CorpusFacts]]

@@ -11,11 +11,11 @@ import pytest
 from jinja2 import UndefinedError
 from support.plan.rendered import script_text
 
+from trainmaster.home.assets import Assets, find_assets
 from trainmaster.plan import CorpusFacts, Decision, HostFacts, Plan, plan
 from trainmaster.plan.render import Bundle, render, training_config
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.assets import Assets, find_assets
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 SpecMaker = Callable[..., TrainingSpec]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from trainmaster.home.assets import find_assets
 from trainmaster.plan import (
     CorpusFacts,
     GpuFacts,
@@ -21,7 +22,6 @@ from trainmaster.plan import (
 )
 from trainmaster.plan.render import Bundle, render
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.assets import find_assets
 
 Corpora = Callable[..., CorpusFacts]
 

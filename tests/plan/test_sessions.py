@@ -6,12 +6,12 @@ import pytest
 
 from trainmaster.backends.kaggle.client import Quota
 from trainmaster.backends.kaggle.machine_types import documented
+from trainmaster.errors.errors import CloudError, PlanError
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
 from trainmaster.plan.decisions.session_calendar import Calendar, calendar
 from trainmaster.plan.facts import SessionFacts
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.errors import CloudError, PlanError
-from trainmaster.words.settings import KaggleSettings
+from trainmaster.settings.settings import KaggleSettings
 
 HOUR_S = 3600.0
 NOW = 1_700_000_000.0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.plan import (
     CorpusFacts,
     GpuFacts,
@@ -23,7 +24,6 @@ from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.decisions.memory import GIB, Load, Sharing, memory
 from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.errors import TrainmasterError
 
 Corpora = Callable[..., CorpusFacts]
 

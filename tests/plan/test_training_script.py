@@ -19,10 +19,10 @@ from trainer_runtime.core.frameworks.choices import (
     choices_of,
     every_choice,
 )
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.script import training_script
 from trainmaster.plan.spec import AdapterSpec, ModelSpec, TrainingSpec, all_fields, changes_of
-from trainmaster.words.assets import find_assets
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _GOLDEN = _REPOSITORY / "tests/golden/scripts"

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from trainmaster.errors.errors import UsageError
 from trainmaster.runs.export.export import export_spec
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import UsageError
 
 _SPEC = """\
 name: shown

@@ -19,12 +19,12 @@ from support.runs.running_run import (
 )
 
 from trainer_runtime.core.files.manifest import verify
+from trainmaster.answers.runs import FetchAnswer
 from trainmaster.cli.views.blocks import view
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.runs.clean import clean
 from trainmaster.runs.fetch import fetch, fetch_below
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import FetchAnswer
-from trainmaster.words.errors import StateError, UsageError
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from support.runs.running_run import LONGEST_S, CommandLine, run_async, small_spec
 
+from trainmaster.answers.runs import LaunchAnswer
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.store.run import RUN_ID
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer
-from trainmaster.words.errors import TrainmasterError
 
 VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
 _COMMAND = (sys.executable, "-c", "from trainmaster.cli import main; main()")

@@ -16,8 +16,8 @@ from trainmaster.backends import Backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.home.paths import Home
 from trainmaster.runs.list_checkpoints import list_checkpoints
-from trainmaster.words.paths import Home
 
 RUN = "small-abc234"
 EVENTS = [

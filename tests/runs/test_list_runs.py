@@ -11,11 +11,11 @@ from support.sync.followed_run import FakeRun, FollowedWorkspace
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.run_list import RunsAnswer
 from trainmaster.backends.hosts import LocalHost
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.paths import Home
 from trainmaster.runs.list_runs import list_runs
-from trainmaster.words.answers.run_list import RunsAnswer
-from trainmaster.words.errors import UsageError
-from trainmaster.words.paths import Home
 
 ENDS = ("completed", "failed", "completed", "stopped", "failed")
 

@@ -12,11 +12,11 @@ import regex
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.calls.work import Work, working
+from trainmaster.errors.errors import StateError
 from trainmaster.runs.log.log_search import LogSearch
 from trainmaster.runs.log.logs import read_log
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
-from trainmaster.words.work import Work, working
 
 _SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", "7"))
 _ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))

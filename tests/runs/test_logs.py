@@ -11,6 +11,11 @@ from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.metrics import MetricsAnswer
+from trainmaster.answers.runs import LogAnswer
+from trainmaster.calls.shares import Shares
+from trainmaster.calls.work import Work, working
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.runs.attach import AttachOptions, attach
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.log.logs import read_log
@@ -18,11 +23,6 @@ from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.metrics import MetricsAnswer
-from trainmaster.words.answers.runs import LogAnswer
-from trainmaster.words.errors import StateError, UsageError
-from trainmaster.words.shares import Shares
-from trainmaster.words.work import Work, working
 
 RUN = "small-abc234"
 

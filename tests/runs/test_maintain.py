@@ -22,13 +22,13 @@ from support.sync.followed_run import FakeRun
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.errors.errors import StateError
+from trainmaster.home.paths import Home
 from trainmaster.mcp import maintenance
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.maintain import Round, due_runs, maintain, maintaining
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
-from trainmaster.words.errors import StateError
-from trainmaster.words.paths import Home
 
 RUN = "small-aaaaaa"
 STOP = Desired(DesiredState.STOPPED, 2, why="stop")

@@ -17,10 +17,10 @@ from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.watch.watcher import Watch
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.cli.views.blocks import view
+from trainmaster.home.paths import Home
 from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.follow import catch_up
-from trainmaster.words.paths import Home
 
 RANKS, STEPS, SLOW = 64, 40, 41
 FIRST_T = 1.79e9

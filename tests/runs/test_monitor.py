@@ -22,14 +22,14 @@ from support.runs.planted_runs import finding
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
+from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.cli.views.monitor import line
+from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.runs.monitor.record import MonitorRecord
 from trainmaster.runs.monitor.service import Monitor, monitor
 from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.monitor import MonitorEvent
-from trainmaster.words.errors import HostError, UsageError
 
 _RUNNING = (attempt_starting(1), state("preparing"), state("running"))
 _COMPLETED = (attempt_ended(1, "completed"), state("completed", reason="completed"))

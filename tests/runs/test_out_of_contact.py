@@ -16,6 +16,7 @@ from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.alerts.evaluate import evaluate_alerts
+from trainmaster.errors.errors import HostError
 from trainmaster.runs import alerts as service
 from trainmaster.runs.maintain import maintain
 from trainmaster.runs.status.status import get_status
@@ -25,7 +26,6 @@ from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 RUN = "small-abc234"
 _CONFIG: dict[str, Any] = {

@@ -20,7 +20,9 @@ from support.core.journal_records import (
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.plot import Axis, as_axis
 from trainmaster.cli import run as command_line
+from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import build_server
 from trainmaster.metrics.plots.buckets import broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves
@@ -31,8 +33,6 @@ from trainmaster.runs.plot import draw_runs, plot_runs, sketch_runs
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.plot import Axis, as_axis
-from trainmaster.words.errors import UsageError
 
 RUN, OTHER = "small-abc234", "other-def567"
 _PNG = b"\x89PNG\r\n\x1a\n"

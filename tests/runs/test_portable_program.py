@@ -6,10 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+from trainmaster.home.paths import Home
 from trainmaster.plan.facts import CodeFacts, ProgramData
 from trainmaster.runs.export.portable_bundle import portable
 from trainmaster.runs.planning.plan_run import Planned
-from trainmaster.words.paths import Home
 
 _HOME = Home(Path("/nowhere"))
 

@@ -14,12 +14,12 @@ import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.train.preference_data import save_tiny_model
 
+from trainmaster.answers.runs import RenderAnswer
+from trainmaster.errors.errors import UsageError
 from trainmaster.runs.export.portable_bundle import portable
 from trainmaster.runs.export.render import render_spec
 from trainmaster.runs.planning.plan_run import plan_spec
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import RenderAnswer
-from trainmaster.words.errors import UsageError
 
 _SPEC = """\
 name: shown

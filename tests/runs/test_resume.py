@@ -10,6 +10,7 @@ from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.errors.errors import SpecError, StateError, TrainmasterError, UsageError
 from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.events.wait import wait_for_event
@@ -20,7 +21,6 @@ from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import SpecError, StateError, TrainmasterError, UsageError
 
 VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
 

@@ -11,9 +11,9 @@ from support.plan.framework_plans import planned
 
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import apply_sets
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan import CorpusFacts, HostFacts
 from trainmaster.runs.resume.ranks import sets_of_batch
-from trainmaster.words.errors import SpecError
 
 Config = dict[str, Any]
 BATCH = ("data.seq_len=64", "batch.micro_batch=2", "batch.tokens=768")  # 12 sequences a step

@@ -21,6 +21,8 @@ from trainmaster.backends import Backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.errors.errors import HostError, StateError, UsageError
+from trainmaster.home.paths import Home
 from trainmaster.runs.clean import clean
 from trainmaster.runs.log.rank_log import read_rank_log
 from trainmaster.runs.nodes import start_members
@@ -33,8 +35,6 @@ from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, StateError, UsageError
-from trainmaster.words.paths import Home
 
 NAMES = ("gpu1", "gpu2", "gpu3")
 RUN = "several-abc234"

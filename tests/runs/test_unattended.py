@@ -17,6 +17,7 @@ from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.lease.lease import Lease, OwnEnd
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.status import StatusAnswer
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.renting.leases import lease_timer
 from trainmaster.runs.planning.plan_run import plan_run
@@ -28,7 +29,6 @@ from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.keeper_state import record_installed
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.status import StatusAnswer
 
 NO_MIRROR: dict[str, Any] = {"checkpoint": {"mirror": None}}
 HERE = {"checkpoint": {"mirror": "operator"}}

@@ -8,14 +8,14 @@ import pytest
 from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.protocol.states import RunState
+from trainmaster.answers.runs import Change, WaitAnswer
+from trainmaster.answers.status import StatusAnswer
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.runs.events.wait import exit_code, wait_for_event, wanted_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import Change, WaitAnswer
-from trainmaster.words.answers.status import StatusAnswer
-from trainmaster.words.errors import StateError, UsageError
 
 WAIT_S = 60.0
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import run_async, small_spec
 
+from trainmaster.answers.runs import LaunchAnswer, WaitAnswer
+from trainmaster.errors.errors import UsageError
 from trainmaster.runs.events.positions import BEGINNING, Position, cursor_of_many, positions_after
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.events.wait_any import ALL_ENDED, wait_for_any
@@ -14,8 +16,6 @@ from trainmaster.runs.launch import launch
 from trainmaster.runs.overview.overview import overview
 from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer, WaitAnswer
-from trainmaster.words.errors import UsageError
 
 _WAIT_S = 60.0
 _ROUTINE = ("eval", "checkpoint")

@@ -16,6 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attack.endless_files import ENDLESS
 
+from trainmaster.calls.work import Work, working
+from trainmaster.errors.errors import HostError
+from trainmaster.home.paths import Home
 from trainmaster.store.action_log import (
     KEPT_FILES,
     ROTATE_AT_BYTES,
@@ -27,9 +30,6 @@ from trainmaster.store.action_log import (
     record_answer,
     targets_of,
 )
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
-from trainmaster.words.work import Work, working
 
 
 @pytest.fixture

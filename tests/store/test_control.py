@@ -8,6 +8,7 @@ import pytest
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.store.control import Control
 from trainmaster.store.control.idempotency import Action, IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
@@ -15,7 +16,6 @@ from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
 from trainmaster.store.migration import Schema
 from trainmaster.store.run import RUN_ID, Run, new_run_id
-from trainmaster.words.errors import StateError, UsageError
 
 LAUNCHED = Desired(DesiredState.RUNNING, generation=1)
 STOPPED = Desired(DesiredState.STOPPED, generation=2, why="stop", grace_s=5.0)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.errors.errors import StorageError
 from trainmaster.store.database import open_database, storage_error, transaction
 from trainmaster.store.migration import Schema
-from trainmaster.words.errors import StorageError
 
 REPOSITORY = Path(__file__).parents[2]
 FIRST = "CREATE TABLE runs (name TEXT)"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.home.paths import Home
 from trainmaster.store.masking import Mask, mask_of
 from trainmaster.store.secret_values import keep
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.attack
 

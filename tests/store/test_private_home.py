@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support.store.other_user import needs_root, other_user_id
 
+from trainmaster.errors.errors import StorageError, TrainmasterError
 from trainmaster.mcp.definition import OpenWorkspace
 from trainmaster.store.private_home import open_home
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.errors import StorageError, TrainmasterError
 
 pytestmark = pytest.mark.attack
 

@@ -12,12 +12,12 @@ import pytest
 from support.attack.small_disk import mounts_disk
 from support.host.scripted_processes import CONFIG
 
+from trainmaster.home.paths import Home
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.quota import ALWAYS_ALLOWED_BYTES, total_quota, used
 from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.attack
 
@@ -32,7 +32,7 @@ from trainmaster.store.disk_space import why_unwritable
 from trainmaster.store.reserve import keep_reserve
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 home = Home(Path(sys.argv[1]) / "home")
 home.root.mkdir(mode=0o700)

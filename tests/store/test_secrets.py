@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.errors.errors import HostError, SpecError, TrainmasterError
+from trainmaster.home.paths import Home
 from trainmaster.plan.spec import load_spec
 from trainmaster.store.secret_values import find_values, forget, keep, kept, to_mask
-from trainmaster.words.errors import HostError, SpecError, TrainmasterError
-from trainmaster.words.paths import Home
 
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 RUN = "small-abcdef"

@@ -29,6 +29,7 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 from support.sync.hostile_host import HostileHost
 from support.sync.mutations import mutated, mutated_line, nested
 
+from trainmaster.home.paths import Home
 from trainmaster.keeper.parts import tick_instances, tick_runs
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.diagnosis.diagnose_run import found_of
@@ -40,7 +41,6 @@ from trainmaster.sync.ingest import MOST_REFUSED_LINES, Ingest, MirrorGrowth
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.replay import replay
 from trainmaster.sync.run_view import load_view
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.attack
 

@@ -15,11 +15,11 @@ from support.runs.running_run import run_async, wait_until
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.errors.errors import HostError
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up, follower_lock, following
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 REPOSITORY = Path(__file__).parents[2]
 # Follows the host `debug` until it is killed; says so, and when it has the lock.

@@ -17,9 +17,9 @@ from support.runs.running_run import run_async
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 
 from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.home.paths import Home
 from trainmaster.sync.follow import following
 from trainmaster.sync.last_pass import last_pass
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 

@@ -22,13 +22,13 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run,
 from trainer_runtime.core.files.compacted import REGION_BYTES
 from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.host.files.compaction import Compaction
+from trainmaster.home.paths import Home
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.status.status import status_of
 from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.run_view import load_view
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,9 @@ from support.core.journal_records import (
 )
 from support.sync.followed_run import FakeRun, FollowedWorkspace
 
+from trainmaster.answers.base import Answer
 from trainmaster.backends.hosts import LocalHost
+from trainmaster.home.paths import Home
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.events.positions import BEGINNING
 from trainmaster.runs.events.wait_any import wait_for_any
@@ -30,8 +32,6 @@ from trainmaster.runs.monitor.record import Reported
 from trainmaster.runs.overview.overview import overview
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.run_view import load_view
-from trainmaster.words.answers.base import Answer
-from trainmaster.words.paths import Home
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 

@@ -16,9 +16,9 @@ from support.sync.follow_until import refresh, until
 from support.sync.followed_run import FakeRun, FollowedWorkspace, end_run, heartbeat
 
 from trainmaster.backends import polled
+from trainmaster.home.paths import Home
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.sync.replay import replay
-from trainmaster.words.paths import Home
 
 EVENTS, LOG = "attempts/1/events.jsonl", "attempts/1/train.log"
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))

@@ -15,6 +15,7 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run,
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.hosts import LocalHost
+from trainmaster.home.paths import Home
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.maintain import due_runs, maintain
 from trainmaster.runs.overview.overview import overview
@@ -24,7 +25,6 @@ from trainmaster.sync.follow import catch_up
 from trainmaster.sync.ingest import Ingest
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.passes import Passes
-from trainmaster.words.paths import Home
 
 EVENTS = "attempts/1/events.jsonl"
 _RUNS = 40

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from trainmaster.home.paths import Home
 from trainmaster.store import secrets_folder
 from trainmaster.store.masking import Mask, mask_of
 from trainmaster.store.secret_values import forget, keep
 from trainmaster.store.secrets_folder import SecretsFolder
 from trainmaster.sync import mask_of_run
 from trainmaster.sync.mask_of_run import MaskOfRun
-from trainmaster.words.paths import Home
 
 RUN, OTHER = "one-abcdef", "other-abcdef"
 TOKEN = "t0k3n-of-this-run"

@@ -13,9 +13,9 @@ from support.runs.running_run import run_async
 from support.sync.follow_until import has_passed, refresh, seen, until
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, end_run
 
+from trainmaster.home.paths import Home
 from trainmaster.store.secret_values import keep
 from trainmaster.sync.follow import following
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 

@@ -16,13 +16,13 @@ from support.sync.followed_run import FakeRun
 
 from trainmaster.backends.hosts.carried import CARRIED
 from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.home.paths import Home
 from trainmaster.machines.check import check_host
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 

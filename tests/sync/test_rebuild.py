@@ -12,6 +12,7 @@ from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.cli import run as command
+from trainmaster.errors.errors import StorageError
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import until_closed
@@ -20,7 +21,6 @@ from trainmaster.runs.status.status import get_status
 from trainmaster.sync.rebuild import rebuild, rebuild_within
 from trainmaster.sync.replay import replay
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.errors import StorageError
 
 FAULTS = '{TRAINMASTER_FAULTS: "kill@33 nan@47", TRAINMASTER_STEP_S: "0"}'
 

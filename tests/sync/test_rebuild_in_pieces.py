@@ -17,6 +17,7 @@ from support.runs.planted_mirror import lose_metrics, plant_mirror
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.files.durable import try_lock
+from trainmaster.errors.errors import StateError
 from trainmaster.runs.list_runs import list_runs
 from trainmaster.runs.overview.overview import overview_on_record
 from trainmaster.runs.query_metrics import query_metrics
@@ -27,7 +28,6 @@ from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.rebuild import PIECE_BYTES, await_rebuilt, rebuild, rebuild_within
 from trainmaster.sync.run_view import end_of, load_view
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.errors import StateError
 
 REPOSITORY = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))

@@ -24,8 +24,8 @@ from trainer_runtime.core.protocol.followed_files import (
 from trainer_runtime.host.files.files import LineReader
 from trainer_runtime.host.watch.pace import last_steps
 from trainmaster.backends.hosts import LocalHost
+from trainmaster.home.paths import Home
 from trainmaster.sync.follow import catch_up
-from trainmaster.words.paths import Home
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 

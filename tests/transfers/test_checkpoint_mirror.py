@@ -24,6 +24,7 @@ from support.runs.running_run import (
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.manifest import verify
+from trainmaster.errors.errors import HostError
 from trainmaster.runs.clean import clean
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.fetch import fetch
@@ -33,7 +34,6 @@ from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted, due_mirror, mirror_checkpoints
-from trainmaster.words.errors import HostError
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ from support.attack.small_disk import free_bytes, small_disk
 
 from trainer_runtime.core.files.listing import ListedFile, list_files
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
+from trainmaster.errors.errors import HostError, StorageError
+from trainmaster.home.paths import Home
 from trainmaster.store.reserve import margin_bytes
 from trainmaster.transfers.copies_room import CopiesRoom, CountedSource
 from trainmaster.transfers.download import download
 from trainmaster.transfers.file_sources import FileSource, MirroredFiles
-from trainmaster.words.errors import HostError, StorageError
-from trainmaster.words.paths import Home
 
 SIZE = CHUNK_BYTES + (5 << 20) + 3
 

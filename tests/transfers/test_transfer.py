@@ -28,11 +28,11 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.host.prepare.shards import is_whole, prepare
+from trainmaster.answers.status import StatusAnswer, TransferState
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.blocks import view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import due_transfers, transfer
-from trainmaster.words.answers.status import StatusAnswer, TransferState
 
 pytestmark = pytest.mark.slow
 

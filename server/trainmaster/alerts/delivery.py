@@ -12,10 +12,10 @@ from trainer_runtime.core.protocol.desired import DETACH, Desired
 from trainmaster.alerts.destinations import address, destinations
 from trainmaster.alerts.rules import alerts_of, watched
 from trainmaster.backends import AlertSender
+from trainmaster.errors.errors import StateError
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 
 async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bool:

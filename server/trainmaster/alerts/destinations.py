@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 from trainer_runtime.core.alerts.condition import Condition, needs_operator
 from trainer_runtime.core.protocol.command import command, option
+from trainmaster.errors.errors import StateError, UsageError
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import Destination, read_settings
 from trainmaster.store.control.alerts import Sender
 from trainmaster.store.secret_values import find_value
-from trainmaster.words.errors import StateError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import Destination, read_settings
 
 
 def destinations(home: Home) -> dict[str, Destination]:

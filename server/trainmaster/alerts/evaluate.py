@@ -11,12 +11,12 @@ from trainer_runtime.core.alerts.message import Place, message_of
 from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.protocol.alert_record import FAILED, Message
 from trainmaster.alerts.rules import alerts_of, watched
+from trainmaster.errors.errors import StateError
 from trainmaster.store.control.alerts import AlertRow
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 _BEGINNING = (-1, 0, -1)
 

@@ -14,10 +14,10 @@ from typing import Any
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import destinations, is_address
-from trainmaster.words.errors import SpecError, StateError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import Settings
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.errors.errors import SpecError, StateError, UsageError
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import Settings
+from trainmaster.settings.yaml12 import load_yaml
 
 _OTHERS = "command:PROGRAM ARGUMENTS, or https://ADDRESS"
 _COMMAND = "command:"

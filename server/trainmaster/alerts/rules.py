@@ -24,13 +24,13 @@ from trainmaster.alerts.destinations import (
     sender_of,
 )
 from trainmaster.backends import KAGGLE
+from trainmaster.errors.errors import StateError, UsageError
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import Destination
 from trainmaster.store.control.alerts import EVERY_RUN, AlertRow
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import Destination
 
 # The alerts of every destination for every run, unless it says `defaults: false`.
 DEFAULTS: tuple[tuple[str, Severity, str], ...] = (

@@ -19,11 +19,11 @@ from trainer_runtime.core.protocol.alert_record import AlertDelivery, failed
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.alerts.destinations import address, destinations
+from trainmaster.errors.errors import StateError
+from trainmaster.settings.settings import Destination
 from trainmaster.store.control.alerts import MessageRow
 from trainmaster.store.detached import SAFELY, begin_locked
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
-from trainmaster.words.settings import Destination
 
 # The sender stays for what is tried again soon; later tries are made by who acts then.
 _STAYS_S = 300.0

@@ -9,10 +9,10 @@ from trainer_runtime.core.alerts.alert import alert_id
 from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.destinations import destinations
+from trainmaster.errors.advice import Face, for_face, shown_by
+from trainmaster.errors.errors import StateError
+from trainmaster.home.own_program import command_line
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.advice import Face, for_face, shown_by
-from trainmaster.words.errors import StateError
-from trainmaster.words.own_program import command_line
 
 NAME = "keeper-failed"
 # A host that can't be reached is not a failure of the keeper: alerts on lost runs report it.

@@ -25,9 +25,9 @@ from trainmaster.backends.capabilities import (
     SupervisorFinder,
     TextSampler,
 )
+from trainmaster.errors.errors import HostError
+from trainmaster.home.paths import Home
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
 
 if TYPE_CHECKING:
     from trainmaster.store.control import Control

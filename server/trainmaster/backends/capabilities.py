@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from trainer_runtime.core.protocol.command import command, of_run, option
 from trainmaster.backends.backend import Backend
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 if TYPE_CHECKING:
     from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest

@@ -13,8 +13,8 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES
 from trainmaster.backends.hosts import Stream
 from trainmaster.backends.ssh.error_mapping import link_lost
-from trainmaster.words.errors import HostError
-from trainmaster.words.fast_json import parse_json_fast
+from trainmaster.errors.errors import HostError
+from trainmaster.store.fast_json import parse_json_fast
 
 _SILENCE_S = 60.0
 _READ_BYTES = 256 << 10

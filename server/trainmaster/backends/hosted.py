@@ -36,7 +36,7 @@ from trainmaster.backends.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.backends.launchers import Launcher
 from trainmaster.backends.multiplexed import MultiplexedFollower
 from trainmaster.backends.polled import PolledFollower
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 if TYPE_CHECKING:
     from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest

@@ -16,10 +16,10 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.polled import PolledFollower
 from trainmaster.backends.ssh.error_mapping import link_lost
+from trainmaster.errors.errors import HostError
 from trainmaster.store.mirror import OpenFiles
 from trainmaster.store.refusals import UnusableDataError
 from trainmaster.store.secrets_folder import SecretsFolder
-from trainmaster.words.errors import HostError
 
 _MOST_BYTES = 8 << 20
 _LEAST_BYTES = 128 << 10

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import PolicyError, TrainmasterError
 from trainmaster.serving.protocol import admit_connection
-from trainmaster.words.errors import PolicyError, TrainmasterError
 
 DATA = "/api/"
 _BEARER = "Bearer "

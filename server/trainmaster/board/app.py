@@ -13,17 +13,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from trainmaster.answers.base import Answer
+from trainmaster.answers.plot import as_axis
 from trainmaster.board.access import Access, Guarded, error_response
 from trainmaster.board.reads import CurvesQuery, Reads
 from trainmaster.board.remembered import Remembered
+from trainmaster.errors.errors import StateError, TrainmasterError, UsageError
 from trainmaster.metrics.plots.palette import stylesheet
 from trainmaster.serving.awaited import while_awaited
 from trainmaster.store.failures import as_error
 from trainmaster.sync.rebuild import rebuild_behind
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Answer
-from trainmaster.words.answers.plot import as_axis
-from trainmaster.words.errors import StateError, TrainmasterError, UsageError
 
 _PAGE = Path(__file__).parent / "page"
 _TYPES = {

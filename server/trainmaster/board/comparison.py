@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from trainmaster.answers.board import (
+    BoardCompared,
+    BoardComparisonAnswer,
+    BoardDifference,
+    BoardResult,
+)
+from trainmaster.answers.metrics import MetricSeries
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.directions import PRIMARY_KEYS, is_better_higher
 from trainmaster.metrics.selection import EVERYTHING
@@ -11,13 +18,6 @@ from trainmaster.metrics.sources import RunSource
 from trainmaster.runs.settings import differences, settings_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.board import (
-    BoardCompared,
-    BoardComparisonAnswer,
-    BoardDifference,
-    BoardResult,
-)
-from trainmaster.words.answers.metrics import MetricSeries
 
 
 def comparison_of(workspace: Workspace, views: Sequence[RunView]) -> BoardComparisonAnswer:

@@ -7,8 +7,23 @@ from collections.abc import Sequence
 from trainer_runtime import __version__
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.board import (
+    BoardAnswer,
+    BoardComparisonAnswer,
+    BoardCurve,
+    BoardCurvesAnswer,
+    BoardMachinesAnswer,
+    BoardMark,
+    BoardPanel,
+    BoardPatch,
+    BoardRunAnswer,
+)
+from trainmaster.answers.diagnosis import FindingAnswer
+from trainmaster.answers.metrics import MetricSeries
+from trainmaster.answers.plot import Axis
 from trainmaster.board.comparison import comparison_of
 from trainmaster.board.run_parts import board_checkpoints, board_samples, board_settings
+from trainmaster.errors.errors import UsageError
 from trainmaster.machines.registry import list_hosts
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.metrics.compare import compare_metrics
@@ -25,21 +40,6 @@ from trainmaster.runs.plot import MOST_RUNS
 from trainmaster.runs.status.status import whole_status
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.board import (
-    BoardAnswer,
-    BoardComparisonAnswer,
-    BoardCurve,
-    BoardCurvesAnswer,
-    BoardMachinesAnswer,
-    BoardMark,
-    BoardPanel,
-    BoardPatch,
-    BoardRunAnswer,
-)
-from trainmaster.words.answers.diagnosis import FindingAnswer
-from trainmaster.words.answers.metrics import MetricSeries
-from trainmaster.words.answers.plot import Axis
-from trainmaster.words.errors import UsageError
 
 # Ended runs fill up what open ones leave.
 _RUNS = 100

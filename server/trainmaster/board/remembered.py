@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.base import ON_COMMAND_LINE, Answer
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import ON_COMMAND_LINE, Answer
 
 # An answer is made again after this many times what it took: 5% of a core for each that is shown,
 # on however many pages.

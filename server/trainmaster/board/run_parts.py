@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainmaster.answers.board import BoardCheckpoint, BoardSample, BoardSetting
+from trainmaster.answers.runs import CheckpointRow
 from trainmaster.metrics.run_series import RunSeries, run_series
 from trainmaster.runs.diagnosis.attempts import is_of, named_in_spec
 from trainmaster.runs.list_checkpoints import checkpoints_of
@@ -11,8 +13,6 @@ from trainmaster.runs.recorded_samples import of_training
 from trainmaster.runs.settings import settings_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.board import BoardCheckpoint, BoardSample, BoardSetting
-from trainmaster.words.answers.runs import CheckpointRow
 
 _MOST_SAMPLES = 20
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from trainer_runtime.core.records import dataclass
 from trainmaster.board.access import Access, new_token
 from trainmaster.board.app import BoardApp
+from trainmaster.errors.errors import UsageError
 from trainmaster.serving.listening import listen
 from trainmaster.serving.server import LimitedServer
 from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
 # A page asks every few seconds, one that is hidden not at all.

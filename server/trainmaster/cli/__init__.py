@@ -21,10 +21,10 @@ from trainmaster.cli.at_home import at_home
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
 from trainmaster.cli.pydantic_plugins import leave_out_pydantic_plugins
-from trainmaster.words.advice import Face, for_face, shown_by
-from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
-from trainmaster.words.own_program import command_line
-from trainmaster.words.run_names import meaning_of, names_meant
+from trainmaster.errors.advice import Face, for_face, shown_by
+from trainmaster.errors.errors import InternalError, TrainmasterError, UsageError, unusable_path
+from trainmaster.home.own_program import command_line
+from trainmaster.home.run_names import meaning_of, names_meant
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130

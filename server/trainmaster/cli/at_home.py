@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from trainmaster.words.paths import HOME_VARIABLE
+from trainmaster.home.paths import HOME_VARIABLE
 
 OPTION = "--home"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from trainmaster.words.errors import TrainmasterError
-from trainmaster.words.paths import find_home
+from trainmaster.errors.errors import TrainmasterError
+from trainmaster.home.paths import find_home
 
 _MOST = 50
 

@@ -9,10 +9,10 @@ import typer
 
 from trainmaster.cli.output import printable
 from trainmaster.cli.spinner import kept_quiet
-from trainmaster.words.errors import SpendError
+from trainmaster.errors.errors import SpendError
 
 if TYPE_CHECKING:
-    from trainmaster.words.confirmation import Confirm, Quote
+    from trainmaster.errors.confirmation import Confirm, Quote
 
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
@@ -23,7 +23,7 @@ def asking(yes: bool, as_json: bool) -> Confirm:
     Raises, where it is needed:
         SpendError: `CONFIRMATION_REQUIRED`, there is nobody to ask; `CONFIRMATION_DECLINED`.
     """
-    from trainmaster.words.confirmation import agreed
+    from trainmaster.errors.confirmation import agreed
 
     async def ask(quote: Quote) -> str:
         if not somebody_answers(as_json):

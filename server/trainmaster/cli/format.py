@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainer_runtime.core.protocol.figures import share_text, spoken_duration
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.status import PreparationState
+    from trainmaster.answers.status import PreparationState
 
 
 def preparing(state: PreparationState) -> str:

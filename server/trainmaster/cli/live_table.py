@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from trainmaster.answers.watch import WatchAnswer
 from trainmaster.cli.views.watch import Layout, lines, takes_unicode
 from trainmaster.runs.events.watch import Watch
 from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.watch import WatchAnswer
 
 _HINT = "q ends"
 

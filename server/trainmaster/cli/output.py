@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from trainer_runtime.core.protocol.text import cleaned
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.errors.errors import TrainmasterError
 
 if TYPE_CHECKING:
+    from trainmaster.answers.base import Answer
+    from trainmaster.answers.runs import LogAnswer
     from trainmaster.cli.views.blocks import Block, Grid
-    from trainmaster.words.answers.base import Answer
-    from trainmaster.words.answers.runs import LogAnswer
 
 _LONGEST_CELL = 8000
 
@@ -22,7 +22,7 @@ _LONGEST_CELL = 8000
 def emit(answer: Answer, as_json: bool) -> None:
     """Print an answer: with `as_json` exactly its JSON, else what people see of it."""
     if as_json:
-        from trainmaster.words.answers.base import ON_COMMAND_LINE
+        from trainmaster.answers.base import ON_COMMAND_LINE
 
         print(answer.model_dump_json(context=ON_COMMAND_LINE), flush=True)
         return

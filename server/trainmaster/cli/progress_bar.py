@@ -13,7 +13,7 @@ from trainmaster.cli.format import preparing
 from trainmaster.cli.output import is_for_a_person, printable
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.status import StatusAnswer
+    from trainmaster.answers.status import StatusAnswer
 
 Listener = Callable[["StatusAnswer"], Awaitable[None]]
 

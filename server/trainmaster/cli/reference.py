@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.examples import EXAMPLES
-from trainmaster.words.error_codes import CODES
+from trainmaster.errors.error_codes import CODES
 
 _INTRODUCTION = """\
 # The command line

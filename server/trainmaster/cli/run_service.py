@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from trainmaster.cli.spinner import spinner
-from trainmaster.words.errors import StorageError
+from trainmaster.errors.errors import StorageError
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
@@ -47,8 +47,8 @@ def ask(
         if not only_reads:
             await loop_needed()
         if ends:
+            from trainmaster.home.paths import find_home
             from trainmaster.store.reserve import give_up_reserve
-            from trainmaster.words.paths import find_home
 
             give_up_reserve(find_home(os.environ))
         with open_workspace(os.environ) as workspace:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from trainer_runtime.core.protocol.duration import format_duration, parse_duration
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import UsageError
 from trainmaster.store.detached import SAFELY
-from trainmaster.words.errors import UsageError
 
 # Intervals that systemd and cron can both express evenly.
 _MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from trainmaster.alerts.destinations import destinations
+from trainmaster.errors.errors import StateError
 from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.store.secret_values import stored_names
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 KAGGLE_KEYS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
 

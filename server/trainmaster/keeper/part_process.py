@@ -10,10 +10,10 @@ from contextlib import suppress
 
 from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.answers.keeper import TickAnswer
+from trainmaster.home.paths import HOME_VARIABLE, Home
 from trainmaster.keeper.parts import Part
 from trainmaster.store.detached import SAFELY
-from trainmaster.words.answers.keeper import TickAnswer
-from trainmaster.words.paths import HOME_VARIABLE, Home
 
 PART_COMMAND = "tick-part"
 _MOST_OUTPUT_BYTES = 8 << 20

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.durable import lock_within
+from trainmaster.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 from trainmaster.machines.recover import recover_due
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
@@ -17,7 +18,6 @@ from trainmaster.runs.secret_delivery import sweep_secrets
 from trainmaster.store.failures import Failures
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 
 Part = Literal["instances", "runs"]
 

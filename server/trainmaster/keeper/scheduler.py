@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import HostError
 from trainmaster.keeper.call import Call
-from trainmaster.words.errors import HostError
 
 SchedulerName = Literal["systemd", "cron"]
 _ANSWERS_WITHIN_S = 20.0

@@ -11,6 +11,8 @@ from typing import Literal
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc
+from trainmaster.answers.keeper import KeeperAnswer
+from trainmaster.errors.errors import HostError
 from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
 from trainmaster.keeper.cron import Crontab
 from trainmaster.keeper.keys import lacking_keys
@@ -26,8 +28,6 @@ from trainmaster.sync.keeper_state import (
     record_removed,
 )
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.keeper import KeeperAnswer
-from trainmaster.words.errors import HostError
 
 DEFAULT_EVERY = "5m"
 _EVERY = "--every"

@@ -12,6 +12,8 @@ import time
 
 from trainmaster.alerts.send import send_due
 from trainmaster.alerts.tick_failures import fire_tick_failures
+from trainmaster.answers.keeper import InstanceTickRow, TickAnswer
+from trainmaster.errors.error_codes import CODES, Reach
 from trainmaster.keeper.call import parse_every
 from trainmaster.keeper.part_process import run_part
 from trainmaster.machines.renting.has_rentals import has_rentals
@@ -19,8 +21,6 @@ from trainmaster.store.failures import Failures
 from trainmaster.store.reserve import give_up_reserve, keep_reserve
 from trainmaster.sync.keeper_state import record_failed, ticking
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer
-from trainmaster.words.error_codes import CODES, Reach
 
 # A tick sends in its own process: the timer may end its child processes.
 _SENDS_S = 20.0

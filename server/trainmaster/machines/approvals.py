@@ -8,13 +8,13 @@ import time
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc
+from trainmaster.answers.base import Answer, WholeAnswer
+from trainmaster.answers.fields import field
+from trainmaster.errors.confirmation import Quote
+from trainmaster.errors.errors import SpendError
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Answer, WholeAnswer
-from trainmaster.words.answers.fields import field
-from trainmaster.words.confirmation import Quote
-from trainmaster.words.errors import SpendError
-from trainmaster.words.settings import read_settings
 
 BY_COMMAND = "approve"
 

@@ -7,10 +7,10 @@ import posixpath
 
 from trainer_runtime.core.answers.cache import CacheAnswer
 from trainer_runtime.core.protocol.command import command
+from trainmaster.answers.hosts import CacheEntry, GcAnswer
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.open_host import open_host
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.hosts import CacheEntry, GcAnswer
 
 _TIMEOUT_S = 1800.0  # removing a large environment from a network disk is slow
 

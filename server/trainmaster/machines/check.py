@@ -14,22 +14,22 @@ from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.checks import CheckRow, failed_by, none_failed, passed, warning
+from trainmaster.answers.hosts import HostCheckAnswer
 from trainmaster.backends import LOCAL, SLURM
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.calls.stages import enter_stage
+from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
+from trainmaster.home.paths import Home
 from trainmaster.machines.check_cluster import check_cluster, without_login
 from trainmaster.machines.open_host import known_record, open_host
 from trainmaster.machines.recover import count_left
 from trainmaster.machines.registry import CONNECT_S
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.checks import CheckRow, failed_by, none_failed, passed, warning
-from trainmaster.words.answers.hosts import HostCheckAnswer
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
-from trainmaster.words.stages import enter_stage
 
 WITHIN_S = 90.0
 # Reserved in the given time: for the reply, and for the checks besides PyTorch.

@@ -17,13 +17,13 @@ from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import gib_text, size_text, spoken_duration
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.slurm.cluster import another_root, chosen_partition, read_cluster
 from trainmaster.backends.slurm.job_node import node_for
+from trainmaster.errors.advice import job_option
+from trainmaster.errors.errors import HostError
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.advice import job_option
-from trainmaster.words.answers.checks import CheckRow, failed_by, passed, warning
-from trainmaster.words.errors import HostError
 
 # What is true of the login node and says nothing of the nodes that jobs get.
 _OF_LOGIN = ("gpu", "logging out", "tmux or screen", "/dev/shm", "cores and memory")

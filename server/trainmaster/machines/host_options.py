@@ -10,6 +10,8 @@ from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.user_paths import user_path
 from trainmaster.machines.open_host import RESERVED
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.job_script import checked_directive, checked_module
@@ -20,8 +22,6 @@ from trainmaster.store.host_record import (
     LauncherName,
     TransportName,
 )
-from trainmaster.words.errors import UsageError
-from trainmaster.words.user_paths import user_path
 
 _LEAST_JOB_S = 600.0
 _FOLDER = re.compile(r"~?/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]")

@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping
 
 from trainer_runtime.core.protocol.command import command, option
+from trainmaster.answers.hosts import JobOptionsAnswer
 from trainmaster.backends import SLURM
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
+from trainmaster.errors.errors import UsageError
 from trainmaster.machines.host_options import refuse_unusable_job_options
 from trainmaster.machines.open_host import known_record, open_host
 from trainmaster.machines.registry import job_options
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.hosts import JobOptionsAnswer
-from trainmaster.words.errors import UsageError
 
 
 async def set_job_options(

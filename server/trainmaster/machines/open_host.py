@@ -6,9 +6,9 @@ from trainer_runtime.core.protocol.command import command
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, UsageError
 
 # Names with another meaning wherever a host's name is accepted.
 RESERVED = frozenset({"local", "debug", "kaggle", "operator", "none", "auto", "s3"})

@@ -20,9 +20,11 @@ from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.hosts import LeftRunRow, RecoverAnswer
 from trainmaster.backends import DEBUG, KAGGLE, LOCAL
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.errors.errors import HostError, StateError, TrainmasterError
 from trainmaster.machines.open_host import open_host
 from trainmaster.runs.host_copy import bare_record, is_run_id, own_record
 from trainmaster.store import secret_values
@@ -30,8 +32,6 @@ from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.hosts import LeftRunRow, RecoverAnswer
-from trainmaster.words.errors import HostError, StateError, TrainmasterError
 
 _TIMEOUT_S = 30.0
 _TICK_TIMEOUT_S = 20.0

@@ -15,10 +15,21 @@ from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.hosts import (
+    HostAddedAnswer,
+    HostRemovedAnswer,
+    HostRow,
+    HostsAnswer,
+    HostState,
+    HostTrustAnswer,
+)
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
 from trainmaster.backends.hosts.ssh import note_reached
 from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
+from trainmaster.errors.confirmation import Confirm, Quote, agreed
+from trainmaster.errors.errors import HostError, StateError, TrainmasterError
+from trainmaster.home.paths import Home
 from trainmaster.machines.host_options import HostOptions, host_record
 from trainmaster.machines.open_host import known_record
 from trainmaster.runs.volumes import volume_rows
@@ -30,17 +41,6 @@ from trainmaster.store.host_record import (
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import last_pass
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.hosts import (
-    HostAddedAnswer,
-    HostRemovedAnswer,
-    HostRow,
-    HostsAnswer,
-    HostState,
-    HostTrustAnswer,
-)
-from trainmaster.words.confirmation import Confirm, Quote, agreed
-from trainmaster.words.errors import HostError, StateError, TrainmasterError
-from trainmaster.words.paths import Home
 
 CONNECT_S = 20.0
 _AUTHENTICATION = frozenset({"AUTH_FAILED", "KEY_LOCKED", "SHELL_UNUSABLE"})

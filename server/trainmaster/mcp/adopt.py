@@ -7,10 +7,10 @@ from typing import Annotated
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
+from trainmaster.answers.adopt import AdoptAnswer
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import STARTS_OUTSIDE, Definition, ToolContext
 from trainmaster.mcp.parameters import Host, IdempotencyKey, Sets, Spec
-from trainmaster.words.answers.adopt import AdoptAnswer
 
 
 async def adopt(

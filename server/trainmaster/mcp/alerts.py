@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainmaster.answers.alerts import AlertAddedAnswer
 from trainmaster.mcp.definition import STARTS_OUTSIDE, Definition, ToolContext, workspace_of
-from trainmaster.words.answers.alerts import AlertAddedAnswer
 
 
 async def create_alert(

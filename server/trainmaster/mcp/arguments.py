@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from trainer_runtime.core.decoding.limits import LARGEST_INTEGER, LEAST_INTEGER
-from trainmaster.words.errors import UsageError
-from trainmaster.words.yaml12 import MAX_BYTES
+from trainmaster.errors.errors import UsageError
+from trainmaster.settings.yaml12 import MAX_BYTES
 
 # A spec is the longest argument, and a list of words the deepest.
 LONGEST_TEXT = MAX_BYTES

@@ -8,7 +8,7 @@ from typing import Any
 from mcp.server.mcpserver import Context
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.roles import Role
+from trainmaster.settings.roles import Role
 
 # Where a request's ASGI scope holds it.
 SCOPE_KEY = "trainmaster.caller"

@@ -26,15 +26,15 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel, Field
 
+from trainmaster.errors.confirmation import Action
+from trainmaster.errors.errors import SpendError, TrainmasterError
 from trainmaster.mcp.caller import caller_of
 from trainmaster.mcp.definition import ToolContext, workspace_of
-from trainmaster.words.confirmation import Action
-from trainmaster.words.errors import SpendError, TrainmasterError
 
 if TYPE_CHECKING:
+    from trainmaster.answers.base import Answer
+    from trainmaster.errors.confirmation import Confirm, Quote
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.base import Answer
-    from trainmaster.words.confirmation import Confirm, Quote
 
     Answered = TypeVar("Answered", bound=Answer)
 

@@ -13,17 +13,17 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.base import Answer
+from trainmaster.answers.validation import adapter_of
+from trainmaster.home.paths import Home
 from trainmaster.mcp.maintenance import Background
 from trainmaster.store.private_home import open_home
-from trainmaster.words.answers.base import Answer
-from trainmaster.words.answers.validation import adapter_of
-from trainmaster.words.paths import Home
 
 if TYPE_CHECKING:
     import sqlite3
 
+    from trainmaster.errors.errors import StorageError
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.errors import StorageError
 
 READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -102,8 +102,8 @@ class OpenWorkspace:
     def get(self) -> Workspace:
         """The open workspace. Raises: TrainmasterError when the home can't be used."""
         if self._workspace is None or self._takes_more_again(self._workspace):
+            from trainmaster.settings.policy import agent_policies
             from trainmaster.sync.workspace import open_workspace
-            from trainmaster.words.policy import agent_policies
 
             opened = (self._opened or open_workspace)(self._environment)
             self._workspace = self._closing.enter_context(opened)

@@ -24,22 +24,22 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from trainer_runtime.core.protocol.text import cleaned
-from trainmaster.mcp.arguments import refuse_unusable
-from trainmaster.mcp.caller import Caller, caller_of
-from trainmaster.mcp.definition import OpenWorkspace, only_reading
-from trainmaster.mcp.progress import heartbeats
-from trainmaster.words.advice import Face, shown_by
-from trainmaster.words.errors import (
+from trainmaster.calls.shares import Shares
+from trainmaster.calls.work import Work, working
+from trainmaster.errors.advice import Face, shown_by
+from trainmaster.errors.errors import (
     InternalError,
     PolicyError,
     TrainmasterError,
     UsageError,
     unusable_path,
 )
-from trainmaster.words.roles import Role
-from trainmaster.words.run_names import meaning_of, names_meant
-from trainmaster.words.shares import Shares
-from trainmaster.words.work import Work, working
+from trainmaster.home.run_names import meaning_of, names_meant
+from trainmaster.mcp.arguments import refuse_unusable
+from trainmaster.mcp.caller import Caller, caller_of
+from trainmaster.mcp.definition import OpenWorkspace, only_reading
+from trainmaster.mcp.progress import heartbeats
+from trainmaster.settings.roles import Role
 
 # Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
 LONGEST_CALL_S = 45.0

@@ -11,10 +11,10 @@ from typing import Annotated
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
+from trainmaster.answers.inspect import InspectionAnswer
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import BRINGS, Definition, ToolContext
 from trainmaster.mcp.parameters import RunId
-from trainmaster.words.answers.inspect import InspectionAnswer
 
 
 async def inspect_run(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.errors.errors import TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.machines.renting.maintain import MaintenanceReport

@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainmaster.answers.diagnosis import DiagnosisAnswer
+from trainmaster.answers.metrics import MetricsAnswer
+from trainmaster.answers.overview import OverviewAnswer
+from trainmaster.answers.run_list import RunsAnswer
+from trainmaster.answers.runs import CheckpointsAnswer, LogAnswer, WaitAnswer
+from trainmaster.answers.status import StatusAnswer
+from trainmaster.calls.stages import enter_stage
 from trainmaster.mcp.apps import BOARD
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Cursor, Pattern, RunId, RunOrLog, Words
 from trainmaster.mcp.plot import PLOT
-from trainmaster.words.answers.diagnosis import DiagnosisAnswer
-from trainmaster.words.answers.metrics import MetricsAnswer
-from trainmaster.words.answers.overview import OverviewAnswer
-from trainmaster.words.answers.run_list import RunsAnswer
-from trainmaster.words.answers.runs import CheckpointsAnswer, LogAnswer, WaitAnswer
-from trainmaster.words.answers.status import StatusAnswer
-from trainmaster.words.stages import enter_stage
 
 # Below the limit on calls, so that the last read of the host ends before it.
 LONGEST_WAIT_S = 40.0

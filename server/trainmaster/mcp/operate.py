@@ -7,6 +7,14 @@ from typing import Annotated, Literal
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
+from trainmaster.answers.hosts import HostAddedAnswer
+from trainmaster.answers.runs import (
+    CleanAnswer,
+    FetchAnswer,
+    LaunchAnswer,
+    RenderAnswer,
+    StopAnswer,
+)
 from trainmaster.mcp.adopt import ADOPT
 from trainmaster.mcp.alerts import CREATE_ALERT
 from trainmaster.mcp.confirm import confirmed
@@ -23,14 +31,6 @@ from trainmaster.mcp.definition import (
 from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
 from trainmaster.mcp.sample import SAMPLE
-from trainmaster.words.answers.hosts import HostAddedAnswer
-from trainmaster.words.answers.runs import (
-    CleanAnswer,
-    FetchAnswer,
-    LaunchAnswer,
-    RenderAnswer,
-    StopAnswer,
-)
 
 _FETCH_BOUND_S = 35.0  # a call may take 45, and the last range takes its time
 

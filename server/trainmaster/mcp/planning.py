@@ -7,12 +7,12 @@ from typing import Annotated
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
+from trainmaster.answers.hosts import HostsAnswer
+from trainmaster.answers.rentals import CostsAnswer, OffersAnswer
+from trainmaster.answers.runs import PlanAnswer
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import READS, READS_OUTSIDE, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, Sets, Spec
-from trainmaster.words.answers.hosts import HostsAnswer
-from trainmaster.words.answers.rentals import CostsAnswer, OffersAnswer
-from trainmaster.words.answers.runs import PlanAnswer
 
 _LONGEST_CHECK_S = 38.0
 

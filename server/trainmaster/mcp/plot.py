@@ -9,9 +9,9 @@ from typing import Annotated
 from mcp.types import CallToolResult, ImageContent
 from pydantic import Field
 
+from trainmaster.answers.plot import Axis, PlotAnswer
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Words
-from trainmaster.words.answers.plot import Axis, PlotAnswer
 
 
 async def plot_metrics(

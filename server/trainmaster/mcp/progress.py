@@ -10,7 +10,7 @@ from typing import Any
 
 from mcp.server.mcpserver import Context
 
-from trainmaster.words.stages import Stage, followed_stage
+from trainmaster.calls.stages import Stage, followed_stage
 
 
 @asynccontextmanager

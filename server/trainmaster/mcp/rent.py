@@ -7,10 +7,10 @@ from typing import Annotated
 from mcp.types import InputRequiredResult, ToolAnnotations
 from pydantic import Field
 
+from trainmaster.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import STARTS_OUTSIDE, Definition, ToolContext
 from trainmaster.mcp.parameters import IdempotencyKey
-from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 
 _RELEASES = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True

@@ -10,10 +10,10 @@ from mcp.types import InputRequiredResult
 from pydantic import Field
 
 from trainer_runtime.core.answers.sampled import SampleRequest
+from trainmaster.answers.samples import SamplesAnswer
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import BRINGS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import RunId
-from trainmaster.words.answers.samples import SamplesAnswer
 
 _WITHIN_S = 34.0  # a call may take 45
 

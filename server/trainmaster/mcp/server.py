@@ -8,14 +8,14 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from mcp.server import MCPServer
 
 from trainer_runtime import __version__
+from trainmaster.calls.shares import Shares
+from trainmaster.errors.advice import Face
+from trainmaster.home.own_program import command_line
 from trainmaster.mcp.apps import board_app
 from trainmaster.mcp.definition import Definition, Opener, OpenWorkspace, build_tools
 from trainmaster.mcp.error_mapping import AnsweringServer
 from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import chosen_tools
-from trainmaster.words.advice import Face
-from trainmaster.words.own_program import command_line
-from trainmaster.words.shares import Shares
 
 Lifespan = Callable[[MCPServer[OpenWorkspace]], AbstractAsyncContextManager[OpenWorkspace]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import observe, operate, planning, rent
 from trainmaster.mcp.definition import Definition
-from trainmaster.words.errors import UsageError
-from trainmaster.words.roles import ROLES, Role
+from trainmaster.settings.roles import ROLES, Role
 
 # In the order in which tools are listed. Each tool is in one set.
 TOOLSETS: dict[str, tuple[Definition, ...]] = {

@@ -14,7 +14,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic import ValidationError
 
-from trainmaster.words.errors import UsageError
+from trainmaster.errors.errors import UsageError
 
 # The id and the method stand near the line's beginning or end, whatever is between.
 _SEARCHED_CHARACTERS = 4096

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.metrics import BestRun, MetricsAnswer, MetricSeries
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import is_better_higher, is_of_speed
 from trainmaster.metrics.downsample import is_evaluation
@@ -14,7 +15,6 @@ from trainmaster.metrics.selection import Axis, Selection, bad_argument
 from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys
 from trainmaster.metrics.telemetry import is_telemetry
-from trainmaster.words.answers.metrics import BestRun, MetricsAnswer, MetricSeries
 
 # A summary is to stay within 250 tokens: each point of a series takes some 20.
 _POINTS_OF_ALL, _FEWEST_POINTS = 6, 2

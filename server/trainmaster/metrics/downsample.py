@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.protocol.lines import finite_or_named
+from trainmaster.answers.base import Number
+from trainmaster.answers.metrics import MetricSeries
 from trainmaster.store.buckets import Bucket, Row, joined
-from trainmaster.words.answers.base import Number
-from trainmaster.words.answers.metrics import MetricSeries
 
 
 def is_evaluation(key: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from trainmaster.answers.base import Number
+from trainmaster.answers.metrics import LastValues, MetricSeries
 from trainmaster.metrics.directions import is_better_higher
-from trainmaster.words.answers.base import Number
-from trainmaster.words.answers.metrics import LastValues, MetricSeries
 
 # Significant digits: the fewest where more of them would not fit.
 _DIGITS = (4, 3)

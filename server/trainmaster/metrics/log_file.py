@@ -14,10 +14,10 @@ from trainer_runtime.core.inputs.carriers import HEAD_BYTES, carrier_of
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.log_text import is_binary
+from trainmaster.calls.work import spend
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.metrics.unwrap import TooLarge, unwrapped
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError, UsageError
-from trainmaster.words.work import spend
 
 _CHUNK_BYTES = 1 << 20
 _MOST_UNPACKED_BYTES = 1 << 30

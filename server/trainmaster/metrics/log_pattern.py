@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.protocol.command import option
-from trainmaster.words.errors import UsageError
+from trainmaster.errors.errors import UsageError
 
 if TYPE_CHECKING:
     from trainer_runtime.core.diagnosis.parse import Coverage

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 from trainer_runtime.core.diagnosis.parse import Coverage
 from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file import chunks_between, open_log
 from trainmaster.metrics.range_points import PointReader, RangePoints
 from trainmaster.metrics.range_processes import in_processes
-from trainmaster.words.errors import UsageError
 
 _RANGE_BYTES = 4 << 20
 _CHUNK_BYTES = 1 << 20  # read by this process until it reports its progress

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.base import Number
+from trainmaster.answers.metrics import MetricsAnswer, Ranking
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.downsample import as_number
@@ -16,8 +18,6 @@ from trainmaster.metrics.series_sql import Best, bests
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Number
-from trainmaster.words.answers.metrics import MetricsAnswer, Ranking
 
 _MOST_GROUPS = 4
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.processes.cgroup_limits import usable_cores
+from trainmaster.calls.work import current_work
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.home.paths import Home
 from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
 from trainmaster.metrics.log_ranges import Splitting
 from trainmaster.metrics.reading_process import METRICS, Requested, read_in_process
 from trainmaster.metrics.wanted import Wanted
-from trainmaster.words.paths import Home
-from trainmaster.words.work import current_work
-from trainmaster.words.work_thread import in_thread
 
 _SHORT_BYTES = 16 << 20  # read at once, within this process
 _SHORT_BYTES_OF_SERVER = 4 << 20  # in which other calls wait for the interpreter

@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import IO, Any
 
+from trainmaster.calls.work import current_work
+from trainmaster.errors.errors import TrainmasterError, UsageError
 from trainmaster.store.detached import SAFELY
-from trainmaster.words.errors import TrainmasterError, UsageError
-from trainmaster.words.work import current_work
 
 _POLL_S = 0.02
 _GRACE_S = 4.0  # to answer with what was read so far

@@ -8,8 +8,8 @@ from typing import Literal
 
 from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import UsageError
 from trainmaster.store.buckets import Bucket, Row
-from trainmaster.words.errors import UsageError
 
 Axis = Literal["step", "tokens", "time"]
 Per = Literal["step", "second"]

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.base import Number
+from trainmaster.answers.metrics import MetricSeries
 from trainmaster.metrics.downsample import as_number, summarised
 from trainmaster.metrics.selection import Axis, Selection, moving_average, rates
 from trainmaster.store.buckets import Bucket, Row, cut_rows, of_rows
-from trainmaster.words.answers.base import Number
-from trainmaster.words.answers.metrics import MetricSeries
 
 
 class AnySeries(Protocol):

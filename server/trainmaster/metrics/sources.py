@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
+from trainmaster.answers.metrics import LogCoverage
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
@@ -18,7 +19,6 @@ from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.store.metrics_store import MOST_KEYS
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.metrics import LogCoverage
 
 if TYPE_CHECKING:
     from trainmaster.metrics.log_file_metrics import FileMetrics

@@ -12,7 +12,7 @@ from trainer_runtime.core.diagnosis.parse.pattern_draft import drafted
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS
 from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.answers.metrics import LogCoverage
+from trainmaster.answers.metrics import LogCoverage
 
 _MOST_KEYS, _SAMPLES = 4, 3
 _FIRST = ("loss", "val_loss", "perplexity", "reward", "grad_norm", "lr")

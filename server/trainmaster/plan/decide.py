@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import gib_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.decisions.best_metric import choose_best_metric
@@ -58,7 +59,6 @@ from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFac
 from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built
-from trainmaster.words.errors import HostError
 
 
 def plan(

@@ -9,6 +9,8 @@ from trainer_runtime.core.lease.lease import DISK_BYTES_PER_S
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.figures import spoken_duration, spoken_hours
+from trainmaster.errors.advice import job_option
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.config import Decided
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, share_of_node
 from trainmaster.plan.decisions.memory import CHECKPOINT_BYTES_PER_PARAMETER, GIB
@@ -16,8 +18,6 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.advice import job_option
-from trainmaster.words.errors import PlanError
 
 _MINUTE_S = 60.0
 _HOUR_S = 3600.0

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.assets import Assets
 from trainmaster.plan.templates import rendered
-from trainmaster.words.assets import Assets
-from trainmaster.words.errors import UsageError
 
 # A word of a directive, which no shell and no second directive can be made of.
 DIRECTIVE = re.compile(r"[A-Za-z0-9_.@+:,=&|*()\[\]-]{1,200}")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
+from trainmaster.home.assets import Assets
 from trainmaster.plan.light_source import light_source
 from trainmaster.plan.templates import rendered
-from trainmaster.words.assets import Assets
 
 _RUNTIME = "trainer_runtime/"
 # Answers about a host, and clusters: no session asks for them, and a script has a bound.

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.figures import size_text
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.config import CONFIG_VERSION
 from trainmaster.plan.decisions.container import choose_image, is_contained
 from trainmaster.plan.decisions.device import choose_target
@@ -20,7 +21,6 @@ from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.plan.job import plan_program_job
 from trainmaster.plan.result import Estimates, GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
-from trainmaster.words.errors import SpecError
 
 FOLDER = "code"
 _MIB = 2**20

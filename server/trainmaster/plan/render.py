@@ -16,11 +16,11 @@ from typing import Any
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.records import dataclass
+from trainmaster.home.assets import Assets, read_package
 from trainmaster.plan import Decision, Plan
 from trainmaster.plan.job_script import job_files
 from trainmaster.plan.script import training_script
-from trainmaster.words.assets import Assets, read_package
-from trainmaster.words.yaml12 import dump_yaml
+from trainmaster.settings.yaml12 import dump_yaml
 
 _WIDTH = 96
 # Where a decision's field has another name in the config.

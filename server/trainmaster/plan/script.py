@@ -9,8 +9,8 @@ from __future__ import annotations
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.frameworks.choices import Choices, UnknownChoiceError, choices_of
+from trainmaster.home.assets import Assets
 from trainmaster.plan.templates import rendered
-from trainmaster.words.assets import Assets
 
 
 def training_script(config: ConfigDocument, assets: Assets) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from trainmaster.words.assets import Assets
+from trainmaster.home.assets import Assets
 
 
 def rendered(assets: Assets, name: str, values: Mapping[str, object]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from trainmaster.answers.actions import ActionLogAnswer, ActionRow
+from trainmaster.calls.work_thread import in_thread
 from trainmaster.store.action_log import read_actions
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.actions import ActionLogAnswer, ActionRow
-from trainmaster.words.work_thread import in_thread
 
 
 async def list_actions(

@@ -19,6 +19,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
+from trainmaster.errors.errors import HostError
 from trainmaster.runs.host_copy import record_file
 from trainmaster.runs.nodes import place_nodes, start_members
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
@@ -29,7 +30,6 @@ from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView, ended_instance, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
-from trainmaster.words.errors import HostError
 
 
 async def advance(

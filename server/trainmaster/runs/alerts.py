@@ -13,6 +13,8 @@ from trainmaster.alerts.destinations import destinations, known_destination
 from trainmaster.alerts.rules import add_row, record_defaults
 from trainmaster.alerts.send import try_once
 from trainmaster.alerts.unknown_metric import unknown_metric_note
+from trainmaster.answers.alerts import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
+from trainmaster.errors.errors import StateError
 from trainmaster.runs.list_alerts import shown_alert
 from trainmaster.runs.maintain import Round, maintain
 from trainmaster.store.control.alerts import EVERY_RUN
@@ -20,8 +22,6 @@ from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run
 from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.alerts import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
-from trainmaster.words.errors import StateError
 
 _DELIVER_S = 20.0
 

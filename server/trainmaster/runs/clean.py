@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.delivery import take_over_alerts
 from trainmaster.alerts.send import begin_sending
+from trainmaster.answers.runs import CleanAnswer, removed_words
+from trainmaster.errors.confirmation import Confirm, Quote
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.runs.advance import fire_alerts
 from trainmaster.runs.attach import detach
 from trainmaster.runs.maintain import until_closed
@@ -19,9 +22,6 @@ from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_ste
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import CleanAnswer, removed_words
-from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import StateError, UsageError
 
 _KEPT = ("best", "final")
 

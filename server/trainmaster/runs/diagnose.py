@@ -8,6 +8,9 @@ from typing import TypeVar
 from trainer_runtime.core.protocol.command import of_run
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.answers.diagnosis import DiagnosisAnswer, FindingAnswer
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file import log_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.diagnosis.last_good import compared_with_last_good
@@ -20,9 +23,6 @@ from trainmaster.runs.status.status import evidence_of, last_words_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer
-from trainmaster.words.errors import UsageError
-from trainmaster.words.work_thread import in_thread
 
 Found = TypeVar("Found", FindingAnswer, FoundOfRun)
 

@@ -25,6 +25,12 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.runs import FetchAnswer, SkippedFile
+from trainmaster.calls.stages import enter_stage
+from trainmaster.errors.errors import HostError, StateError, StorageError, UsageError
+from trainmaster.home.paths import Home
+from trainmaster.home.user_paths import real_path
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.disk_space import is_full
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.refresh import refresh
@@ -34,12 +40,6 @@ from trainmaster.transfers.copies_room import CopiesRoom, CountedSource
 from trainmaster.transfers.download import Arrived, download, is_there
 from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
 from trainmaster.transfers.place_below import place_below
-from trainmaster.words.answers.runs import FetchAnswer, SkippedFile
-from trainmaster.words.errors import HostError, StateError, StorageError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
-from trainmaster.words.stages import enter_stage
-from trainmaster.words.user_paths import real_path
 
 NAMED = ("best", "latest", "final")
 _FILES_AT_A_TIME = 4

@@ -13,6 +13,12 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
+from trainmaster.answers.runs import LaunchAnswer
+from trainmaster.calls.stages import enter_stage
+from trainmaster.errors.advice import waiting_from
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import HostError
+from trainmaster.home.run_names import is_of_line
 from trainmaster.runs.advance import advance
 from trainmaster.runs.diagnosis.tried_patches import applied_patch
 from trainmaster.runs.events.positions import BEGINNING
@@ -30,12 +36,6 @@ from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.advice import waiting_from
-from trainmaster.words.answers.runs import LaunchAnswer
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import HostError
-from trainmaster.words.run_names import is_of_line
-from trainmaster.words.stages import enter_stage
 
 
 async def launch(

@@ -19,23 +19,23 @@ from typing import Any
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.runs import ArrayAnswer, ArrayRun
 from trainmaster.backends import SupervisorFinder
+from trainmaster.calls.stages import enter_stage
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.runs.advance import advance
 from trainmaster.runs.launch import new_run, rollback, warnings_of
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.record_run import record_runs
+from trainmaster.settings.yaml12 import load_yaml
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.run import Run, new_run_id
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import ArrayAnswer, ArrayRun
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import HostError, UsageError
-from trainmaster.words.stages import enter_stage
-from trainmaster.words.yaml12 import load_yaml
 
 LABEL = "array"
 # As many jobs as a scheduler's user may commonly have at a time.

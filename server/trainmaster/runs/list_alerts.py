@@ -9,14 +9,14 @@ from typing import Any
 from trainer_runtime.core.protocol.alert_record import AlertDelivery
 from trainmaster.alerts.destinations import address, destinations
 from trainmaster.alerts.rules import listed_alerts
+from trainmaster.answers.alerts import AlertMessageRow, AlertRow, AlertsAnswer
+from trainmaster.errors.errors import StateError
+from trainmaster.settings.settings import Destination
 from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.control.alerts import MessageRow
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.alerts import AlertMessageRow, AlertRow, AlertsAnswer
-from trainmaster.words.errors import StateError
-from trainmaster.words.settings import Destination
 
 _NEWEST_MESSAGES = 20
 _COMMAND_FROM_HOST = "Hosts send it, and run no command: it is sent only once its run is over."

@@ -7,11 +7,11 @@ from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.answers.runs import CheckpointRow, CheckpointsAnswer, SkippedCheckpoint
 from trainmaster.backends import RunFiles
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import CheckpointRow, CheckpointsAnswer, SkippedCheckpoint
 
 
 async def list_checkpoints(

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
+from trainmaster.answers.run_list import RunRow, RunsAnswer
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.store.control.run_list import End, ListedRun
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import end_of, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.run_list import RunRow, RunsAnswer
-from trainmaster.words.errors import StateError, UsageError
 
 _READ_AT_A_TIME = 64
 _READ_WITHIN_S = 5.0

@@ -19,6 +19,7 @@ from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
+from trainmaster.errors.errors import HostError, TrainmasterError
 from trainmaster.runs.advance import advance, fire_alerts
 from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.failures import as_error
@@ -30,7 +31,6 @@ from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import is_given_up
-from trainmaster.words.errors import HostError, TrainmasterError
 
 # The longest that a command waits for an unreachable host.
 ROUND_S = 10.0

@@ -15,13 +15,13 @@ from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import NodeProber
+from trainmaster.errors.errors import HostError
 from trainmaster.runs.status.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainmaster.plan.render import Bundle

@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer_runtime.core.files.private import share
+from trainmaster.answers.plot import Axis, PlotAnswer
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.errors import HostError, UsageError
+from trainmaster.home.extras import installing
+from trainmaster.home.run_names import exact_names
 from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.plots.curves import RunCurves, curves_of
 from trainmaster.metrics.plots.file_curves import curves_of_file
@@ -19,11 +24,6 @@ from trainmaster.metrics.telemetry import TELEMETRY
 from trainmaster.metrics.wanted import Wanted
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.plot import Axis, PlotAnswer
-from trainmaster.words.errors import HostError, UsageError
-from trainmaster.words.extras import installing
-from trainmaster.words.run_names import exact_names
-from trainmaster.words.work_thread import in_thread
 
 MOST_RUNS = 20
 _MOST_KEYS = 40

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from trainmaster.answers.metrics import MetricsAnswer
+from trainmaster.home.run_names import exact_names
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.log_pattern import taught_patterns
@@ -18,8 +20,6 @@ from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.metrics import MetricsAnswer
-from trainmaster.words.run_names import exact_names
 
 DEFAULT_POINTS = 20
 MOST_RANKED = 6

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from trainer_runtime.core.answers.sampled import EVENT
+from trainmaster.answers.status import Ended, Sample
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.status import Ended, Sample
 
 
 def of_training(workspace: Workspace, view: RunView) -> list[tuple[int, Sample]]:

@@ -15,7 +15,12 @@ from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import cleaned
+from trainmaster.answers.samples import SamplesAnswer
+from trainmaster.answers.status import Sample
 from trainmaster.backends import TextSampler
+from trainmaster.calls.stages import enter_stage
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy
 from trainmaster.runs.recorded_samples import ended_of, of_training
@@ -23,11 +28,6 @@ from trainmaster.store.masking import mask_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.samples import SamplesAnswer
-from trainmaster.words.answers.status import Sample
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import HostError, StateError, UsageError
-from trainmaster.words.stages import enter_stage
 
 _MOST_RECORDED = 40
 _RECORDING = "`eval.samples` of a spec has texts recorded during the training."

@@ -7,12 +7,12 @@ from contextlib import suppress
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
+from trainmaster.errors.errors import StateError
 from trainmaster.runs.nodes import deliver_secrets_to_members
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 # A launch writes the values before it puts the run on record: only older ones are leftovers.
 _LEFT_OVER_AFTER_S = 3600.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import in_utc
+from trainmaster.answers.status import SessionRow
 from trainmaster.backends.sessions import SessionSummary
-from trainmaster.words.answers.status import SessionRow
 
 
 def session_row(session: SessionSummary) -> SessionRow:

@@ -8,6 +8,7 @@ from trainer_runtime.core.diagnosis.stacks import verdict
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import DEFAULT_GRACE_S, Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.runs import StopAnswer
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.maintain import deliver
@@ -17,7 +18,6 @@ from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import StopAnswer
 
 # A stop is recorded soon, however long its host takes to answer.
 _READ_WITHIN_S = 5.0

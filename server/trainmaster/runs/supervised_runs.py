@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmaster.backends import SupervisorFinder
+from trainmaster.errors.errors import HostError
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 
 class SupervisedRuns:

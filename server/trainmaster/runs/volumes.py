@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.figures import in_utc
+from trainmaster.answers.rentals import VolumeRow
 from trainmaster.runs.status.cost import spent_usd
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import VolumeRow
 
 MONTH_H = 720
 

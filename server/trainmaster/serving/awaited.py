@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from trainmaster.words.work import too_long
+from trainmaster.calls.work import too_long
 
 _Answer = TypeVar("_Answer")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from trainmaster.words.errors import UsageError
+from trainmaster.errors.errors import UsageError
 
 # Of the kernel's queue: who knocks while many are let in is not lost.
 _BACKLOG = 4096

@@ -21,9 +21,9 @@ from dataclasses import asdict
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import StorageError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.roles import ROLES, Role
+from trainmaster.errors.errors import StorageError, UsageError
+from trainmaster.home.paths import Home
+from trainmaster.settings.roles import ROLES, Role
 
 # What a token begins with, for people and for programs that search for secrets.
 PREFIX = "tmk_"

@@ -23,9 +23,9 @@ from typing import Literal
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import TrainmasterError
-from trainmaster.words.paths import Home
-from trainmaster.words.work import spend
+from trainmaster.calls.work import spend
+from trainmaster.errors.errors import TrainmasterError
+from trainmaster.home.paths import Home
 
 Face = Literal["cli", "mcp", "keeper"]
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.errors.errors import StorageError
 from trainmaster.store.damage import (
     holder,
     is_damage,
@@ -35,7 +36,6 @@ from trainmaster.store.migration import (
     version_of,
 )
 from trainmaster.store.reserve import leaves_margin
-from trainmaster.words.errors import StorageError
 
 BUSY_TIMEOUT_S = 30.0
 _DERIVED = "metrics.db"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import try_lock
-from trainmaster.words.paths import HOME_VARIABLE, Home
+from trainmaster.home.paths import HOME_VARIABLE, Home
 
 # Never import a module from the current folder.
 SAFELY = ("-P",)

@@ -9,10 +9,10 @@ from dataclasses import field
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.base import ItemFailure
+from trainmaster.errors.errors import InternalError, TrainmasterError
+from trainmaster.home.paths import Home
 from trainmaster.store.database import storage_error
-from trainmaster.words.answers.base import ItemFailure
-from trainmaster.words.errors import InternalError, TrainmasterError
-from trainmaster.words.paths import Home
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.masking import Mask
+from trainmaster.home.paths import Home
 from trainmaster.store import secret_values
-from trainmaster.words.paths import Home
 
 __all__ = ["Mask", "mask_of"]
 

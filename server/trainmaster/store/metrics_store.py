@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.protocol.event import Event
+from trainmaster.errors.errors import StorageError
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction
+from trainmaster.store.fast_json import dump_json_fast
 from trainmaster.store.metrics_rows import Measured, Series, StoredEvent, points_by_key
 from trainmaster.store.migration import version_of
 from trainmaster.store.read_only import derived_read_only
@@ -24,8 +26,6 @@ from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
 from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
 from trainmaster.store.refusals import Refusals, UnusableDataError
 from trainmaster.store.rollup import SCHEMA, Rollup, rows_between
-from trainmaster.words.errors import StorageError
-from trainmaster.words.fast_json import dump_json_fast
 
 # A newer version drops the contents of an older one and rebuilds them from the mirror.
 _VERSION = 4

@@ -19,8 +19,8 @@ from trainer_runtime import __version__
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import StorageError
-from trainmaster.words.paths import Home
+from trainmaster.errors.errors import StorageError
+from trainmaster.home.paths import Home
 
 Step = str | Callable[[sqlite3.Connection], None]
 # In the table `facts`: the version of Trainmaster that made or migrated the database.

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainer_runtime.core.files.private import others_write
+from trainmaster.errors.errors import StorageError
+from trainmaster.home.paths import HOME_VARIABLE, Home, find_home
+from trainmaster.home.user_paths import user_path
 from trainmaster.store.disk_space import REMEDIES, lack_of_room
-from trainmaster.words.errors import StorageError
-from trainmaster.words.paths import HOME_VARIABLE, Home, find_home
-from trainmaster.words.user_paths import user_path
 
 _FOLDER = 0o700
 _DOWNLOADS = "downloads"

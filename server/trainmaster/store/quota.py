@@ -11,9 +11,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from trainer_runtime.core.files.shared_quota import SharedQuota
-from trainmaster.words.errors import StateError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import MirrorSettings, read_settings
+from trainmaster.errors.errors import StateError
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import MirrorSettings, read_settings
 
 # Once the total is reached, every run may still have this much: none stops the others.
 ALWAYS_ALLOWED_BYTES = 64 << 20

@@ -15,8 +15,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from trainmaster.home.paths import Home
 from trainmaster.store.disk_space import inodes_left, takes_more
-from trainmaster.words.paths import Home
 
 _RESERVE_BYTES = 32 << 20
 # Enough to record a request and to deliver it: pages of the logs of both databases.

@@ -17,9 +17,9 @@ from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import HostError, StateError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
+from trainmaster.errors.errors import HostError, StateError
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import read_settings
 
 HF_TOKEN = "HF_TOKEN"
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 # A folder whose change was first seen so shortly ago may change again without another time: file
 # systems count in ticks, of two seconds at most.

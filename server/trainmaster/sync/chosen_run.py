@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.run_names import exact_names
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import UsageError
-from trainmaster.words.run_names import exact_names
 
 _MOST_SHOWN = 8
 

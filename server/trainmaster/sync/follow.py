@@ -18,6 +18,8 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Follower
+from trainmaster.errors.errors import HostError, StorageError
+from trainmaster.home.paths import Home
 from trainmaster.store.database import as_storage_error
 from trainmaster.store.disk_space import LACKS
 from trainmaster.store.failures import Failures
@@ -26,8 +28,6 @@ from trainmaster.sync.kept_passes import forget_passes
 from trainmaster.sync.last_pass import ask_for_pass, last_pass
 from trainmaster.sync.passes import Passes
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, StorageError
-from trainmaster.words.paths import Home
 
 POLL_S = 0.25
 # Passes over many runs are farther apart: a line is here within half a second all the same.

@@ -22,11 +22,11 @@ from trainer_runtime.core.protocol.lines import (
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import is_of_the_database
+from trainmaster.store.fast_json import parse_json_fast
 from trainmaster.store.metrics_rows import Measured, StoredEvent
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.refusals import HOST_DATA_REFUSED, Quarantine, UnusableDataError
-from trainmaster.words.fast_json import parse_json_fast
 
 _CHUNK_BYTES = 8 << 20
 # Of one file and transaction: the maximum that is read again after a kill and holds up others.

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from trainmaster.backends import SLURM, EndFinder
+from trainmaster.errors.errors import HostError
 from trainmaster.store.run import Run
 from trainmaster.sync.event_loop import loop_needed
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainmaster.store.control.slurm import Questions

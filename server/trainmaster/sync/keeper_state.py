@@ -13,7 +13,7 @@ from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import is_locked, lock_within, write_atomic
 from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 # Intervals without a tick before the keeper counts as overdue: a tick may take long.
 _PATIENCE = 3

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
+from trainmaster.errors.errors import HostError
+from trainmaster.home.paths import Home
 
 # Clocks are compared to a second; what a reply takes on its way varies by less than this.
 _SAME_SKEW_S = 0.05

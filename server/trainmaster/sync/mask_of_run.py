@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from trainmaster.home.paths import Home
 from trainmaster.store.masking import Mask, mask_of
 from trainmaster.store.secrets_folder import SecretsFolder
-from trainmaster.words.paths import Home
 
 
 class MaskOfRun:

@@ -10,6 +10,7 @@ from trainer_runtime.core.decoding import MAX_RECORD_BYTES
 from trainer_runtime.core.policy.heartbeat import INGEST_EVERY_S
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends.follower import Followed, Follower, News
+from trainmaster.errors.errors import HostError
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.quota import run_limit_bytes, total_quota
 from trainmaster.store.refusals import Quarantine
@@ -20,7 +21,6 @@ from trainmaster.sync.last_pass import asked_t, record_pass, record_unreachable
 from trainmaster.sync.mask_of_run import MaskOfRun
 from trainmaster.sync.rebuild import PIECE_BYTES, begin_rebuild
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 # How often a rebuild that was killed is continued.
 _REBUILD_EVERY_S = 10.0

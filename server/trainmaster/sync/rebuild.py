@@ -13,11 +13,11 @@ import os
 import time
 
 from trainer_runtime.core.files.durable import try_lock
+from trainmaster.home.paths import Home
 from trainmaster.store.detached import begin_locked
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.rebuild_state import refuse_incomplete, report_rebuild
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
 
 # Of one file and transaction: some 0.4 s, in which no other process writes.
 PIECE_BYTES = 4 << 20

@@ -6,9 +6,9 @@ import json
 import os
 from contextlib import suppress
 
+from trainmaster.errors.errors import StateError
+from trainmaster.home.paths import Home
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
-from trainmaster.words.paths import Home
 
 NOT_CURRENT = "Not brought up to date"
 

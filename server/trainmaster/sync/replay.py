@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from trainmaster.answers.runs import ReplayAnswer
 from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.follow import follower_lock
 from trainmaster.sync.rebuild import rebuild_again
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import ReplayAnswer
 
 
 async def replay(workspace: Workspace, run: str | None = None) -> ReplayAnswer:

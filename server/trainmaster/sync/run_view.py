@@ -22,6 +22,7 @@ from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.protocol.text import code_word, shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import KAGGLE, NAMES, SLURM
+from trainmaster.errors.errors import StateError
 from trainmaster.store.control.run_list import End
 from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quarantine, Refused
 from trainmaster.store.run import Run
@@ -30,7 +31,6 @@ from trainmaster.sync.preparation import Preparation, preparation_of
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 if TYPE_CHECKING:
     from trainmaster.backends.sessions import Sessions

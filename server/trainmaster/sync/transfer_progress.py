@@ -8,7 +8,7 @@ from dataclasses import asdict, field
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 UPLOAD = "upload"
 # Of the kinds of transfer, those that an attempt's start waits for.

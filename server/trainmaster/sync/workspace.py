@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmaster.backends import Backend, open_backend
+from trainmaster.errors.errors import StorageError
+from trainmaster.home.paths import Home
+from trainmaster.settings.policy import UNBOUND, Policy
 from trainmaster.store.control import Control
 from trainmaster.store.database import out_of_room, storage_error
 from trainmaster.store.disk_space import LACKS, NOT_WRITABLE, is_lack_of_room, takes_more
@@ -19,14 +22,11 @@ from trainmaster.store.mirror import Mirror
 from trainmaster.store.private_home import open_home
 from trainmaster.store.reserve import begin_reserve
 from trainmaster.sync.kept_passes import KeptPasses
-from trainmaster.words.errors import StorageError
-from trainmaster.words.paths import Home
-from trainmaster.words.policy import UNBOUND, Policy
 
 if TYPE_CHECKING:
     import asyncio
 
-    from trainmaster.words.answers.overview import OverviewAnswer
+    from trainmaster.answers.overview import OverviewAnswer
 
 
 class Workspace:

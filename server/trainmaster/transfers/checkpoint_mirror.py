@@ -19,6 +19,7 @@ from pathlib import Path
 from trainer_runtime.core.files.durable import sync_folder, try_lock, write_atomic
 from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.files.manifest import MANIFEST_NAME, read, verify
+from trainmaster.errors.errors import HostError, StorageError
 from trainmaster.store.disk_space import is_full
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.mirrored_checkpoints import (
@@ -38,7 +39,6 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.copies_room import CopiesRoom, CountedSource
 from trainmaster.transfers.download import download
 from trainmaster.transfers.file_sources import FileSource, HostFiles
-from trainmaster.words.errors import HostError, StorageError
 
 MIRROR = "mirror"
 _WRITING = ".writing-"

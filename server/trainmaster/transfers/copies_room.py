@@ -7,11 +7,11 @@ from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.protocol.figures import size_text
+from trainmaster.errors.errors import StorageError
+from trainmaster.home.paths import Home
+from trainmaster.home.user_paths import real_path
 from trainmaster.store.quota import copies_limit_bytes, copies_quota, copies_used
 from trainmaster.transfers.file_sources import FileSource
-from trainmaster.words.errors import StorageError
-from trainmaster.words.paths import Home
-from trainmaster.words.user_paths import real_path
 
 
 class CopiesRoom:

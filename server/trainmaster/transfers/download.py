@@ -23,9 +23,9 @@ from trainer_runtime.core.files.listing import ListedFile, count_chunks
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.command import command
+from trainmaster.errors.errors import HostError, StorageError
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.transfers.file_sources import FileSource
-from trainmaster.words.errors import HostError, StorageError
 
 _RANGE_BYTES = 1 << 20
 _RANGES_AHEAD = 4

@@ -23,8 +23,8 @@ from trainer_runtime.core.files.protected import (
 from trainer_runtime.core.files.unlinked import UnlinkedPaths, unlinked_paths
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at
-from trainmaster.words.paths import Home
-from trainmaster.words.work import spend
+from trainmaster.calls.work import spend
+from trainmaster.home.paths import Home
 
 _GIT = ".git"
 _CACHES = frozenset(

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.private import share
-from trainmaster.words.errors import StorageError
+from trainmaster.errors.errors import StorageError
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

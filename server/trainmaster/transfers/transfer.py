@@ -17,7 +17,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from trainer_runtime.core.files.durable import try_lock
+from trainmaster.answers.runs import TransferAnswer
 from trainmaster.backends import NAMES
+from trainmaster.errors.errors import HostError, TrainmasterError
 from trainmaster.store.detached import begin_locked
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
@@ -29,8 +31,6 @@ from trainmaster.transfers.checkpoint_mirror import due_mirror
 from trainmaster.transfers.upload_data import due_upload, wants_upload
 from trainmaster.transfers.upload_folder import due_inputs, wants_inputs
 from trainmaster.transfers.upload_wheels import due_wheels
-from trainmaster.words.answers.runs import TransferAnswer
-from trainmaster.words.errors import HostError, TrainmasterError
 
 _WRITE_EVERY_S = 0.5
 _CHECK_EVERY_S = 1.0

@@ -17,14 +17,14 @@ from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at, files_of_folder
 from trainmaster.backends.hosts.trees import TreeProgress
 from trainmaster.backends.ssh.bounded_output import read_bounded
+from trainmaster.errors.errors import HostError, PlanError
+from trainmaster.home.paths import Home
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import UPLOAD
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.file_set import real_path_within
 from trainmaster.transfers.upload_folder import awaiting_attempt
-from trainmaster.words.errors import HostError, PlanError
-from trainmaster.words.paths import Home
 
 _HOST_PAUSE_S = 1.0
 _TOKEN_BYTES = 2

@@ -23,13 +23,13 @@ from trainer_runtime.core.protocol.states import AttemptState, DesiredState
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import InputReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import finished_attempt
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.file_set import file_set
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
 
 Report = Callable[[int, int], None]
 # Inputs whose links are followed out of their folder.

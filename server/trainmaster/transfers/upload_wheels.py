@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder
+from trainmaster.errors.errors import SpecError
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_folder import (
@@ -14,7 +15,6 @@ from trainmaster.transfers.upload_folder import (
     awaiting_attempt,
     digest_of,
 )
-from trainmaster.words.errors import SpecError
 
 if TYPE_CHECKING:
     from trainmaster.plan import HostFacts

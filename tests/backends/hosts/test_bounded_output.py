@@ -9,7 +9,7 @@ import pytest
 
 from trainmaster.backends.hosts.local import LocalHost
 from trainmaster.backends.ssh import bounded_output
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _BOUND_BYTES = 1 << 20
 

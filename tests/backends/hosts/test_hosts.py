@@ -9,7 +9,7 @@ import pytest
 from support.runs.running_run import run_async
 
 from trainmaster.backends.hosts import Completed, LocalHost
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 FILES = {
     "train.sh": b"#!/bin/sh\n",

@@ -12,7 +12,7 @@ from support.runs.running_run import run_async
 
 from trainmaster.backends.hosts.interpreter import find_python
 from trainmaster.backends.ssh import Completed
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _NO_FURTHER = "/usr/bin /usr/local/bin /opt/conda/bin /opt/miniconda3/bin /venv/main/bin"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.backends.ssh_hosts import Sshd
 
 from trainmaster.backends.hosts.ssh import SshHost
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 
 def test_others_of_a_host_can_enter_neither_its_root_nor_read_a_secret_meanwhile(

@@ -19,7 +19,7 @@ from trainmaster.backends.hosts.runtime_call import (
     runtime_call,
     runtime_lines,
 )
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 FAILURE = Failure("The cache can't be searched", "Check it.", "ROOT_NOT_WRITABLE", False, "host")
 

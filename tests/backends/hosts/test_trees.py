@@ -14,7 +14,7 @@ from support.runs.running_run import run_async
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder
 from trainmaster.backends.hosts.trees import Sent, TreeProgress, put_tree
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.errors.errors import TrainmasterError
 
 
 def test_a_tree_arrives_exactly_with_its_times_and_modes(tmp_path: Path) -> None:

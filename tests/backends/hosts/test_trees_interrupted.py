@@ -19,8 +19,8 @@ from support.runs.running_run import bytes_below, run_async, wait_until
 
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.hosts.trees import Sent, TreeProgress, put_tree
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.errors.errors import TrainmasterError
+from trainmaster.home.assets import find_assets
 
 REPOSITORY = Path(__file__).parents[3]
 # Stands still after so many bytes, until it is killed: else it might be done before that.

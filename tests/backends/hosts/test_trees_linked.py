@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.backends.file_trees import CuttableHost, described, put
 
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.errors.errors import TrainmasterError
 
 MODULE, SCRIPT = "trainer_runtime/sums.py", "train.sh"
 RUNTIME = {"trainer_runtime/__init__.py": b"", MODULE: b"def two():\n    return 1 + 1\n"}

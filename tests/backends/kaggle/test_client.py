@@ -14,7 +14,7 @@ from support.kaggle.site import LEGACY_KEY, OWNER, TOKEN, KaggleSite, serving_ka
 
 from trainmaster.backends.kaggle.client import KernelStatus, SourcesLeftOutError
 from trainmaster.backends.kaggle.credentials import missing
-from trainmaster.words.errors import CloudError
+from trainmaster.errors.errors import CloudError
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from trainer_runtime.host.kaggle.session_inputs import link_cache
 from trainer_runtime.host.prepare.uploads import await_sources
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder
 from trainmaster.backends.kaggle.datasets import Datasets
-from trainmaster.words.errors import CloudError, PlanError
-from trainmaster.words.paths import Home
+from trainmaster.errors.errors import CloudError, PlanError
+from trainmaster.home.paths import Home
 
 SECRET = {"secrets.json": b'{"v":1,"generation":1,"values":{"HF_TOKEN":"hf_0123456789"}}'}
 

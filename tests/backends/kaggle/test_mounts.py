@@ -10,9 +10,9 @@ from support.kaggle.stage import RUN, Stage
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.kaggle.client import SourcesLeftOutError
+from trainmaster.errors.errors import HostError
 from trainmaster.sync.transfer_progress import TransferProgress, write_progress
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 
 @pytest.fixture

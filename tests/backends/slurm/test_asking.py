@@ -19,10 +19,10 @@ from trainmaster.backends.slurm.backend import SlurmBackend
 from trainmaster.backends.slurm.chain import is_end_awaited, is_end_due
 from trainmaster.backends.slurm.follower import JobsFollower
 from trainmaster.backends.slurm.run_status import SlurmSessions
+from trainmaster.errors.errors import HostError
 from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Questions, SlurmRecords
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 RUN = "small-abc234"
 _REFUSES = """\

@@ -6,8 +6,8 @@ import pytest
 
 from trainer_runtime.host.slurm.cluster import read_partitions
 from trainmaster.backends.slurm.job_node import node_for
+from trainmaster.errors.errors import HostError
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError
 
 _NODES = """\
 big|mixed|128|1000000|(null)|cpu

@@ -14,8 +14,8 @@ from trainmaster.backends.ssh.endpoint import (
     parse_address,
     parse_jumps,
 )
+from trainmaster.errors.errors import TrainmasterError, UsageError
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import TrainmasterError, UsageError
 
 
 class User:

@@ -12,7 +12,7 @@ import pytest
 from support.backends.ssh_hosts import make_key
 
 from trainmaster.backends.ssh.host_keys import Pin, Pins, pin_of
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 pytestmark = pytest.mark.attack
 

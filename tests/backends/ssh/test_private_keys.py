@@ -24,7 +24,7 @@ from trainmaster.backends.ssh.private_keys import (
     read_identity,
     unlock,
 )
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 
 def public_of(key: Path) -> bytes:

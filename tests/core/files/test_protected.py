@@ -20,10 +20,10 @@ from trainer_runtime.core.files.protected import (
 from trainer_runtime.host.answer.list_corpus import list_corpus
 from trainer_runtime.host.attach.examine_source import examine_source
 from trainer_runtime.host.attach.log_copy import LogCopy
+from trainmaster.errors.errors import SpecError, UsageError
 from trainmaster.metrics.log_file import log_file, read_text
 from trainmaster.plan.spec import load_spec
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import SpecError, UsageError
 
 pytestmark = pytest.mark.attack
 

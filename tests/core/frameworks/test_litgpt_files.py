@@ -10,7 +10,7 @@ import pytest
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import litgpt
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 _GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "render"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"

@@ -18,7 +18,7 @@ from trainer_runtime.host.environment.installers import (
     EnvironmentUnavailableError,
     EnvironmentUnusableError,
 )
-from trainmaster.words.assets import find_assets
+from trainmaster.home.assets import find_assets
 
 
 @pytest.fixture(autouse=True)

@@ -20,13 +20,13 @@ from support.providers.vast_site import VastSite
 from support.runs.running_run import wait_until
 
 from trainer_runtime.host.lease.self_terminate import missing
+from trainmaster.errors.errors import CloudError, StateError, UsageError
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import NAMES, Cloud, open_cloud
 from trainmaster.machines.clouds.http import Account, Api, Pace
 from trainmaster.machines.clouds.vast import ADD_KEY
 from trainmaster.machines.renting.leases import expected_timer
-from trainmaster.words.errors import CloudError, StateError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import Settings
+from trainmaster.settings.settings import Settings
 
 Opened = Callable[[str], Customer]
 

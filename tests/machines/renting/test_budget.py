@@ -15,6 +15,7 @@ from support.runs.operator import FAST, SLOW, Operator
 from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.lease.lease import LEASE, Lease
+from trainmaster.errors.errors import HostError, SpendError, TrainmasterError
 from trainmaster.machines.registry import list_hosts
 from trainmaster.machines.renting.token_price import prices_for
 from trainmaster.plan import Calibration, CorpusFacts, HostFacts, Plan, Throughput, plan
@@ -23,7 +24,6 @@ from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.run_view import load_view
-from trainmaster.words.errors import HostError, SpendError, TrainmasterError
 
 NOW = 1_700_000_000.0  # when the host of these plans was measured
 Plannable = Callable[..., tuple[TrainingSpec, HostFacts, CorpusFacts]]

@@ -11,6 +11,8 @@ from support.machines.rented_instances import HOUR_S, rent, rented
 from support.runs.operator import SLOW, STEADY, Operator
 from support.runs.running_run import run_async
 
+from trainmaster.answers.rentals import CostsAnswer
+from trainmaster.errors.errors import SpendError
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.runs.resume.rented_instance import changes_on
 from trainmaster.runs.status.cost import Span, spans_of, usd_of
@@ -19,8 +21,6 @@ from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import RentState
 from trainmaster.store.control.runs import Placed
 from trainmaster.sync.run_view import load_view
-from trainmaster.words.answers.rentals import CostsAnswer
-from trainmaster.words.errors import SpendError
 
 NOW = 1_700_000_000.0
 

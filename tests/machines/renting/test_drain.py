@@ -16,6 +16,8 @@ from support.runs.operator import FAST, SLOW, Operator
 from support.runs.running_run import run_async, wait_until
 
 from trainer_runtime.core.files.durable import try_lock
+from trainmaster.errors.confirmation import Quote, agreed
+from trainmaster.errors.errors import SpendError, StateError
 from trainmaster.machines.renting.drain import Drained, drain, mirror_runs
 from trainmaster.machines.renting.idle import idle_instances
 from trainmaster.machines.renting.release import release
@@ -30,8 +32,6 @@ from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Quote, agreed
-from trainmaster.words.errors import SpendError, StateError
 
 pytestmark = pytest.mark.slow
 

@@ -21,10 +21,10 @@ from trainmaster.machines.renting.idle import (
     lease_ends,
 )
 from trainmaster.runs.stop import stop
+from trainmaster.settings.settings import Settings
 from trainmaster.store.control.instances import ReleaseRequest, RentState
 from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.settings import Settings
 
 NOW = 1_700_000_000.0
 MINUTE_S = 60.0

@@ -15,10 +15,10 @@ from support.runs.running_run import CommandLine, run_async, wait_until
 
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
+from trainmaster.settings.settings import Settings
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.keeper_state import read_last_tick
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.settings import Settings
 
 DISK_GIB = 10
 

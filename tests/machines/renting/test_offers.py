@@ -9,11 +9,11 @@ import pytest
 from support.machines.offers import OffersOnlyCloud, cloud_factory, offer
 from support.runs.running_run import run_async, small_spec
 
+from trainmaster.answers.rentals import OffersAnswer
+from trainmaster.errors.errors import CloudError, TrainmasterError, UsageError
 from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.renting.offers import OffersQuery, find_offer, list_offers
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import OffersAnswer
-from trainmaster.words.errors import CloudError, TrainmasterError, UsageError
 
 BROKEN = CloudError("INVALID_RESPONSE", "vast answered with a page.", "Try later.", retryable=True)
 GPT = """\

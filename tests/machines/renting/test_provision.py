@@ -12,18 +12,18 @@ import pytest
 from support.machines.rental_home import Renter, intended, silent_renter
 from support.providers.site import Fault
 
+from trainmaster.answers.rentals import ReconcileAnswer
+from trainmaster.errors.confirmation import agreed
+from trainmaster.errors.errors import CloudError
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, Wanted, open_cloud
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import ReconcileAnswer
-from trainmaster.words.confirmation import agreed
-from trainmaster.words.errors import CloudError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
 
 LOST = Fault("lost")
 LOST_AFTERWARDS = Fault("lost", after=True)

@@ -14,19 +14,19 @@ import pytest
 from support.machines.rental_home import OFFERS, Renter, intended, intent, silent_renter
 from support.runs.running_run import small_spec
 
+from trainmaster.answers.rentals import ReconcileAnswer
+from trainmaster.errors.confirmation import Quote, agreed
+from trainmaster.errors.errors import CloudError, PlanError, SpendError, TrainmasterError
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
 from trainmaster.machines.renting.factory import with_timeout
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.tags import home_of, new_tag
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentState
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.answers.rentals import ReconcileAnswer
-from trainmaster.words.confirmation import Quote, agreed
-from trainmaster.words.errors import CloudError, PlanError, SpendError, TrainmasterError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
 
 TWO_HOURS = ProvisionRequest(OFFERS["runpod"], 2.0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.errors import SpecError
 
 _SPEC = """\
 name: boxed

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.fields.field_tree import Field, bare, field_type, members
 from trainmaster.plan.frameworks import FRAMEWORKS, method_of
 from trainmaster.plan.spec import (
@@ -18,7 +19,6 @@ from trainmaster.plan.spec import (
 )
 from trainmaster.plan.spec.method_arguments import argument_problems
 from trainmaster.plan.spec.tracking import missing_secrets
-from trainmaster.words.errors import SpecError
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
 _METHODS = {

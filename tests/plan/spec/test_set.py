@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.plan.whole_spec import WHOLE_SPEC
 
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.spec import (
     load_spec,
 )
-from trainmaster.words.errors import SpecError
-from trainmaster.words.yaml12 import dump_yaml
+from trainmaster.settings.yaml12 import dump_yaml
 
 
 def test_set_addresses_items_of_lists_by_name_and_by_number(small_spec: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.plan.whole_spec import WHOLE_SPEC
 
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.spec import (
     load_spec,
 )
-from trainmaster.words.errors import SpecError
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
 

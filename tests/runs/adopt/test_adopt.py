@@ -17,6 +17,7 @@ from support.train.output_folders import write_nanogpt
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainer_runtime.train.foreign.records import stamp_of
+from trainmaster.errors.errors import SpecError, TrainmasterError
 from trainmaster.runs.adopt import AdoptOptions, adopt
 from trainmaster.runs.adopt.agreement import (
     refuse_another_framework,
@@ -26,9 +27,8 @@ from trainmaster.runs.adopt.agreement import (
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.runs.adopt.schedule_continuation import assumed_defaults, fields_to_continue
 from trainmaster.runs.adopt.starting_spec import starting_spec
+from trainmaster.settings.yaml12 import load_yaml
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import SpecError, TrainmasterError
-from trainmaster.words.yaml12 import load_yaml
 
 STEPS = 40
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.answers.diagnosis import DiagnosisAnswer
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 
 
 def diagnosed(folder: Path, text: str) -> DiagnosisAnswer:

@@ -13,8 +13,8 @@ import pytest
 from support.core.benign_samples import BENIGN, FIRST_CAUSE, WITH_ERROR
 from support.core.failure_samples import FAILURES
 
+from trainmaster.errors.errors import UsageError
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.words.errors import UsageError
 
 Diagnose = Callable[..., list[str]]
 # Nothing is wrong with these, but they are worth knowing.

@@ -11,6 +11,7 @@ from support.runs.planted_runs import HALVED, REWINDS, finding, plant
 from support.runs.running_run import run_async, small_spec
 
 from trainmaster.cli.views.blocks import view
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.events.positions import BEGINNING
 from trainmaster.runs.events.wait import wait_for_event
@@ -18,7 +19,6 @@ from trainmaster.runs.launch import launch
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import TrainmasterError
 
 FAILS = '{TRAINMASTER_STEP_S: "0", TRAINMASTER_FAULTS: "unusable@45"}'
 OOM = finding("0a0a0a0a", patches=[HALVED], led_to=["nccl_peer_lost"])

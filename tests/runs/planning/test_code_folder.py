@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.runs.planning.code_folder import read_code
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
 
 _HOME = Home(Path("/nowhere"))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.program_file import refuse_missing_file
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import PlanError
 
 
 def probe(workspace: Workspace, folder: Path, command: str, host: str, *, prefix: str = "") -> None:

@@ -12,12 +12,12 @@ from trainer_runtime.core.files.corpus import AskedSource, Listing, list_source
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.errors.errors import PlanError, SpecError
 from trainmaster.plan import CorpusFacts, HostFacts, plan
 from trainmaster.plan.decisions.disk import check_disk, data_gib
 from trainmaster.plan.spec import TrainingSpec, load_spec
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import PlanError, SpecError
 
 SPEC = """\
 name: small

@@ -12,9 +12,9 @@ from support.runs.running_run import run_async
 from support.train.hub_server import REVISION, Hub, serving
 from support.train.model_folders import write_model, write_sentencepiece, write_tokenizer
 
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.planning.plan_run import Planned, plan_again, plan_spec
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import TrainmasterError
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from trainer_runtime.core.processes.nodes import NodesConfig
 from trainer_runtime.core.processes.reaching import Peer
 from trainer_runtime.host.answer import reach
 from trainmaster.backends import NodeProber
+from trainmaster.errors.errors import HostError
+from trainmaster.home.paths import Home
 from trainmaster.plan.facts import HostFacts
 from trainmaster.runs.planning.probe_nodes import NodesFacts, probe_nodes
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
 
 # All of 127/8 is an interface's here: a host has several addresses.
 FIRST, SECOND = "127.0.0.2", "127.0.0.3"

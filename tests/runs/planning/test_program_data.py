@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.program_data import read_data
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
 
 _HOME = Home(Path("/nowhere"))
 

@@ -13,6 +13,8 @@ from typing import cast
 import anyio
 import pytest
 
+from trainmaster.errors.confirmation import Quote
+from trainmaster.errors.errors import PlanError, PolicyError, SpecError
 from trainmaster.plan.spec import TrainingSpec, load_spec, read_attached
 from trainmaster.runs.attach.policy import allow_log
 from trainmaster.runs.planning.spec_policy import (
@@ -23,11 +25,9 @@ from trainmaster.runs.planning.spec_policy import (
 )
 from trainmaster.runs.planning.trusted_code import code_at, code_of, trust, untrusted_code
 from trainmaster.runs.resume.resume_policy import Asked, allow_resume
+from trainmaster.settings.policy import agent_policies
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Quote
-from trainmaster.words.errors import PlanError, PolicyError, SpecError
-from trainmaster.words.policy import agent_policies
 
 _SPEC = """\
 name: small

@@ -8,8 +8,8 @@ from support.core.journal_records import attempt_starting, lines, metric, starte
 from support.runs.running_run import small_spec
 from support.sync.followed_run import FakeRun
 
+from trainmaster.home.paths import Home
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
 
 RUN = "small-aaaaaa"
 SPECS = ("small", "program")

@@ -17,7 +17,7 @@ from support.runs.running_run import run_async
 
 from trainmaster.backends.hosts import LocalHost, Stream
 from trainmaster.backends.hosts.trees import Sent, put_tree
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.errors.errors import TrainmasterError
 
 
 class CuttableHost(LocalHost):

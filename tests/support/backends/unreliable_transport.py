@@ -10,7 +10,7 @@ from pathlib import Path
 from support.sync.followed_run import HOST
 
 from trainmaster.backends.hosts import LocalHost, Stream
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _FOLLOW_LATER = """
 import sys, time

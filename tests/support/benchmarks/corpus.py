@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse import LogParser
+from trainmaster.answers.diagnosis import FindingAnswer
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.words.answers.diagnosis import FindingAnswer
-from trainmaster.words.errors import TrainmasterError
 
 _SHARED = Path(__file__).parents[3].parent / "shared"
 # Logs that end in a failure, as read by eye, and the codes that name it.

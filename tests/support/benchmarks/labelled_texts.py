@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainmaster.answers.diagnosis import FindingAnswer
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.words.answers.diagnosis import FindingAnswer
 
 _SURE = 0.7
 _BUCKETS = (0.95, 0.9, 0.8, 0.7, 0.5, 0.0)

@@ -28,9 +28,9 @@ from support.runs.planted_runs import HALVED, finding
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.followed_files import JOURNAL
+from trainmaster.home.paths import Home
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
 
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 RUNNING = (attempt_starting(1), state("preparing"), state("running"))

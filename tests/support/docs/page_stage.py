@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.errors.command_lines import refusal
 from support.runs.running_run import CommandLine, write_corpus
 from support.train.model_folders import write_model
-from support.words.command_lines import refusal
 
 _STEPS = 60
 _ONLY_PARSED = ("keeper install", "hosts check gpu1", "install claude-code", "--after-session",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 SKILLS = Path(__file__).resolve().parents[3] / "skills"
 NAMES = tuple(sorted(path.name for path in SKILLS.iterdir()))

@@ -22,9 +22,9 @@ from support.evals.situations import Place
 from support.mcp.tokens import tokens
 
 from trainmaster.backends.debug.trainer import SimulatedTrainer
+from trainmaster.errors.advice import Face, for_face, shown_by
 from trainmaster.mcp import build_server
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.words.advice import Face, for_face, shown_by
 
 _WAKE_WITHIN_S = 40.0
 # In place of the minutes that a host gives a trainer which doesn't answer.

@@ -26,9 +26,9 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.processes.hold import marker
 from trainer_runtime.host.processes.identity import carriers, send
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.kaggle_script import kernel_script
 from trainmaster.plan.render import render_attached
-from trainmaster.words.assets import find_assets
 
 RUN_SLUG = f"tm-{RUN_ID}"
 

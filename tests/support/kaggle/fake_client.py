@@ -24,7 +24,7 @@ from trainmaster.backends.kaggle.client import (
     Quota,
     SourcesLeftOutError,
 )
-from trainmaster.words.errors import CloudError
+from trainmaster.errors.errors import CloudError
 
 OWNER = "somebody"
 HOUR_S = 3600.0

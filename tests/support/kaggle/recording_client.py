@@ -13,7 +13,7 @@ from support.kaggle.site import KaggleSite
 
 from trainmaster.backends.kaggle.client import KernelPush
 from trainmaster.backends.kaggle.process import KaggleProcess
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 _Found = TypeVar("_Found")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from support.backends.ssh_hosts import Sshd
 from support.runs.running_run import run_async
 
+from trainmaster.answers.checks import CheckRow
+from trainmaster.answers.hosts import HostAddedAnswer, HostCheckAnswer
 from trainmaster.machines.check import check_host
 from trainmaster.machines.host_options import HostOptions
 from trainmaster.machines.registry import add_host
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.checks import CheckRow
-from trainmaster.words.answers.hosts import HostAddedAnswer, HostCheckAnswer
 
 BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")
 

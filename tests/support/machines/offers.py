@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.clouds.cloud import CloudName
 from trainmaster.machines.renting.factory import CloudFactory
-from trainmaster.words.errors import CloudError
 
 AT = 1_790_000_000.0
 KEY_MISSING = CloudError(

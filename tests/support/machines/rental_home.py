@@ -13,10 +13,14 @@ from support.providers.runpod_site import RunPodSite
 from support.providers.site import Site
 from support.runs.running_run import run_async
 
+from trainmaster.answers.rentals import ProvisionAnswer, ReleaseAnswer
+from trainmaster.errors.confirmation import agreed
+from trainmaster.home.paths import HOME_VARIABLE
 from trainmaster.machines.clouds import KEY_NAMES, Offer, open_cloud
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.release import release
 from trainmaster.machines.renting.tags import new_tag
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import (
     DEFAULT_TIMEOUTS,
     RentedInstance,
@@ -25,10 +29,6 @@ from trainmaster.store.control.instances import (
     Timeouts,
 )
 from trainmaster.sync.workspace import Workspace, open_workspace
-from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
-from trainmaster.words.confirmation import agreed
-from trainmaster.words.paths import HOME_VARIABLE
-from trainmaster.words.settings import read_settings
 
 Answered = TypeVar("Answered")
 OFFERS = {

@@ -11,8 +11,8 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 
+from trainmaster.home.paths import Home
 from trainmaster.mcp import build_server
-from trainmaster.words.paths import Home
 
 Scenario = Callable[[Client], Awaitable[None]]
 

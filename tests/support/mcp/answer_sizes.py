@@ -25,11 +25,11 @@ from support.runs.planted_runs import HALVED, finding
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.base import Answer, WholeAnswer
 from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Answer, WholeAnswer
 
 # Clients cut or refuse answers of more: https://code.claude.com/docs/en/mcp
 LARGEST = 25_000

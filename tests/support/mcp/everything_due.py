@@ -36,13 +36,13 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import KAGGLE, Backend
 from trainmaster.backends.hosted import HostedBackend
+from trainmaster.home.paths import Home
 from trainmaster.runs.launch import launch
 from trainmaster.store import secret_values
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
 
 HOST = "gpu1"
 SECRET = "DUE_TOKEN"

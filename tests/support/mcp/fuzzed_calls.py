@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from support.words.hostile_answers import HOSTILE
+from support.errors.hostile_answers import HOSTILE
 
 Call = tuple[str, dict[str, Any]]
 

@@ -15,9 +15,9 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from trainmaster.mcp.http.serve import Listening, bound_server
 from trainmaster.mcp.toolsets import chosen_tools
+from trainmaster.settings.roles import Role
 from trainmaster.store.access_tokens import add_token
 from trainmaster.store.private_home import open_home
-from trainmaster.words.roles import Role
 
 _PATIENCE_S = 120.0
 # What a client of the protocol sends with a POST.

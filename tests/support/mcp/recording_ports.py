@@ -17,7 +17,7 @@ from trainmaster.backends.kaggle.client import KernelPush, Pushed
 from trainmaster.backends.launchers import Job, JobState
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.backends.ssh import Completed, Stream
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 # Commands of the runtime that only read.
 READS = frozenset(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.plan import (
     CorpusFacts,
     HostFacts,
@@ -14,7 +15,6 @@ from trainmaster.plan import (
     plan,
 )
 from trainmaster.plan.spec import load_spec
-from trainmaster.words.errors import TrainmasterError
 
 SMALL = {"n_layer": 2, "n_head": 2, "d_model": 64}
 # A model of a billion parameters, as its config describes it.

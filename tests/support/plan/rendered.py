@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.script import script_by, training_script
-from trainmaster.words.assets import find_assets
 
 SCRIPT = "train.py"
 

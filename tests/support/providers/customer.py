@@ -14,6 +14,8 @@ from support.providers.runpod_site import RunPodSite
 from support.providers.site import Site
 from support.providers.vast_site import VastSite
 
+from trainmaster.errors.errors import CloudError
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import (
     KEY_NAMES,
     Cloud,
@@ -24,9 +26,7 @@ from trainmaster.machines.clouds import (
     open_cloud,
 )
 from trainmaster.machines.clouds.http import Pace
-from trainmaster.words.errors import CloudError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import Settings
+from trainmaster.settings.settings import Settings
 
 Answered = TypeVar("Answered")
 SITES: dict[str, Callable[..., Site]] = {

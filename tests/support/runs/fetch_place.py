@@ -10,12 +10,12 @@ from support.runs.running_run import LONGEST_S, run_async, small_spec, wait_unti
 
 from trainer_runtime.core.files.durable import is_locked
 from trainer_runtime.host.files.layout import RunFolder
+from trainmaster.answers.runs import FetchAnswer
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.launch import launch
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import FetchAnswer
-from trainmaster.words.errors import TrainmasterError
 
 CHANGES = {"host": "debug", "env": '{TRAINMASTER_STEP_S: "0"}'}
 

@@ -16,11 +16,11 @@ from trainmaster.backends import Backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.launchers.process import ProcessLauncher
+from trainmaster.home.paths import Home
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.paths import Home
 
 HOST = "box"
 

@@ -10,7 +10,7 @@ from support.sync.followed_run import HOST
 
 from trainmaster.backends.hosts import LocalHost, Stream
 from trainmaster.backends.ssh import Completed
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 
 class ScriptedStream:

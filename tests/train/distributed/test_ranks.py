@@ -22,7 +22,7 @@ from support.train.ranks_run import BOUND_S, RanksRun, two_ranks
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.processes.rank_exits import RANKS
-from trainmaster.words.assets import find_assets
+from trainmaster.home.assets import find_assets
 
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3").split(",")
 STEPS, SAVED_EVERY = 12, 4

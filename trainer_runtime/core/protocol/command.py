@@ -1,7 +1,7 @@
 """A command that advice names: its words, apart from the text around them.
 
 Text carries a command as a code span that only this module writes and reads; each face shows the
-words as one calls them there (`words/advice.py` of the client).
+words as one calls them there (`errors/advice.py` of the client).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from trainer_runtime.host.watch.telemetry import Telemetry
 from trainmaster.backends.debug.processes import SimulatedProcesses
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.launchers import Abilities, Job, JobState
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 # Between two ticks of a supervisor; what each other one adds, so that all share a little of a core.
 _POLL_S, _POLL_S_FOR_OTHERS = 0.02, 0.1

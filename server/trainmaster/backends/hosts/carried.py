@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.assets import find_assets, read_package
+from trainmaster.home.assets import find_assets, read_package
 
 # Placeholder for the folder of the runtime, where a machine has none.
 CARRIED = "trainer_runtime (carried)"

@@ -14,14 +14,14 @@ from typing import Protocol, runtime_checkable
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.backends.hosts.interpreter import find_python
 from trainmaster.backends.ssh import Transport
 from trainmaster.backends.ssh.endpoint import Endpoint, find_endpoint
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.link import Link
+from trainmaster.errors.errors import HostError, TrainmasterError
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.answers.checks import CheckRow, failed_by, passed, warning
-from trainmaster.words.errors import HostError, TrainmasterError
 
 _REACH_S = 10.0
 _COMMAND_S = 30.0

@@ -8,8 +8,8 @@ from typing import Protocol
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.ssh import Completed
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
 
 _TIMEOUT_S = 60.0  # an interpreter on a network disk takes its time when it is first read
 _REMEDY = (

@@ -16,7 +16,7 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 from trainmaster.backends.hosts.written_files import folders_of, make_durable, write_files
-from trainmaster.words.assets import find_assets
+from trainmaster.home.assets import find_assets
 
 PACKAGE = "trainer_runtime/"
 READ_ONLY = 0o400  # an edit in one run must not reach the others

@@ -16,9 +16,9 @@ from trainmaster.backends.hosts.kept_runtime import PACKAGE, put_runtime
 from trainmaster.backends.hosts.written_files import write_files
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.backends.ssh.bounded_output import read_bounded
+from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
 from trainmaster.store.disk_space import is_full
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import HostError
 
 _LET_GO_S = 2.0
 

@@ -25,7 +25,7 @@ from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.ssh import Completed
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 Parsed = TypeVar("Parsed")
 

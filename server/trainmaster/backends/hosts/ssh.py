@@ -22,9 +22,9 @@ from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtim
 from trainmaster.backends.hosts.trees import put_tree
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.backends.ssh.link import Link
+from trainmaster.errors.errors import HostError
+from trainmaster.home.paths import Home
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
 
 _QUICK_S = 30.0
 _REMOVE_S = 600.0

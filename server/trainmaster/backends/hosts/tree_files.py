@@ -11,7 +11,7 @@ from pathlib import Path
 from trainer_runtime.core.files.unlinked import open_unlinked
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.kept_runtime import PACKAGE, READ_ONLY
-from trainmaster.words.errors import PlanError
+from trainmaster.errors.errors import PlanError
 
 BLOCK_BYTES = 1 << 20
 

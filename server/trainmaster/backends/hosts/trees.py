@@ -21,8 +21,8 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, changed, list_tree
 from trainmaster.backends.ssh import Stream
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
 
 # Runs the program at the beginning of standard input, of this many bytes.
 BOOTSTRAP = "import sys;exec(sys.stdin.buffer.read(int(sys.argv[1])))"

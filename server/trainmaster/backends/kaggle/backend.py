@@ -28,14 +28,14 @@ from trainmaster.backends.kaggle.outputs import Outputs
 from trainmaster.backends.kaggle.placement import KagglePlacement
 from trainmaster.backends.kaggle.push import Pusher
 from trainmaster.backends.kaggle.sessions import DATA_SET, with_output
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.errors import HostError
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import KaggleSettings, read_settings
 from trainmaster.store import secret_values
 from trainmaster.store.control import Control
 from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.mirror import Mirror
-from trainmaster.words.errors import HostError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import KaggleSettings, read_settings
-from trainmaster.words.work_thread import in_thread
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts

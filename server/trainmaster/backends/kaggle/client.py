@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import CloudError
+from trainmaster.errors.errors import CloudError
 
 
 class SourcesLeftOutError(CloudError):

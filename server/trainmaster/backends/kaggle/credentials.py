@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainmaster.errors.errors import CloudError, StateError
+from trainmaster.home.paths import Home
 from trainmaster.store.secret_values import find_value
-from trainmaster.words.errors import CloudError, StateError
-from trainmaster.words.paths import Home
 
 TOKEN, USER, KEY = "KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"
 VARIABLES = (TOKEN, USER, KEY)

@@ -24,8 +24,8 @@ from trainer_runtime.core.kaggle.session_order import CACHE_MARK
 from trainmaster.backends.hosts.tree_files import TreeFile, changed
 from trainmaster.backends.kaggle.client import Kaggle
 from trainmaster.backends.kaggle.scratch import new_folder
-from trainmaster.words.errors import CloudError
-from trainmaster.words.paths import Home
+from trainmaster.errors.errors import CloudError
+from trainmaster.home.paths import Home
 
 _DIGITS = 32
 _CHUNK_BYTES = 1 << 20

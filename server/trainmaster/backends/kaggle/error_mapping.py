@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.kaggle.credentials import HOW_TO_GET, KEY, TOKEN, key_places, missing
-from trainmaster.words.errors import CloudError
-from trainmaster.words.extras import installing
+from trainmaster.errors.errors import CloudError
+from trainmaster.home.extras import installing
 
 _LONGEST_WORDS = 300
 _REFUSED, _FORBIDDEN, _BUSY, _SERVER_ERROR = 401, 403, 429, 500

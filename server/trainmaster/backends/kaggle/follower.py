@@ -15,10 +15,10 @@ from trainmaster.backends.kaggle.log_frames import LogLines
 from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_lines
 from trainmaster.backends.kaggle.outputs import Outputs
 from trainmaster.backends.kaggle.placement import KagglePlacement
+from trainmaster.errors.errors import CloudError
 from trainmaster.store.control.kaggle import KaggleRecords, KaggleSession, SessionState
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.refusals import UnusableDataError
-from trainmaster.words.errors import CloudError
 
 # A growing log is read again at once; an idle log and the status at intervals.
 _LOG_EVERY_S = 1.0

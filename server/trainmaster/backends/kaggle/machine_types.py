@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.kaggle.client import Quota
+from trainmaster.errors.errors import CloudError
 from trainmaster.plan.facts import GpuFacts, HostFacts, SessionFacts, TorchFacts
-from trainmaster.words.errors import CloudError
-from trainmaster.words.settings import KaggleSettings
+from trainmaster.settings.settings import KaggleSettings
 
 WORKING = "/kaggle/working"
 _HOUR_S = 3600.0

@@ -16,8 +16,8 @@ from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import Record, TransitionError
 from trainer_runtime.core.protocol.lines import ProtocolError, complete_lines, decode
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import HostError
 from trainmaster.store.mirror import PlacementMirror
-from trainmaster.words.errors import HostError
 
 _DESIRED = "desired.json"
 _REFUSED = "upload_refused.json"

@@ -25,9 +25,9 @@ from trainmaster.backends.kaggle.client import (
 )
 from trainmaster.backends.kaggle.credentials import with_keys
 from trainmaster.backends.kaggle.scratch import new_folder
+from trainmaster.errors.errors import CloudError
+from trainmaster.home.paths import Home
 from trainmaster.store.detached import SAFELY
-from trainmaster.words.errors import CloudError
-from trainmaster.words.paths import Home
 
 _MODULE = "trainmaster.backends.kaggle.worker"
 _LONGEST_ANSWER_BYTES = 64 << 20

@@ -24,7 +24,10 @@ from trainmaster.backends.kaggle.sessions import (
     slug_of,
     with_output,
 )
+from trainmaster.errors.errors import CloudError
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.kaggle_script import kernel_script
+from trainmaster.settings.settings import KaggleSettings
 from trainmaster.store.control.kaggle import (
     KaggleRecords,
     KaggleSession,
@@ -34,9 +37,6 @@ from trainmaster.store.control.kaggle import (
     Waiting,
 )
 from trainmaster.store.mirror import PlacementMirror
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import CloudError
-from trainmaster.words.settings import KaggleSettings
 
 # A push without a reply may take effect this much later.
 _SETTLES_S = 120.0

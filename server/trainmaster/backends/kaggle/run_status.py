@@ -9,8 +9,8 @@ from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunSt
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
 from trainmaster.backends.sessions import SessionSummary
+from trainmaster.errors.errors import StateError
 from trainmaster.store.control.kaggle import KaggleSession, SessionState, Waiting
-from trainmaster.words.errors import StateError
 
 KAGGLE_QUEUE = "kaggle_queue"
 BETWEEN_SESSIONS = "between_sessions"

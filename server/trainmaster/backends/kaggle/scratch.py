@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from trainmaster.words.paths import Home
+from trainmaster.home.paths import Home
 
 
 def new_folder(home: Home) -> Path:

@@ -11,8 +11,8 @@ from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
 
 if TYPE_CHECKING:
+    from trainmaster.settings.settings import KaggleSettings
     from trainmaster.store.control.kaggle import KaggleSession
-    from trainmaster.words.settings import KaggleSettings
 
 HOUR_S = 3600.0
 QUOTA = "quota"

@@ -35,9 +35,9 @@ from trainmaster.backends.slurm.cluster import (
     read_cluster,
 )
 from trainmaster.backends.slurm.follower import JobsFollower
+from trainmaster.errors.errors import HostError
 from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Refusal, SlurmRecords
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport

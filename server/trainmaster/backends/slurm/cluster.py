@@ -11,9 +11,9 @@ from trainer_runtime.core.protocol.command import command, option
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.slurm.job_node import JobNode, node_for
+from trainmaster.errors.advice import job_option
+from trainmaster.errors.errors import HostError
 from trainmaster.store.host_record import SLURM_OPTIONS, HostRecord
-from trainmaster.words.advice import job_option
-from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import GpuFacts, HostFacts

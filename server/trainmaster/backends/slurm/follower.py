@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from trainmaster.backends.follower import Followed, Follower, News
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 # How long a command that reads once waits for a controller: one that is down, `squeue` gives up
 # after ten seconds. One that gave no answer before is waited for less.

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from trainer_runtime.core.answers.slurm import NodeKind, PartitionAnswer
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.advice import job_option
+from trainmaster.errors.errors import HostError
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.advice import job_option
-from trainmaster.words.errors import HostError
 
 # A constraint of features that a node must all have; others are for Slurm to read.
 _ALL_OF = re.compile(r"[A-Za-z0-9_.,&-]+")

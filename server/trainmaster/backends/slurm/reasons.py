@@ -6,7 +6,7 @@ import re
 
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.advice import job_option
+from trainmaster.errors.advice import job_option
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from trainmaster.backends.ssh.error_mapping import (
 )
 from trainmaster.backends.ssh.host_keys import Pins, pin_of
 from trainmaster.backends.ssh.private_keys import HopKeys
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 
 class AsyncConnection:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _PIECE_BYTES = 1 << 18
 

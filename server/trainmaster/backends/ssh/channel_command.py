@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from trainmaster.backends.ssh.shell import Framed, Opening, shell_unusable
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _PIECE_BYTES = 1 << 18
 _KEPT_ERRORS_BYTES = 1 << 20

@@ -23,7 +23,7 @@ from trainmaster.backends.ssh.shell import (
     no_answer,
 )
 from trainmaster.backends.ssh.transport import Completed, Stream
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 Answer = TypeVar("Answer")
 

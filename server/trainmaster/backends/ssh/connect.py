@@ -20,9 +20,9 @@ from trainmaster.backends.ssh.private_keys import (
     unlock,
 )
 from trainmaster.backends.ssh.transport import Transport
+from trainmaster.errors.errors import HostError
+from trainmaster.home.extras import installing
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError
-from trainmaster.words.extras import installing
 
 Connect = Callable[[Endpoint, Mapping[Hop, HopKeys], Pins], Awaitable[Transport]]
 

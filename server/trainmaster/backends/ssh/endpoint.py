@@ -15,8 +15,8 @@ from pathlib import Path
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.user_config import AGENT_VARIABLE, HostSettings, read_user_config
+from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError, UsageError
 
 SSH_PORT = 22
 # OpenSSH's defaults for an unnamed key.

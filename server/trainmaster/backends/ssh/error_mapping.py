@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 if TYPE_CHECKING:
     from trainmaster.backends.ssh.endpoint import Endpoint, Hop

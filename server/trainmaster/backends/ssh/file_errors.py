@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _FULL = ("no space left", "quota exceeded", "quota has been exceeded")
 

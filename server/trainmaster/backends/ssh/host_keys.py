@@ -21,7 +21,7 @@ from trainer_runtime.core.files.durable import sync_folder, write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.known_hosts import KnownKeys
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 FILE_NAME = "known_hosts"
 # From a kind of key to its signature algorithms.

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from trainmaster.backends.ssh.connect import open_transport
 from trainmaster.backends.ssh.transport import Transport
+from trainmaster.errors.errors import HostError
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError
 
 Answer = TypeVar("Answer")
 

@@ -42,7 +42,7 @@ from trainmaster.backends.ssh.private_keys import (
     on_terminal,
 )
 from trainmaster.backends.ssh.scratch_folder import ScratchFolder
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _PERSIST_S = 10  # how long a master outlives its holder
 _TOKEN_S = 120  # time for a user to enter a one-time code

@@ -13,7 +13,7 @@ import paramiko
 
 from trainmaster.backends.ssh.error_mapping import link_lost, reason_of
 from trainmaster.backends.ssh.paramiko_connection import BROKEN
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 Answer = TypeVar("Answer")
 

@@ -19,7 +19,7 @@ from trainmaster.backends.ssh.error_mapping import (
 )
 from trainmaster.backends.ssh.host_keys import Pins, pin_of
 from trainmaster.backends.ssh.private_keys import HopKeys, OpenKey
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _KINDS: dict[bytes, type[paramiko.PKey]] = {
     b"ssh-ed25519": paramiko.Ed25519Key,

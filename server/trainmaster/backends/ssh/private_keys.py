@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 if TYPE_CHECKING:
     from asyncssh import SSHKey

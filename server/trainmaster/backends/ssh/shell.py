@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import HostError, UsageError
+from trainmaster.errors.errors import HostError, UsageError
 
 TIMED_OUT = 124
 _BY_SIGNAL = 128

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 AGENT_VARIABLE = "SSH_AUTH_SOCK"
 

@@ -12,7 +12,7 @@ import tomllib
 
 from trainmaster.cli.agents.clients import NAME, Client
 from trainmaster.cli.agents.json_text import with_entry
-from trainmaster.words.errors import UsageError
+from trainmaster.errors.errors import UsageError
 
 _TABLE = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]")
 

@@ -10,10 +10,10 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.cli.agents.client_files import with_server
 from trainmaster.cli.agents.clients import CLIENTS, Client, Server
 from trainmaster.cli.agents.placed_file import PlacedFile, ThroughLinkError
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import UsageError
-from trainmaster.words.own_program import own_program
-from trainmaster.words.paths import HOME_VARIABLE
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.assets import find_assets
+from trainmaster.home.own_program import own_program
+from trainmaster.home.paths import HOME_VARIABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.answers.alerts import AlertAddedAnswer
+    from trainmaster.answers.base import Answer
+    from trainmaster.home.paths import Home
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.alerts import AlertAddedAnswer
-    from trainmaster.words.answers.base import Answer
-    from trainmaster.words.paths import Home
 
 OneRun = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="A run's id or name; every run without.")
@@ -92,7 +92,7 @@ async def _settled(home: Home, to: str, as_json: bool) -> str:
     """
     from trainmaster.alerts.new_destination import add_destination, new_destination
     from trainmaster.cli.confirm import agrees, declined, somebody_answers
-    from trainmaster.words.errors import UsageError
+    from trainmaster.errors.errors import UsageError
 
     new = new_destination(to)
     if new is None:

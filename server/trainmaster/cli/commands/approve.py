@@ -12,7 +12,7 @@ from trainmaster.cli.confirm import Yes, declined, somebody_answers
 from trainmaster.cli.output import printable
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
-from trainmaster.words.errors import SpendError
+from trainmaster.errors.errors import SpendError
 
 
 def approve(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainmaster.calls.ending import ends_in_time
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
-from trainmaster.words.ending import ends_in_time
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace

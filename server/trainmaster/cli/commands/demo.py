@@ -20,13 +20,13 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainmaster.cli.progress_bar import describe, showing_progress
 from trainmaster.cli.run_service import ask
-from trainmaster.words.advice import for_face
-from trainmaster.words.errors import StateError
+from trainmaster.errors.advice import for_face
+from trainmaster.errors.errors import StateError
 
 if TYPE_CHECKING:
+    from trainmaster.answers.runs import WaitAnswer
+    from trainmaster.answers.status import StatusAnswer
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.runs import WaitAnswer
-    from trainmaster.words.answers.status import StatusAnswer
 
 Say = Callable[[str], None]
 

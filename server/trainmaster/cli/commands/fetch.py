@@ -12,7 +12,7 @@ from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.cli.output import emit, is_for_a_person
 from trainmaster.cli.parameters import AsJson, Run
 from trainmaster.cli.run_service import ask
-from trainmaster.words.user_paths import user_path
+from trainmaster.home.user_paths import user_path
 
 
 def fetch(

@@ -12,7 +12,7 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.base import Answer
+    from trainmaster.answers.base import Answer
 
 HostName = Annotated[str, typer.Argument(metavar="NAME", help="What the host is called here.")]
 

@@ -39,9 +39,9 @@ def install(
     """Add the MCP server and the skills to a coding agent's configuration."""
     import json
 
+    from trainmaster.answers.install import InstallAnswer
     from trainmaster.cli.agents.installation import carry_out, own_server, plan_installation
     from trainmaster.mcp.toolsets import chosen_tools
-    from trainmaster.words.answers.install import InstallAnswer
 
     chosen_tools(split_commas(toolsets), read_only=read_only)  # refuses unknown names
     options = [*(["--toolsets", toolsets] if toolsets else []), *(["--read-only"] * read_only)]

@@ -10,7 +10,7 @@ import typer
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson, IdempotencyKey, Run, Sets, split_commas
 from trainmaster.cli.run_service import ask
-from trainmaster.words.errors import UsageError
+from trainmaster.errors.errors import UsageError
 
 
 def stop(

@@ -14,8 +14,8 @@ from trainmaster.cli.parameters import AsJson, Cursor
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.answers.runs import LogAnswer
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.runs import LogAnswer
 
 _REREAD_AFTER_S = 1.0
 

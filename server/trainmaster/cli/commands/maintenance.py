@@ -13,7 +13,7 @@ from trainmaster.cli.parameters import AsJson, Run
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.base import Answer
+    from trainmaster.answers.base import Answer
 
 
 def doctor(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.parameters import AsJson, Toolsets, split_commas
-from trainmaster.words.errors import UsageError
+from trainmaster.errors.errors import UsageError
 
 _ADDRESS = "127.0.0.1"
 _PORT = 8765
@@ -51,7 +51,7 @@ def mcp(  # noqa: PLR0917 (typer takes options so)
     """Serve the MCP tools on stdin and stdout, or over HTTP. Maintains the home's runs while it
     lives, unless each of its tools only reads.
     """
-    from trainmaster.words.ending import run_server
+    from trainmaster.calls.ending import run_server
 
     offered = {"toolsets": split_commas(toolsets), "tools": split_commas(tools)}
     if not http:

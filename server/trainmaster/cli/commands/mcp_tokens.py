@@ -13,9 +13,9 @@ from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson
 
 if TYPE_CHECKING:
+    from trainmaster.answers.access_tokens import AccessTokenRow
+    from trainmaster.answers.base import Answer
     from trainmaster.store.access_tokens import AccessToken
-    from trainmaster.words.answers.access_tokens import AccessTokenRow
-    from trainmaster.words.answers.base import Answer
 
 _DAY_S = 86400.0
 
@@ -33,9 +33,9 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List the access tokens of `trainmaster mcp --http`: who has one, in which role."""
     if context.invoked_subcommand is not None:
         return
+    from trainmaster.answers.access_tokens import AccessTokensAnswer
     from trainmaster.store.access_tokens import read_tokens
     from trainmaster.store.private_home import open_home
-    from trainmaster.words.answers.access_tokens import AccessTokensAnswer
 
     rows = [_row(one, time.time()) for one in read_tokens(open_home(os.environ))]
     _show(AccessTokensAnswer(tokens=rows), as_json)
@@ -63,9 +63,9 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make an access token and print it, once: only its digest is kept."""
+    from trainmaster.answers.access_tokens import AccessTokenAnswer
     from trainmaster.store.access_tokens import add_token
     from trainmaster.store.private_home import open_home
-    from trainmaster.words.answers.access_tokens import AccessTokenAnswer
 
     now = time.time()
     expires_t = None if days is None else now + days * _DAY_S
@@ -77,9 +77,9 @@ def add(
 @acts("mcp-tokens remove")
 def remove(name: Name, as_json: AsJson = False) -> None:
     """Remove an access token. A running server refuses it from the next request on."""
+    from trainmaster.answers.access_tokens import AccessTokenRemovedAnswer
     from trainmaster.store.access_tokens import remove_token
     from trainmaster.store.private_home import open_home
-    from trainmaster.words.answers.access_tokens import AccessTokenRemovedAnswer
 
     remove_token(open_home(os.environ), name)
     _show(AccessTokenRemovedAnswer(name=name), as_json)
@@ -87,7 +87,7 @@ def remove(name: Name, as_json: AsJson = False) -> None:
 
 def _row(token: AccessToken, now: float) -> AccessTokenRow:
     from trainer_runtime.core.protocol.figures import in_utc
-    from trainmaster.words.answers.access_tokens import AccessTokenRow
+    from trainmaster.answers.access_tokens import AccessTokenRow
 
     expires_t = token.expires_t
     return AccessTokenRow(

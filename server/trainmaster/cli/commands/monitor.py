@@ -14,8 +14,8 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.answers.monitor import MonitorEvent
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.monitor import MonitorEvent
 
 
 def monitor(
@@ -66,7 +66,7 @@ def monitor(
 
 def _line(event: MonitorEvent, as_json: bool) -> str:
     if as_json:
-        from trainmaster.words.answers.base import ON_COMMAND_LINE
+        from trainmaster.answers.base import ON_COMMAND_LINE
 
         return event.model_dump_json(context=ON_COMMAND_LINE)
     from trainmaster.cli.views.monitor import line

@@ -9,7 +9,7 @@ import typer
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
-from trainmaster.words.clouds import CLOUD_NAMES, CloudName
+from trainmaster.settings.clouds import CLOUD_NAMES, CloudName
 
 
 def offers(

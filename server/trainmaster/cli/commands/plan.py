@@ -11,8 +11,8 @@ from trainer_runtime.core.protocol.command import command, option
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson, Host, IdempotencyKey, Sets, Spec
 from trainmaster.cli.run_service import ask
-from trainmaster.words.errors import UsageError
-from trainmaster.words.user_paths import user_path
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.user_paths import user_path
 
 
 def plan(spec: Spec, host: Host = None, sets: Sets = None, as_json: AsJson = False) -> None:

@@ -13,7 +13,7 @@ import typer
 from trainmaster.cli.output import emit, is_for_a_person, printable
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
-from trainmaster.words.user_paths import user_path
+from trainmaster.home.user_paths import user_path
 
 if TYPE_CHECKING:
     from trainmaster.metrics.plots.sketch import Line
@@ -40,8 +40,8 @@ def plot(
     as_json: AsJson = False,
 ) -> None:
     """Draw the curves of runs or logs: into a PNG, or without -o into the terminal."""
+    from trainmaster.answers.plot import as_axis
     from trainmaster.runs.plot import plot_runs, sketch_runs
-    from trainmaster.words.answers.plot import as_axis
 
     along = as_axis(axis)
     if output is not None:

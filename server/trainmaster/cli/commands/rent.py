@@ -12,9 +12,9 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.answers.base import Answer
+    from trainmaster.answers.rentals import CostsAnswer
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.base import Answer
-    from trainmaster.words.answers.rentals import CostsAnswer
 
 # What takes longer continues in the background.
 _LONGEST_BOOT_S = 900.0

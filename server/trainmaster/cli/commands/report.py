@@ -12,8 +12,8 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.answers.diagnosis import FailureReport
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.diagnosis import FailureReport
 
 
 def report(
@@ -27,9 +27,9 @@ def report(
     messages stay. Nothing is sent.
     """
     import trainmaster.cli.views.diagnosis  # noqa: F401 - registers what people see of it
+    from trainmaster.calls.work_thread import in_thread
     from trainmaster.metrics.log_file import readable
     from trainmaster.runs.diagnosis.report import report_of
-    from trainmaster.words.work_thread import in_thread
 
     async def reported(workspace: Workspace) -> FailureReport:
         return await in_thread(report_of, readable(workspace, str(file), "file"))

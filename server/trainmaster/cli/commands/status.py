@@ -12,10 +12,10 @@ from trainmaster.cli.parameters import AsJson, Cursor, Pattern, Run, pattern_tex
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.answers.metrics import MetricsAnswer
+    from trainmaster.answers.runs import WaitAnswer
+    from trainmaster.answers.status import StatusAnswer
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.metrics import MetricsAnswer
-    from trainmaster.words.answers.runs import WaitAnswer
-    from trainmaster.words.answers.status import StatusAnswer
 
 # As long as a night's wait is split into by the answers' own `next_step`.
 LONGEST_WAIT_S = 14400.0

@@ -14,8 +14,8 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.answers.watch import WatchAnswer
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.watch import WatchAnswer
 
 
 def watch(

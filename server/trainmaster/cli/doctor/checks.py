@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from trainer_runtime import __version__
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, size_text
+from trainmaster.answers.checks import CheckRow, failed, none_failed, passed, warning
+from trainmaster.answers.hosts import DoctorAnswer
 from trainmaster.backends import LOCAL
 from trainmaster.cli.doctor.kaggle import kaggle_checks, uses_kaggle
 from trainmaster.cli.doctor.keeper import keeping_checks, uses_providers
 from trainmaster.cli.doctor.ssh import ssh_checks
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.plan import HostFacts
 from trainmaster.plan.decisions.requirements import frameworks_there
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.disk_space import inodes_left, why_unwritable
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.checks import CheckRow, failed, none_failed, passed, warning
-from trainmaster.words.answers.hosts import DoctorAnswer
-from trainmaster.words.errors import TrainmasterError
-from trainmaster.words.settings import read_settings
 
 _LEAST_DISK_GIB = 5.0
 

@@ -6,15 +6,15 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 
+from trainmaster.answers.checks import CheckRow, passed, warning
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.kaggle.credentials import HOW_TO_GET, key_places, missing, with_keys
 from trainmaster.backends.kaggle.machine_types import machine_of
+from trainmaster.errors.errors import CloudError, TrainmasterError
+from trainmaster.home.extras import installing
+from trainmaster.home.paths import Home
+from trainmaster.settings.settings import KaggleSettings, read_settings
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.checks import CheckRow, passed, warning
-from trainmaster.words.errors import CloudError, TrainmasterError
-from trainmaster.words.extras import installing
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import KaggleSettings, read_settings
 
 # The client imports six and does not say that it needs it.
 _MODULES = ("kaggle", "six")

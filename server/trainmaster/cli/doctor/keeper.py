@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc, usd_text
+from trainmaster.answers.checks import CheckRow, passed, warning
+from trainmaster.errors.errors import StateError
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
 from trainmaster.store.secret_values import where_kept
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.checks import CheckRow, passed, warning
-from trainmaster.words.errors import StateError
 
 _MOST_SHOWN = 500
 

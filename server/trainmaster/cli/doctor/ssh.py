@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.protocol.command import option
-from trainmaster.words.answers.checks import CheckRow, passed, warning
+from trainmaster.answers.checks import CheckRow, passed, warning
 
 _TIMEOUT_S = 5.0
 _VERSION = re.compile(r"OpenSSH_[^\s,]+")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.answers.actions import ActionLogAnswer
 from trainmaster.cli.views.blocks import Block, Grid, view
-from trainmaster.words.answers.actions import ActionLogAnswer
 
 
 @view.register

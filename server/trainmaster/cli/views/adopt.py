@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import number_text, size_text
+from trainmaster.answers.adopt import AdoptAnswer
 from trainmaster.cli.views.blocks import Block, Grid, named, pairs, view
-from trainmaster.words.answers.adopt import AdoptAnswer
 
 
 @view.register

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import spoken_duration
-from trainmaster.cli.views.blocks import Block, Grid, view
-from trainmaster.words.answers.alerts import (
+from trainmaster.answers.alerts import (
     AlertAddedAnswer,
     AlertMessageRow,
     AlertRemovedAnswer,
@@ -12,6 +11,7 @@ from trainmaster.words.answers.alerts import (
     AlertsAnswer,
     AlertTestAnswer,
 )
+from trainmaster.cli.views.blocks import Block, Grid, view
 
 
 @view.register

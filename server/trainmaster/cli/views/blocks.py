@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.answers.base import Answer
+from trainmaster.answers.base import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ Block = str | Grid
 def view(answer: Answer) -> list[Block]:
     """The answer as blocks, in reading order; as JSON where no view of it is known.
 
-    An answer of `words.answers.NAME` is shown by `cli.views.NAME`, imported when it is asked for.
+    An answer of `answers.NAME` is shown by `cli.views.NAME`, imported when it is asked for.
     """
     known = view.dispatch(type(answer))
     named_alike = f"{__package__}.{type(answer).__module__.rpartition('.')[2]}"

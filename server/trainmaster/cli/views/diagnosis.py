@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterable
 
 from trainer_runtime.core.protocol.figures import number_text, share_text, size_text
-from trainmaster.cli.views.blocks import Block, view
-from trainmaster.cli.views.metrics import drafted_words, understood
-from trainmaster.metrics.log_pattern import TEACH
-from trainmaster.words.answers.diagnosis import (
+from trainmaster.answers.diagnosis import (
     ComparedRun,
     DiagnosisAnswer,
     FailureReport,
     FindingAnswer,
     PatchAnswer,
 )
+from trainmaster.cli.views.blocks import Block, view
+from trainmaster.cli.views.metrics import drafted_words, understood
+from trainmaster.metrics.log_pattern import TEACH
 
 
 @view.register

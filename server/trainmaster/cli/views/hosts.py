@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.figures import in_utc, number_text, size_text, usd_text
-from trainmaster.cli.views.blocks import Block, Grid, named, view
-from trainmaster.cli.views.rentals import volume_blocks
-from trainmaster.words.answers.checks import CheckRow
-from trainmaster.words.answers.hosts import (
+from trainmaster.answers.checks import CheckRow
+from trainmaster.answers.hosts import (
     GcAnswer,
     HostAddedAnswer,
     HostCheckAnswer,
@@ -18,6 +16,8 @@ from trainmaster.words.answers.hosts import (
     HostTrustAnswer,
     RecoverAnswer,
 )
+from trainmaster.cli.views.blocks import Block, Grid, named, view
+from trainmaster.cli.views.rentals import volume_blocks
 
 
 @view.register

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.figures import number_text, share_text, spoken_duration
+from trainmaster.answers.inspect import InspectionAnswer, RanksSeen
 from trainmaster.cli.views.blocks import Block, Grid, view
-from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
 _MOST_PIDS = 8
 _STATES = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.answers.install import InstallAnswer
 from trainmaster.cli.views.blocks import Block, view
-from trainmaster.words.answers.install import InstallAnswer
 
 
 @view.register

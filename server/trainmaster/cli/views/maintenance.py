@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from trainer_runtime.core.protocol.figures import number_text, spoken_duration
+from trainmaster.answers.checks import CheckRow
+from trainmaster.answers.hosts import DoctorAnswer
+from trainmaster.answers.keeper import KeeperAnswer, TickAnswer
+from trainmaster.answers.runs import ReplayAnswer
 from trainmaster.cli.views.blocks import Block, Grid, view
 from trainmaster.cli.views.hosts import check_grid
-from trainmaster.words.answers.checks import CheckRow
-from trainmaster.words.answers.hosts import DoctorAnswer
-from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
-from trainmaster.words.answers.runs import ReplayAnswer
 
 
 @view.register

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.command import command
-from trainmaster.cli.views.blocks import Block, Grid, view
-from trainmaster.words.answers.access_tokens import (
+from trainmaster.answers.access_tokens import (
     AccessTokenAnswer,
     AccessTokenRemovedAnswer,
     AccessTokensAnswer,
 )
+from trainmaster.cli.views.blocks import Block, Grid, view
 
 
 @view.register

@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.figures import number_text, share_text
+from trainmaster.answers.metrics import LogCoverage, MetricsAnswer
 from trainmaster.cli.views.blocks import Block, Grid, figure, view
-from trainmaster.words.answers.metrics import LogCoverage, MetricsAnswer
 
 _CURVE_WIDTH = 48
 

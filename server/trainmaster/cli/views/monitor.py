@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import in_utc, number_text
+from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.cli.output import printable
-from trainmaster.words.answers.monitor import MonitorEvent
 
 _LONGEST_WORDS = 200
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import gib_text, number_text, usd_text
+from trainmaster.answers.rentals import OfferColumns, OffersAnswer
 from trainmaster.cli.views.blocks import Block, Grid, view
-from trainmaster.words.answers.rentals import OfferColumns, OffersAnswer
 
 
 @view.register

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.command import command
+from trainmaster.answers.overview import OverviewAnswer
 from trainmaster.cli.views.blocks import Block, view
-from trainmaster.words.answers.overview import OverviewAnswer
 
 
 @view.register

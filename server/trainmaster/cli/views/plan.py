@@ -12,9 +12,9 @@ from trainer_runtime.core.protocol.figures import (
     spoken_duration,
     usd_text,
 )
+from trainmaster.answers.runs import PlanAnswer, RenderAnswer
 from trainmaster.cli.format import setting
 from trainmaster.cli.views.blocks import Block, Grid, view
-from trainmaster.words.answers.runs import PlanAnswer, RenderAnswer
 
 
 @view.register

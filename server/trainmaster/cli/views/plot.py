@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import number_text, size_text
+from trainmaster.answers.plot import PlotAnswer
 from trainmaster.cli.views.blocks import Block, view
-from trainmaster.words.answers.plot import PlotAnswer
 
 
 @view.register

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 
 from trainer_runtime.core.protocol.figures import number_text
-from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
+from trainmaster.answers.metrics import MetricsAnswer, MetricSeries
 
 _COLUMNS = ("run", "metric", "step", "value")
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import number_text, usd_text
-from trainmaster.cli.views.blocks import Block, Grid, view
-from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
-from trainmaster.words.answers.rentals import (
+from trainmaster.answers.rentals import (
     CostsAnswer,
     InstanceRow,
     OrphanRow,
@@ -16,6 +14,8 @@ from trainmaster.words.answers.rentals import (
     ReleaseAnswer,
     VolumeRow,
 )
+from trainmaster.cli.views.blocks import Block, Grid, view
+from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 
 
 @view.register

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.answers.run_list import RunRow, RunsAnswer
 from trainmaster.cli.views.blocks import Block, Grid, pairs, steps, view
-from trainmaster.words.answers.run_list import RunRow, RunsAnswer
 
 
 @view.register

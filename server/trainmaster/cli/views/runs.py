@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.checkpoints.superseded import kept_until
 from trainer_runtime.core.protocol.figures import number_text, size_text
-from trainmaster.cli.views.blocks import Block, Grid, named, pairs, view
-from trainmaster.words.answers.runs import (
+from trainmaster.answers.runs import (
     ArrayAnswer,
     CheckpointsAnswer,
     CleanAnswer,
@@ -20,6 +19,7 @@ from trainmaster.words.answers.runs import (
     WaitAnswer,
     removed_words,
 )
+from trainmaster.cli.views.blocks import Block, Grid, named, pairs, view
 
 
 @view.register

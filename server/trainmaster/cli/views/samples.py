@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trainmaster.answers.samples import SamplesAnswer
 from trainmaster.cli.views.blocks import Block, named, view
 from trainmaster.cli.views.status import sample
-from trainmaster.words.answers.samples import SamplesAnswer
 
 
 @view.register

@@ -11,10 +11,10 @@ from trainer_runtime.core.protocol.figures import (
     spoken_duration,
     usd_text,
 )
+from trainmaster.answers.status import AttemptRow, RanksState, RunCost, Sample, StatusAnswer
 from trainmaster.backends import KAGGLE
 from trainmaster.cli.format import preparing, setting
 from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
-from trainmaster.words.answers.status import AttemptRow, RanksState, RunCost, Sample, StatusAnswer
 
 # A step that came longer ago than this is worth a word.
 _LONG_STEP_S = 60.0

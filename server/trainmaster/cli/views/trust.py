@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.answers.trust import TrustAnswer
 from trainmaster.cli.views.blocks import Block, view
-from trainmaster.words.answers.trust import TrustAnswer
 
 
 @view.register

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.figures import number_text, rough_duration, usd_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.base import State
+from trainmaster.answers.watch import WatchAnswer, WatchRow
 from trainmaster.cli.output import printable
-from trainmaster.words.answers.base import State
-from trainmaster.words.answers.watch import WatchAnswer, WatchRow
 
 _GAP = 2
 _LONGEST_NAME = 24

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import CloudError, StateError, UsageError
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import lambda_, runpod, vast
 from trainmaster.machines.clouds.cloud import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.clouds.http import DEFAULT_PACE, Account, Api, Pace
+from trainmaster.settings.clouds import key_variable
+from trainmaster.settings.settings import Settings
 from trainmaster.store.secret_values import find_value
-from trainmaster.words.clouds import key_variable
-from trainmaster.words.errors import CloudError, StateError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.clouds import CloudName
+from trainmaster.settings.clouds import CloudName
 
 if TYPE_CHECKING:
     from trainmaster.machines.clouds.volumes import VolumeStore

@@ -17,8 +17,8 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, dec
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import CloudError, StateError
 from trainmaster.machines.clouds.replies import InstanceReply, readable
-from trainmaster.words.errors import CloudError, StateError
 
 if TYPE_CHECKING:
     import httpx

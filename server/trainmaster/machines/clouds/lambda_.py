@@ -43,7 +43,7 @@ from trainmaster.machines.clouds.replies import (
     readable,
 )
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
-from trainmaster.words.clouds import CloudName
+from trainmaster.settings.clouds import CloudName
 
 BASE_URL = "https://cloud.lambda.ai/api/v1"
 KEY_PAGE = "https://cloud.lambda.ai/api-keys"

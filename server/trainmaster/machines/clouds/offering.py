@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_label, slug
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, usd_text
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds.cloud import InstanceRequest, Offer, Wanted
-from trainmaster.words.errors import CloudError
 
 GB_PER_GIB = 1.073741824
 MIB_PER_GIB = 1024

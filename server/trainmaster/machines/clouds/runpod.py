@@ -15,6 +15,7 @@ from pydantic import Field
 
 from trainer_runtime.core.environment.gpus import slug
 from trainer_runtime.core.lease.lease import OwnEnd
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds.cloud import (
     Instance,
     InstanceRequest,
@@ -48,8 +49,7 @@ from trainmaster.machines.clouds.replies import (
     readable,
 )
 from trainmaster.machines.clouds.runpod_volumes import RunPodVolumes
-from trainmaster.words.clouds import CloudName
-from trainmaster.words.errors import CloudError
+from trainmaster.settings.clouds import CloudName
 
 BASE_URL = "https://api.runpod.io/v2"
 KEY_PAGE = "https://www.console.runpod.io/user/settings"

@@ -21,6 +21,7 @@ from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds.cloud import (
     Instance,
     InstanceRequest,
@@ -50,8 +51,7 @@ from trainmaster.machines.clouds.replies import (
     readable,
 )
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
-from trainmaster.words.clouds import CloudName
-from trainmaster.words.errors import CloudError
+from trainmaster.settings.clouds import CloudName
 
 BASE_URL = "https://console.vast.ai/api"
 KEY_PAGE = "https://cloud.vast.ai/manage-keys/"

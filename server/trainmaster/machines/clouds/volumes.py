@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds.cloud import Cloud, Offer
-from trainmaster.words.errors import CloudError
 
 UNSUPPORTED = "VOLUME_UNSUPPORTED"
 

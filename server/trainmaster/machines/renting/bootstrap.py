@@ -7,6 +7,7 @@ That connection also pins its key, as for any host.
 from __future__ import annotations
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import HostError, StateError
 from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.host_options import HostOptions
 from trainmaster.machines.registry import add_host, remove_host
@@ -15,7 +16,6 @@ from trainmaster.machines.renting.leases import LeaseTimer, ensure_lease, lease_
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.host_record import DEFAULT_ROOT
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, StateError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
+from trainmaster.errors.errors import SpendError
 from trainmaster.runs.status.cost import Rented, committed_usd, spent_usd
+from trainmaster.settings.settings import Settings
 from trainmaster.store.control.instances import RentedInstance
-from trainmaster.words.errors import SpendError
-from trainmaster.words.settings import Settings
 
 
 def refuse_beyond_caps(

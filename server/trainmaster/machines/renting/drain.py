@@ -11,6 +11,7 @@ from typing import Any
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import HostError, StateError, TrainmasterError, UsageError
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.maintain import maintain
 from trainmaster.runs.stop import stop
@@ -23,7 +24,6 @@ from trainmaster.sync.rebuild import rebuild_behind
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
-from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
 
 # A stopped trainer saves first, and is killed if that takes too long; its supervisor reports it.
 _STOPS_WITHIN_S = 300.0

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds import Cloud, open_cloud
+from trainmaster.settings.settings import read_settings
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import CloudError
-from trainmaster.words.settings import read_settings
 
 # From a provider's name to its client.
 CloudFactory = Callable[[str], Cloud]

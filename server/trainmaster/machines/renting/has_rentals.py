@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainmaster.errors.errors import StateError
 from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.store.secret_values import where_kept
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 
 def has_rentals(workspace: Workspace, environment: Mapping[str, str]) -> bool:

@@ -9,12 +9,12 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.machines.renting.drain import runs_of
 from trainmaster.machines.renting.lifecycle import LEASE_OVER
 from trainmaster.machines.renting.release import request_release
+from trainmaster.settings.settings import Settings, read_settings
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.failures import Failures
 from trainmaster.sync.rebuild_state import refuse_incomplete
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.settings import Settings, read_settings
 
 IDLE = "idle"
 # Supervisors have stopped their trainers by then; copying what they saved takes time.

@@ -6,10 +6,10 @@ import time
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc
+from trainmaster.answers.rentals import ProvisionAnswer, ReleaseAnswer
+from trainmaster.errors.errors import CloudError
 from trainmaster.runs.status.cost import spent_usd
 from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState
-from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
-from trainmaster.words.errors import CloudError
 
 
 def provision_answer(instance: RentedInstance) -> ProvisionAnswer:

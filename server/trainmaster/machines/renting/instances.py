@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from trainer_runtime.core.files.durable import try_lock
+from trainmaster.errors.errors import CloudError, HostError, TrainmasterError
 from trainmaster.machines.check import check_host
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
 from trainmaster.machines.renting.lifecycle import STEPS, Step
@@ -20,7 +21,6 @@ from trainmaster.store.control.instances import RecordedError, RentedInstance, R
 from trainmaster.store.detached import begin_locked
 from trainmaster.store.failures import as_error
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import CloudError, HostError, TrainmasterError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 # A later `tick`, command or server starts another worker.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_synced
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import StateError
-from trainmaster.words.paths import Home
+from trainmaster.errors.errors import StateError
+from trainmaster.home.paths import Home
 
 
 @dataclass(frozen=True, slots=True)

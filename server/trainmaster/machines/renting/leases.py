@@ -18,11 +18,11 @@ from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.errors.errors import HostError, StateError
 from trainmaster.machines.clouds import Cloud
 from trainmaster.machines.open_host import open_host
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, StateError
 
 _TIMEOUT_S = 30.0
 _ANSWERS_WITHIN_S = 20.0

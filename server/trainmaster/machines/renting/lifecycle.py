@@ -11,6 +11,7 @@ from typing import Any
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import CloudError, HostError, StateError
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.registry import remove_host
 from trainmaster.machines.renting.bootstrap import bootstrap_instance
@@ -25,7 +26,6 @@ from trainmaster.store.control.instances import (
     RentState,
 )
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import CloudError, HostError, StateError
 
 # A listed price may exceed the quote by this much: providers round it.
 _PRICE_SLACK_USD = 0.01

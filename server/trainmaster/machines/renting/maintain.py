@@ -9,6 +9,7 @@ from dataclasses import field
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.rentals import ReconcileAnswer
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.machines.renting.idle import release_due
@@ -17,7 +18,6 @@ from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.volumes import maintain_volumes
 from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import ReconcileAnswer
 
 # For one instance, and for the lists of all providers; the next call repeats what takes longer.
 _INSTANCE_S = 60.0

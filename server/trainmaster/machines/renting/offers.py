@@ -12,12 +12,12 @@ from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import in_utc, usd_text
 from trainer_runtime.core.protocol.text import shown as shown_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.rentals import OfferColumns, OffersAnswer
+from trainmaster.errors.errors import CloudError, UsageError
 from trainmaster.machines.clouds import KEY_NAMES, NAMES, Offer, Wanted
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.token_price import Prices, prices_for
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import OfferColumns, OffersAnswer
-from trainmaster.words.errors import CloudError, UsageError
 
 Sort = Literal["price", "value"]
 DEFAULT_LIMIT = 20

@@ -15,6 +15,9 @@ from typing import Any
 from trainer_runtime.core.environment.gpus import slug
 from trainer_runtime.core.protocol.figures import gib_text, in_utc, spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.rentals import ProvisionAnswer
+from trainmaster.errors.confirmation import Confirm, Quote
+from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.clouds.offering import GB_PER_GIB, quoted_gpu
 from trainmaster.machines.host_options import refuse_unusable_name
@@ -38,6 +41,7 @@ from trainmaster.machines.renting.volume_request import (
 from trainmaster.machines.renting.volumes import with_volume_left
 from trainmaster.runs.status.cost import all_rented
 from trainmaster.runs.volumes import user_of
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.instances import (
     DEFAULT_TIMEOUTS,
@@ -49,10 +53,6 @@ from trainmaster.store.control.instances import (
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.store.host_record import DEFAULT_ROOT
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import ProvisionAnswer
-from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import HostError, UsageError
-from trainmaster.words.settings import read_settings
 
 WAIT_S = 30.0
 _HOUR_S = 3600.0

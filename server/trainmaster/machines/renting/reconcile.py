@@ -10,6 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswer
+from trainmaster.errors.confirmation import Confirm, Quote
+from trainmaster.errors.errors import CloudError, TrainmasterError
+from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import NAMES, Cloud, Instance
 from trainmaster.machines.clouds.volumes import Volume, listed_volumes
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
@@ -18,10 +22,6 @@ from trainmaster.machines.renting.tags import home_of
 from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.store.failures import as_error
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswer
-from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import CloudError, TrainmasterError
-from trainmaster.words.paths import Home
 
 _POLL_S = 0.5
 # Added to the time for which an orphan's end is awaited.

@@ -7,6 +7,9 @@ import time
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
+from trainmaster.answers.rentals import ReleaseAnswer
+from trainmaster.errors.confirmation import Confirm, Quote
+from trainmaster.errors.errors import CloudError, StateError
 from trainmaster.machines.renting.drain import (
     Losses,
     assess_losses,
@@ -23,9 +26,6 @@ from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, 
 from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import ReleaseAnswer
-from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import CloudError, StateError
 
 WAIT_S = 30.0
 

@@ -8,6 +8,9 @@ import time
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
+from trainmaster.answers.rentals import ReleaseAnswer
+from trainmaster.errors.confirmation import Confirm, Quote
+from trainmaster.errors.errors import StateError
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.volume_request import volume_in_use
 from trainmaster.machines.renting.volumes import advance_volume
@@ -16,9 +19,6 @@ from trainmaster.runs.volumes import runs_on, unfinished_on, user_of
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.rebuild_state import refuse_incomplete
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import ReleaseAnswer
-from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import StateError
 
 _POLL_S = 0.5
 

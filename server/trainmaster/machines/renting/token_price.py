@@ -11,6 +11,7 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
+from trainmaster.errors.errors import PlanError, SpecError
 from trainmaster.machines.clouds import Offer
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, SourceFacts, plan
 from trainmaster.plan.spec import TrainingSpec, refuse_what_is_not_built
@@ -19,7 +20,6 @@ from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy, load_allowed_spec
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import PlanError, SpecError
 
 # For offers that don't state them: usual sizes per GPU.
 _CORES_PER_GPU = 8.0

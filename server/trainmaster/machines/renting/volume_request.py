@@ -9,16 +9,16 @@ from dataclasses import replace
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc, spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import SpendError, StateError, UsageError
 from trainmaster.machines.clouds import Offer
 from trainmaster.machines.clouds.volumes import VolumeStore
 from trainmaster.machines.host_options import refuse_unusable_name
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.runs.status.cost import spent_usd
 from trainmaster.runs.volumes import MONTH_H, user_of
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import SpendError, StateError, UsageError
-from trainmaster.words.settings import read_settings
 
 DEFAULT_DAYS = 7.0
 _DAY_S = 86400.0

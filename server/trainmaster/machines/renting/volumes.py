@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
+from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds.volumes import VolumeStore
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
@@ -15,7 +16,6 @@ from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.store.failures import Failures
 from trainmaster.sync.rebuild_state import refuse_incomplete
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import CloudError
 
 LEASE_OVER = "lease_over"
 GONE = "gone"

@@ -18,6 +18,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.calls.shares import Shares
+from trainmaster.home.paths import Home
 from trainmaster.mcp.definition import Definition, OpenWorkspace
 from trainmaster.mcp.http.authentication import Authentication, HomeTokens, Verifier
 from trainmaster.mcp.http.claims import scope_names
@@ -29,10 +31,8 @@ from trainmaster.mcp.http.quotas import MOST_OF_A_BODY
 from trainmaster.mcp.http.sessions import MOST_IN_ALL
 from trainmaster.mcp.server import server_of
 from trainmaster.mcp.toolsets import role_for
-from trainmaster.words.paths import Home
-from trainmaster.words.roles import ROLES, Role, includes
-from trainmaster.words.server_settings import OAuthSettings, ServerSettings
-from trainmaster.words.shares import Shares
+from trainmaster.settings.roles import ROLES, Role, includes
+from trainmaster.settings.server_settings import OAuthSettings, ServerSettings
 
 PATH = "/mcp"
 # Those that begin at the same moment are counted before they are ended for each other.

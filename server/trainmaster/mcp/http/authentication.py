@@ -11,11 +11,11 @@ from starlette.requests import HTTPConnection
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import HostError, PolicyError, StateError, StorageError
+from trainmaster.home.paths import Home
 from trainmaster.mcp.http.refusal import Refusal, retry_after
+from trainmaster.settings.roles import Role
 from trainmaster.store.access_tokens import PREFIX, KnownTokens
-from trainmaster.words.errors import HostError, PolicyError, StateError, StorageError
-from trainmaster.words.paths import Home
-from trainmaster.words.roles import Role
 
 _SCHEME = "bearer "
 _LONGEST_TOKEN = 16 * 1024

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 _LARGEST_REPLY_BYTES = 1 << 20
 # httpx's own time-outs are of each read, which a byte a second would satisfy.

@@ -10,8 +10,8 @@ from typing import Any
 
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.mcp.http.authentication import Identity, Principal
-from trainmaster.words.roles import ROLES, Role
-from trainmaster.words.server_settings import OAuthSettings
+from trainmaster.settings.roles import ROLES, Role
+from trainmaster.settings.server_settings import OAuthSettings
 
 # Of those that a token has the first counts: a user, or the client that acts for nobody.
 _CLAIMS = ("sub", "client_id", "azp")

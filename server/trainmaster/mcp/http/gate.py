@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.errors.errors import StateError
 from trainmaster.mcp.caller import SCOPE_KEY, Caller
 from trainmaster.mcp.http.authentication import (
     Authentication,
@@ -26,8 +27,7 @@ from trainmaster.mcp.http.quotas import Quotas
 from trainmaster.mcp.http.refusal import Refusal, retry_after
 from trainmaster.mcp.http.sessions import Sessions
 from trainmaster.serving.protocol import admit_connection
-from trainmaster.words.errors import StateError
-from trainmaster.words.roles import Role
+from trainmaster.settings.roles import Role
 
 # Without authorization nobody is known, so nobody agrees to a price.
 ANYBODY = Identity(Principal(None, "anybody", ""), "anybody", "operate")

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import PolicyError
 from trainmaster.mcp.http.refusal import Refusal
-from trainmaster.words.errors import PolicyError
-from trainmaster.words.server_settings import LOOPBACK
+from trainmaster.settings.server_settings import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 
 import httpx
 
+from trainmaster.home.paths import Home
 from trainmaster.mcp.http.authentication import Verifier
 from trainmaster.mcp.http.authorization_server import AuthorizationServer
 from trainmaster.mcp.http.opaque_tokens import OpaqueTokens
 from trainmaster.mcp.http.signed_tokens import SignedTokens
+from trainmaster.settings.server_settings import OAuthSettings
 from trainmaster.store.secret_values import find_value
-from trainmaster.words.paths import Home
-from trainmaster.words.server_settings import OAuthSettings
 
 _TIMEOUT_S = 10.0
 

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import StateError
 from trainmaster.mcp.http.authentication import Identity
 from trainmaster.mcp.http.authorization_server import AuthorizationServer
 from trainmaster.mcp.http.claims import identity_of
 from trainmaster.mcp.http.limits import RequestLimit
 from trainmaster.mcp.http.signed_tokens import LEEWAY_S
-from trainmaster.words.errors import StateError
-from trainmaster.words.server_settings import OAuthSettings
+from trainmaster.settings.server_settings import OAuthSettings
 
 # An answer counts for so long: a revoked token ends by then.
 _ANSWER_COUNTS_S = 30.0

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from starlette.types import Message, Receive
 
 from trainer_runtime.core.protocol.figures import size_text
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.mcp.http.authentication import Identity, Principal
 from trainmaster.mcp.http.refusal import Refusal, retry_after
-from trainmaster.words.errors import StateError, UsageError
 
 # Each of the sessions that a user may have can have a stream, and as many requests beside them all.
 MOST_REQUESTS = 64

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse, Response
 
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.errors.errors import TrainmasterError
 
 # Of JSON-RPC: the first of those that a server may define.
 _SERVER_ERROR = -32000

@@ -13,6 +13,8 @@ import uvicorn
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import PolicyError, UsageError
+from trainmaster.home.paths import Home
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.http.application import PATH, Served, application
 from trainmaster.mcp.http.names import known_names
@@ -20,12 +22,10 @@ from trainmaster.mcp.toolsets import chosen_tools
 from trainmaster.serving.listening import listen
 from trainmaster.serving.log import log_to_stderr
 from trainmaster.serving.server import LimitedServer
+from trainmaster.settings.server_settings import LOOPBACK, ServerSettings
+from trainmaster.settings.settings import read_settings
 from trainmaster.store.access_tokens import read_tokens
 from trainmaster.store.private_home import open_home
-from trainmaster.words.errors import PolicyError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.server_settings import LOOPBACK, ServerSettings
-from trainmaster.words.settings import read_settings
 
 # Calls under way get so long to end once the server is to end; the process, 4 s in all.
 _GRACE_S = 2

@@ -9,11 +9,11 @@ import httpx
 import jwt
 from jwt.types import Options
 
+from trainmaster.errors.errors import HostError
 from trainmaster.mcp.http.authentication import Identity
 from trainmaster.mcp.http.authorization_server import AuthorizationServer
 from trainmaster.mcp.http.claims import identity_of
-from trainmaster.words.errors import HostError
-from trainmaster.words.server_settings import OAuthSettings
+from trainmaster.settings.server_settings import OAuthSettings
 
 # Signatures of a private key: with a shared secret each server that checks tokens could make them.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]

@@ -9,12 +9,12 @@ from typing import Literal
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.protocol.trainer_lines import PhaseEntered, trainer_line
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.plot import Axis
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points
 from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.plot import Axis
 
 MarkKind = Literal["checkpoint", "restart", "phase", "finding"]
 

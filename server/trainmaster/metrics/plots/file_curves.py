@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from trainmaster.answers.plot import Axis
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file_metrics import FileMetrics
 from trainmaster.metrics.plots.curves import RunCurves
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.store.buckets import Row
-from trainmaster.words.answers.plot import Axis
-from trainmaster.words.errors import UsageError
 
 
 def curves_of_file(

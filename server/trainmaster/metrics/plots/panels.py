@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.plot import Axis
 from trainmaster.metrics.plots.curves import Mark, RunCurves
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.telemetry import is_telemetry
-from trainmaster.words.answers.plot import Axis
 
 # A panel: keys that are drawn together; of several such tuples the first with points is drawn.
 # Evaluations (`val_…`) of its keys are drawn in the same panel.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from trainmaster.errors.errors import HostError
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import HostError
 
 
 def is_contained(spec: TrainingSpec) -> bool:

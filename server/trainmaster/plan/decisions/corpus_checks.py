@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trainer_runtime.core.files.corpus import ENDINGS
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.method import Form
 from trainmaster.plan.facts import CorpusFacts, SourceFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # Muennighoff et al. 2023 (arXiv 2305.16264): up to four passes are nearly as good as fresh text.
 _HARMLESS_PASSES = 4

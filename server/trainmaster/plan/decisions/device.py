@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trainer_runtime.core.environment.gpus import find_gpu, gpu_names, slug
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hardware import best_cpu_precision, best_gpu_precision
 from trainmaster.plan.decisions.nodes import with_nodes
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # What a process may count on of the memory that is free now.
 _GPU_SHARE = 0.95

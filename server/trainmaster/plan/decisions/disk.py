@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.checkpoint_interval import kept_checkpoints
 from trainmaster.plan.decisions.memory import (
     CHECKPOINT_BYTES_PER_PARAMETER,
@@ -14,7 +15,6 @@ from trainmaster.plan.decisions.memory import (
 from trainmaster.plan.facts import CorpusFacts, HostFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 _LOGS_GIB = 0.05
 

@@ -13,6 +13,7 @@ from trainer_runtime.core.environment.torch_builds import (
     torch_bound,
 )
 from trainer_runtime.core.protocol.figures import gib_text
+from trainmaster.errors.errors import HostError
 from trainmaster.plan.decisions.container import choose_image, facts_in_image, is_contained
 from trainmaster.plan.decisions.requirements import Mismatch, accepted, mismatches, requirements
 from trainmaster.plan.decisions.target import Target
@@ -21,7 +22,6 @@ from trainmaster.plan.facts import GpuFacts, HostFacts, TokenizerFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
-from trainmaster.words.errors import HostError
 
 # What is installed where the host has no PyTorch that can be used.
 TORCH_VERSION = "2.13.0"

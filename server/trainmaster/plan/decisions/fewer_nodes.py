@@ -8,12 +8,12 @@ from trainer_runtime.core.processes.fewer_nodes import (
     possible_counts,
 )
 from trainer_runtime.core.processes.resharding import why_ranks_are_fixed
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 _FIELD = "compute.min_nodes"
 

@@ -8,6 +8,7 @@ from functools import partial
 from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory
@@ -18,7 +19,6 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
 _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}

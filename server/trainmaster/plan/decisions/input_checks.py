@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.model import BYTE_VOCABULARY
 from trainmaster.plan.decisions.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.plan.decisions.trainable_models import refuse_untrainable
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # Matrices that adapters don't go with: embeddings and the head that they are tied to.
 _NO_TARGET = re.compile(r"embed|^w[tp]e$|^lm_head$")

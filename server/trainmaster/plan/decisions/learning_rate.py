@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hyperparameters import learning_rate
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 _FAR_TOO_HIGH = 10
 # The share of the rate from scratch for a model that continues from weights.

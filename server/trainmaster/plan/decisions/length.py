@@ -7,6 +7,7 @@ import math
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.duration import format_duration, parse_duration
 from trainer_runtime.core.protocol.figures import spoken_hours
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.checkpoint_interval import ceiling_s
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.decisions.hyperparameters import Batch, warmup_steps
@@ -14,7 +15,6 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.facts import CorpusFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 _SHORTEST_LIMIT_S = 24 * HOUR_S
 _LIMIT_FACTOR = 1.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import (
     GPT2_VOCABULARY,
     Architecture,
@@ -16,7 +17,6 @@ from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # 256 byte values and the end of a text.
 BYTE_VOCABULARY = 257

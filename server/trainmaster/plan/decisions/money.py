@@ -5,11 +5,11 @@ from __future__ import annotations
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.duration import format_duration
 from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
+from trainmaster.errors.errors import HostError, SpendError
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import NO_MIRROR, TrainingSpec
-from trainmaster.words.errors import HostError, SpendError
 
 # A lease with less left than this can't hold a training: stopping it in time takes half of that.
 LEAST_LEASE_S = 600.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainer_runtime.core.protocol.command import command
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 _FIELD = "compute.nodes"
 

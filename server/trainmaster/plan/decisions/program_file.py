@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import PurePath
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.facts import CodeFacts
 from trainmaster.plan.fields.field_tree import nearest
 from trainmaster.plan.fields.script import ScriptSpec
-from trainmaster.words.errors import PlanError
 
 _PYTHON = re.compile(r"python[0-9.]*")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})

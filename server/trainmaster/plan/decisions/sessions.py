@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.figures import in_utc, spoken_hours
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.environment import may_install
 from trainmaster.plan.decisions.session_calendar import Calendar, calendar, next_refresh
 from trainmaster.plan.decisions.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.plan.facts import FolderFacts, HostFacts, SessionFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
-from trainmaster.words.errors import PlanError
 
 
 def plan_sessions(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.memory import Memory, Sharing
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # Share of the usable memory that a plan for several processes may fill: gathering and buckets come
 # in bursts that the formulas don't count.

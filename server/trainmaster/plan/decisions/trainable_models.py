@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # What transformers calls a model whose head predicts the next token; XLM's and T5's
 # `WithLMHeadModel` fill masks or translate.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainer_runtime.core.environment.gpus import FIRST_FP8_CAPABILITY, FP8_MULTIPLE, find_gpu
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.container import is_contained
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, usable_cores
 from trainmaster.plan.decisions.memory import Sharing
@@ -15,7 +16,6 @@ from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.frameworks import framework_of, method_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.words.errors import PlanError
 
 # Compiling a model takes about a minute, which shorter runs would not recover.
 _STEPS_WORTH_COMPILING = 200

@@ -7,14 +7,14 @@ from typing import Any
 
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
+from trainmaster.home.assets import Assets
 from trainmaster.plan.export.compose import RESTARTS, compose
 from trainmaster.plan.export.kubernetes import jobset, secret_name
 from trainmaster.plan.export.needs import Needs, needs
 from trainmaster.plan.export.skypilot import skypilot_task
 from trainmaster.plan.export.slurm import slurm_script
 from trainmaster.plan.result import Plan
-from trainmaster.words.assets import Assets
-from trainmaster.words.yaml12 import dump_yaml
+from trainmaster.settings.yaml12 import dump_yaml
 
 _LOST = """\
 # Trainmaster does not supervise it there: no restart decided by cause, no smaller batch after an

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.assets import Assets
 from trainmaster.plan.export.compose import GRACE_S
 from trainmaster.plan.export.needs import Needs
 from trainmaster.plan.job_script import modules_of, nodes_options
 from trainmaster.plan.templates import rendered
-from trainmaster.words.assets import Assets
-from trainmaster.words.errors import PlanError
 
 _TEMPLATE = "export/job.sbatch.j2"
 _DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60

@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import Problem
 from trainmaster.plan.architecture import Architecture, Style
 from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
 from trainmaster.plan.fields.field_tree import Field
 from trainmaster.plan.fields.place import Place, nowhere, place
 from trainmaster.plan.frameworks.arguments import Argument
-from trainmaster.words.errors import Problem
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _OF_TRANSFORMERS: Mapping[str, str] = MappingProxyType({"hf": "save_pretrained"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only
@@ -16,7 +17,6 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     TEXTS,
 )
-from trainmaster.words.errors import Problem, wrong_value
 
 
 def trainer_refusals(spec: TrainingSpec) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainer_runtime.core.frameworks.litgpt import LORA_PARTS
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Text
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.place import Place, nowhere, only
@@ -19,7 +20,6 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     TEXTS,
 )
-from trainmaster.words.errors import Problem, wrong_value
 
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainmaster.errors.errors import Problem
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only, such
@@ -16,7 +17,6 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     TEXTS,
 )
-from trainmaster.words.errors import Problem
 
 _SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
 _NEW_ONLY = nowhere("nanogpt only creates new models: continue from weights with hf, trl or litgpt")

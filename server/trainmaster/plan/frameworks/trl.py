@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Count, FilePath, NotNegative, Positive, Share
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.place import Place, only
@@ -20,7 +21,6 @@ from trainmaster.plan.frameworks.hf import (
     trainer_refusals,
 )
 from trainmaster.plan.frameworks.shared_places import ROWS
-from trainmaster.words.errors import Problem, wrong_value
 
 _BETA = Argument(
     NotNegative,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.files.regular import read_opened
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.words.errors import SpecError
 
 # By field: what it is called in the run's folder.
 _NAMES = {"requirements": "requirements-extra.txt", "setup": "setup.sh"}

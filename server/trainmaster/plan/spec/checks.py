@@ -11,6 +11,7 @@ from trainer_runtime.core.alerts.codes import unknown_code
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.command import command, option
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
@@ -20,8 +21,7 @@ from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
-from trainmaster.words.errors import Problem, wrong_value
-from trainmaster.words.secret_names import ACCEPTED, is_operators, name_problem
+from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")

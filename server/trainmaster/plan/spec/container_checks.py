@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.words.errors import Problem, wrong_value
 
 SHM_SIZE = "16g"
 _LONGEST_NAME = 255

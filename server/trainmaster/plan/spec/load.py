@@ -11,12 +11,12 @@ from typing import Any
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.files.regular import read_opened
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.spec.sets import apply_sets
 from trainmaster.plan.spec.support import refuse_what_is_not_built
 from trainmaster.plan.spec.validate import shown, validate
-from trainmaster.words.errors import SpecError
-from trainmaster.words.yaml12 import MAX_BYTES, load_yaml, too_large
+from trainmaster.settings.yaml12 import MAX_BYTES, load_yaml, too_large
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH_FIELDS = ("requirements", "setup")

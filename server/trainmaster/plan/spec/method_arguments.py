@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainmaster.errors.errors import Problem
 from trainmaster.plan.fields.field_tree import nearest
 from trainmaster.plan.frameworks import Framework
-from trainmaster.words.errors import Problem
 
 
 def argument_problems(

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from trainer_runtime.core.answers.sampled import PARTS
 from trainer_runtime.core.protocol.command import command
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import all_fields
 from trainmaster.plan.frameworks import Framework, framework_of, method_of
 from trainmaster.plan.spec.method_arguments import argument_problems
 from trainmaster.plan.spec.tracking import tracking_problems
-from trainmaster.words.errors import Problem, wrong_value
 
 _FROM_PREFERENCES = ("dpo", "kto", "reward")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from trainer_runtime.core.config.script import PLACEHOLDERS
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.data import SourceSpec
 from trainmaster.plan.fields.field_tree import nearest
 from trainmaster.plan.fields.script import SavesSpec, ScriptSpec
-from trainmaster.words.errors import Problem, wrong_value
 
 _NAMED = re.compile(r"\{(?:checkpoint|step)\}")
 _DATA = re.compile(r"\{data(?:\.[\w.-]+)?\}")

@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import Any, get_args, get_origin
 
 from trainer_runtime.core.protocol.command import option
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan.fields.annotations import Section
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import bare, field_type, members
 from trainmaster.plan.spec.validate import shown, unknown_key
-from trainmaster.words.errors import SpecError
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 _INDEX = re.compile(r"\[?(\d{1,6})\]?(?:\.|$)")
 

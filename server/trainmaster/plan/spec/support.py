@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from trainmaster.errors.errors import Problem, SpecError
 from trainmaster.plan.fields.annotations import Section
 from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
 from trainmaster.plan.fields.field_tree import Field, all_fields
 from trainmaster.plan.fields.place import NOT_BUILT
 from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec.validate import shown
-from trainmaster.words.errors import Problem, SpecError
 
 
 def refuse_what_is_not_built(spec: TrainingSpec) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import Problem
 from trainmaster.plan.fields.field_tree import nearest
 from trainmaster.plan.frameworks import Framework
-from trainmaster.words.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trainer_runtime.core.protocol.command import option
+from trainmaster.errors.errors import Problem, SpecError
 from trainmaster.plan.fields.annotations import Section
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import accepted, bare, field_type, members, nearest
 from trainmaster.plan.fields.model import ModelSpec
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.spec import checks
-from trainmaster.words.errors import Problem, SpecError
 
 _LENGTHS = ("steps", "tokens", "phases")
 _SHOWN_CHARACTERS = 120

@@ -18,7 +18,11 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.adopt import AdoptAnswer
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
+from trainmaster.calls.stages import enter_stage
+from trainmaster.errors.confirmation import Confirm, digest_of_request
+from trainmaster.errors.errors import UsageError
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.adopt.agreement import (
@@ -41,14 +45,10 @@ from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.probe_host import given_python
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
+from trainmaster.settings.yaml12 import dump_yaml
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.adopt import AdoptAnswer
-from trainmaster.words.confirmation import Confirm, digest_of_request
-from trainmaster.words.errors import UsageError
-from trainmaster.words.stages import enter_stage
-from trainmaster.words.yaml12 import dump_yaml
 
 STARTING_SPEC = "adopted.yaml"
 ADOPT: Final = "adopt"

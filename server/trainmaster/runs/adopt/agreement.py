@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.config.traits import TRAITS
+from trainmaster.errors.errors import Problem, SpecError
 from trainmaster.plan.frameworks import FRAMEWORKS
-from trainmaster.words.errors import Problem, SpecError
 
 
 def refuse_another_framework(framework: str, output: str) -> None:

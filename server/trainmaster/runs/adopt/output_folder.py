@@ -7,8 +7,8 @@ from typing import Any
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.answers.adopt import AdoptAnswer, OutputRow, SkippedOutput
-from trainmaster.words.errors import StateError, UsageError
+from trainmaster.answers.adopt import AdoptAnswer, OutputRow, SkippedOutput
+from trainmaster.errors.errors import StateError, UsageError
 
 _MOST_REASONS = 3
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from trainmaster.backends import HERE, LOCAL
+from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request, open_questions
 from trainmaster.runs.planning.trusted_code import code_error, untrusted_python
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm, Quote, digest_of_request, open_questions
 
 
 async def allow_reading(

@@ -13,7 +13,7 @@ from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainmaster.plan.fields.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
-from trainmaster.words.yaml12 import load_yaml
+from trainmaster.settings.yaml12 import load_yaml
 
 # Fields that shape the training; the spec's default where the folder doesn't record them.
 _SHAPING = (

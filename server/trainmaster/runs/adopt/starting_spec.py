@@ -9,10 +9,10 @@ from trainer_runtime.core.config import ConfigChanges
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainmaster.backends import LOCAL
+from trainmaster.home.user_paths import user_path
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.runs.adopt.output_folder import Output
-from trainmaster.words.user_paths import user_path
-from trainmaster.words.yaml12 import dump_yaml
+from trainmaster.settings.yaml12 import dump_yaml
 
 DATA = "data.sources[].path"
 _FILL_IN = {

@@ -18,7 +18,10 @@ from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.runs import LaunchAnswer
 from trainmaster.backends import DEBUG, LOCAL, SourceExaminer
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.metrics.log_pattern import TEACH, taught_patterns
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.advance import advance
@@ -29,9 +32,6 @@ from trainmaster.runs.record_run import record_run
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import HostError, UsageError
 
 CONFIG_VERSION = 1
 SILENCE_S = 900.0

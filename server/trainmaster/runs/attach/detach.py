@@ -7,11 +7,11 @@ import time
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import DETACH, Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.errors.errors import StateError
 from trainmaster.runs.maintain import until_closed
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 
 def refuse_attached(run: Run, done: str) -> None:

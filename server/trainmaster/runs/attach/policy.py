@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from trainmaster.backends import LOCAL
+from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request, open_questions
 from trainmaster.metrics.log_file import readable
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm, Quote, digest_of_request, open_questions
 
 
 async def allow_watching(

@@ -12,6 +12,8 @@ from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
 from trainer_runtime.core.diagnosis.signatures.explain import explain
 from trainer_runtime.core.protocol.finding import Finding, finding_id
+from trainmaster.answers.diagnosis import DiagnosisAnswer
+from trainmaster.answers.metrics import LogCoverage
 from trainmaster.metrics.log_file import read_text
 from trainmaster.metrics.log_pattern import taught_patterns
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
@@ -19,8 +21,6 @@ from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.own_kinds import own_kinds
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
 from trainmaster.runs.diagnosis.unseen import unseen
-from trainmaster.words.answers.diagnosis import DiagnosisAnswer
-from trainmaster.words.answers.metrics import LogCoverage
 
 _VANISHED = "vanished"
 _STILL_WRITTEN_S = 300.0

@@ -17,7 +17,7 @@ from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.diagnosis import FindingAnswer
+    from trainmaster.answers.diagnosis import FindingAnswer
 
 _SAVE_FAILED = "checkpoint_failed"
 REPORTED_BY_TRAINER = {

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainer_runtime.core.protocol.states import RunState
+from trainmaster.answers.diagnosis import ComparedRun
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.diagnosis import ComparedRun
 
 _MOST, _LONGEST = 12, 60
 _SEARCHED, _READ = 200, 20

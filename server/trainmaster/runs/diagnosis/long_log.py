@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trainmaster.answers.diagnosis import DiagnosisAnswer
+from trainmaster.answers.validation import adapter_of
+from trainmaster.calls.work import current_work
+from trainmaster.calls.work_thread import in_thread
 from trainmaster.metrics.read_file import short_bytes
 from trainmaster.metrics.reading_process import DIAGNOSIS, Requested, read_in_process
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.words.answers.diagnosis import DiagnosisAnswer
-from trainmaster.words.answers.validation import adapter_of
-from trainmaster.words.work import current_work
-from trainmaster.words.work_thread import in_thread
 
 
 async def diagnose_log(path: Path, pattern: str | None, kinds: Path) -> DiagnosisAnswer:

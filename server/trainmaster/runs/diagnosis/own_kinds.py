@@ -14,7 +14,7 @@ from trainer_runtime.core.diagnosis.parse.expression_cost import why_unbounded
 from trainer_runtime.core.diagnosis.signatures import find_in
 from trainer_runtime.core.diagnosis.signatures.explain import EXPLANATIONS
 from trainer_runtime.core.diagnosis.signatures.keywords import keywords_of
-from trainmaster.words.errors import SpecError, UsageError
+from trainmaster.errors.errors import SpecError, UsageError
 
 MOST_ROWS = 200
 _LARGEST_BYTES = 1 << 20
@@ -85,7 +85,7 @@ def own_kinds(path: Path | None) -> tuple[Kind, ...]:
 
 
 def _rows(path: Path) -> Iterator[Any]:
-    from trainmaster.words.yaml12 import load_yaml  # heavy, and most homes have no such file
+    from trainmaster.settings.yaml12 import load_yaml  # heavy, and most homes have no such file
 
     try:
         with path.open("rb") as file:

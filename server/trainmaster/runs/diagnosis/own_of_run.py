@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
+from trainmaster.answers.diagnosis import FindingAnswer
 from trainmaster.metrics.log_file import chunks_between, open_log
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.own_kinds import own_kinds
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.diagnosis import FindingAnswer
 
 _READ_BYTES = 1 << 20
 

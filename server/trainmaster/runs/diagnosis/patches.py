@@ -11,13 +11,13 @@ from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.diagnosis import PatchAnswer
+from trainmaster.errors.errors import StateError
 from trainmaster.plan.spec import changes_of
 from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.diagnosis import PatchAnswer
-from trainmaster.words.errors import StateError
 
 # What the resolved config holds beside the spec's fields, and patches may change.
 _RESOLVED_ONLY = frozenset({"batch.accumulation", "checkpoint.every_is_auto"})

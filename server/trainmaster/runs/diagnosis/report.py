@@ -19,9 +19,9 @@ from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, TAIL_BYTE
 from trainer_runtime.core.diagnosis.traceback_text import BEGIN
 from trainer_runtime.core.protocol.figures import share_text
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.answers.diagnosis import FailureReport
 from trainmaster.metrics.log_file import read_text
 from trainmaster.store.secret_patterns import mask_patterns
-from trainmaster.words.answers.diagnosis import FailureReport
 
 _MOST_LINES = 120
 _LINES_WITHOUT_TRACEBACK = 40

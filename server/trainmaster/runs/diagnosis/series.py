@@ -18,10 +18,10 @@ from trainer_runtime.core.diagnosis.rank_aggregates import (
     described,
 )
 from trainer_runtime.core.protocol.finding import Finding
+from trainmaster.answers.metrics import LogCoverage
 from trainmaster.metrics.log_aggregates import aggregated
 from trainmaster.metrics.log_pattern import refuse_without_match
 from trainmaster.metrics.understood import Understood
-from trainmaster.words.answers.metrics import LogCoverage
 
 _Columns = list[tuple[str, Sequence[float]]]
 # More than almost any training has; each costs some 8 microseconds.

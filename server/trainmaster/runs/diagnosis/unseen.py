@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.answers.metrics import LogCoverage
 from trainmaster.sync.run_view import RunView
-from trainmaster.words.answers.metrics import LogCoverage
 
 _FEWEST_LOSSES = 10  # fewer show no course
 

@@ -21,10 +21,10 @@ from trainer_runtime.core.protocol.trainer_lines import (
     Warned,
     trainer_line,
 )
+from trainmaster.answers.runs import Change
 from trainmaster.runs.diagnosis.names import is_named
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
-from trainmaster.words.answers.runs import Change
 
 _LOSS = "val_loss"
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import UsageError
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import UsageError
 
 _OF_ONE = re.compile(r"w1\.(\d{1,9})\.(-?\d{1,15})\.(\d{1,9})\.(-?\d{1,15})")
 _ENTRY = r"[a-z2-7]{6}(?:-\d{1,15}){4}"

@@ -10,6 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
+from trainmaster.answers.runs import Change, WaitAnswer
+from trainmaster.answers.status import StatusAnswer
+from trainmaster.errors.advice import waiting_from
+from trainmaster.errors.errors import UsageError
 from trainmaster.runs.events.changes import news_of
 from trainmaster.runs.events.positions import Position, newest, positions_after
 from trainmaster.runs.status.status import status_of
@@ -17,10 +21,6 @@ from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.advice import waiting_from
-from trainmaster.words.answers.runs import Change, WaitAnswer
-from trainmaster.words.answers.status import StatusAnswer
-from trainmaster.words.errors import UsageError
 
 TIMEOUT = "timeout"
 EVENTS = (

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS
+from trainmaster.answers.runs import Change, WaitAnswer
+from trainmaster.errors.advice import waits
 from trainmaster.runs.events.positions import (
     Position,
     cursor_of_many,
@@ -32,8 +34,6 @@ from trainmaster.sync.follow import catch_up, following
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.advice import waits
-from trainmaster.words.answers.runs import Change, WaitAnswer
 
 ALL_ENDED = "all_ended"
 _LEAST_READ_S = 3.0

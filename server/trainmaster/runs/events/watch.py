@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.status.status_page import loss_curve
+from trainmaster.answers.watch import WatchAnswer, WatchRow
 from trainmaster.runs.status.cost import cost_of
 from trainmaster.runs.status.status import status_of
 from trainmaster.store.failures import Failures
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.watch import WatchAnswer, WatchRow
 
 # Ended ones fill up what open ones leave.
 _FEW = 10

@@ -9,6 +9,9 @@ from pathlib import Path
 from shlex import quote
 
 from trainer_runtime.core.protocol.command import option
+from trainmaster.answers.runs import RenderAnswer
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.export import (
     ENGINES,
     Engine,
@@ -23,9 +26,6 @@ from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import RenderAnswer
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import UsageError
 
 # A reference as the registries' specification has it: host, path, tag, digest.
 _IMAGE = re.compile(

@@ -23,12 +23,12 @@ from trainer_runtime.core.files.unlinked import read_unlinked
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
+from trainmaster.home.paths import Home
 from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.facts import CodeFacts, FolderFacts, ProgramData
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.program_data import travelling
 from trainmaster.transfers.file_set import file_set
-from trainmaster.words.paths import Home
 
 # What is copied without a question; a larger corpus or model stays where it is.
 MOST_BYTES = 4 << 30

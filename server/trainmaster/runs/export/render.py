@@ -13,16 +13,16 @@ from typing import Any
 
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.command import command, option
+from trainmaster.answers.runs import RenderAnswer
+from trainmaster.errors.errors import StorageError, UsageError
+from trainmaster.home.assets import find_assets
+from trainmaster.home.paths import Home
 from trainmaster.plan.render import Bundle, render
 from trainmaster.runs.export.portable_bundle import Portable, copy_inputs, portable
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import RenderAnswer
-from trainmaster.words.assets import find_assets
-from trainmaster.words.errors import StorageError, UsageError
-from trainmaster.words.paths import Home
 
 
 async def render_spec(

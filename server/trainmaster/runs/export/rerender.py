@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from trainmaster.home.assets import find_assets
 from trainmaster.plan import Decision, Estimates, GpuAdvice, Plan
 from trainmaster.plan.render import Bundle, render, render_attached
 from trainmaster.store.run import Run
-from trainmaster.words.assets import find_assets
 
 
 def bundle_of(run: Run) -> Bundle:

@@ -14,14 +14,14 @@ from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import rounded, spoken_duration
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.answers.inspect import Code, InspectionAnswer, RanksSeen
 from trainmaster.backends import Inspector
+from trainmaster.errors.confirmation import Confirm, Quote, agreed
+from trainmaster.errors.errors import HostError, StateError
 from trainmaster.runs.inspect.next_step import next_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.inspect import Code, InspectionAnswer, RanksSeen
-from trainmaster.words.confirmation import Confirm, Quote, agreed
-from trainmaster.words.errors import HostError, StateError
 
 WITHIN_S = 36.0
 _LEAST_S = 5.0

@@ -15,6 +15,8 @@ from typing import BinaryIO
 import regex
 
 from trainer_runtime.core.protocol.text import LONGEST_LINE, shown
+from trainmaster.calls.work import current_work
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file import read_block
 from trainmaster.runs.log.log_lines import (
     LONGEST_LINE_BYTES,
@@ -23,8 +25,6 @@ from trainmaster.runs.log.log_lines import (
     end_of_line,
     line_between,
 )
-from trainmaster.words.errors import UsageError
-from trainmaster.words.work import current_work
 
 _BLOCK_BYTES = 1 << 20
 _SMALL_BLOCK_BYTES = 1 << 16  # where every line counts

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.runs import LogAnswer
+from trainmaster.calls.work import Work, current_work, working
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file import log_file, not_readable, open_log, read_block
 from trainmaster.metrics.read_file import short_bytes
 from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
@@ -17,10 +21,6 @@ from trainmaster.runs.log.mirrored_logs import FIRST_GENERATION, Piece, Stream, 
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LogAnswer
-from trainmaster.words.errors import UsageError
-from trainmaster.words.work import Work, current_work, working
-from trainmaster.words.work_thread import in_thread
 
 # `l1`: the lines from there on; `e1`: those before it.
 _CURSOR = re.compile(

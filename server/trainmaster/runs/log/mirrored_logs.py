@@ -8,9 +8,9 @@ from typing import Literal
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
+from trainmaster.errors.errors import UsageError
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import UsageError
 
 Stream = Literal["train", "setup", "supervisor"]
 # The attempt of the file (0 where there is only one), and its generation: a new one begins when the

@@ -12,7 +12,9 @@ from trainer_runtime.core.files.listing import ListedFile
 from trainer_runtime.core.processes.rank_exits import RANKS, log_file
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
+from trainmaster.answers.runs import LogAnswer
 from trainmaster.backends import RunFiles
+from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.status.node_states import members_of
@@ -20,8 +22,6 @@ from trainmaster.sync.mask_of_run import MaskOfRun
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LogAnswer
-from trainmaster.words.errors import HostError, StateError, UsageError
 
 _MOST_BYTES = 1 << 20
 

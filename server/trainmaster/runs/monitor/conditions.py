@@ -9,11 +9,11 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import rough_duration, usd_text
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.monitor import MonitorEvent
+from trainmaster.answers.runs import Change
 from trainmaster.runs.monitor.events import event_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.monitor import MonitorEvent
-from trainmaster.words.answers.runs import Change
 
 LEASE_ENDS_WITHIN_S = 3600.0
 _RUN, _HOST, _LEASE = "run", "host", "lease"

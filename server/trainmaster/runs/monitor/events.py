@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
+from trainmaster.answers.base import Number
+from trainmaster.answers.monitor import MonitorEvent
+from trainmaster.answers.runs import Change
 from trainmaster.runs.events.changes import news_of
 from trainmaster.runs.events.positions import Position, newest
 from trainmaster.runs.monitor.record import Reported
 from trainmaster.runs.status.status import status_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Number
-from trainmaster.words.answers.monitor import MonitorEvent
-from trainmaster.words.answers.runs import Change
 
 _STATES = frozenset(state.value for state in RunState)
 _ENDS = frozenset(state.value for state in ENDED_RUNS)

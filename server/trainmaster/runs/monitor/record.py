@@ -14,9 +14,9 @@ import re
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import try_lock, write_atomic
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import UsageError
+from trainmaster.home.paths import Home
 from trainmaster.runs.events.positions import Position, position_of
-from trainmaster.words.errors import UsageError
-from trainmaster.words.paths import Home
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.runs.events.positions import BEGINNING, Position
 from trainmaster.runs.monitor.conditions import conditions, end_of
 from trainmaster.runs.monitor.events import ended, events_of_run
@@ -16,7 +17,6 @@ from trainmaster.sync.followed_hosts import FollowedHosts
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.monitor import MonitorEvent
 
 DEFAULT_NAME = "default"
 Report = Callable[[MonitorEvent], Awaitable[None]]

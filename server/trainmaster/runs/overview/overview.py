@@ -18,6 +18,8 @@ from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.overview import OverviewAnswer
+from trainmaster.errors.advice import waiting_from
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
 from trainmaster.runs.events.positions import cursor_of_time, time_of
 from trainmaster.runs.overview.lost_per_hour import LostPerHour, lost_by_run
@@ -33,8 +35,6 @@ from trainmaster.sync.last_pass import LastPass
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.advice import waiting_from
-from trainmaster.words.answers.overview import OverviewAnswer
 
 # Without a cursor: a weekend and more.
 DEFAULT_SPAN_S = 7 * 86400.0

@@ -13,6 +13,9 @@ from typing import BinaryIO
 from trainer_runtime.core.files.unlinked import UnlinkedPaths, unlinked_paths
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.records import dataclass
+from trainmaster.calls.work import spend
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.runs.planning.git.isolated import GitError
 from trainmaster.runs.planning.git.working_copy import (
     MissingSubmoduleError,
@@ -20,9 +23,6 @@ from trainmaster.runs.planning.git.working_copy import (
     working_copy,
 )
 from trainmaster.transfers.file_set import FileSet, SetFile, file_set
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
-from trainmaster.words.work import spend
 
 FIELD = "script.path"
 _MOST_FILES = 20_000

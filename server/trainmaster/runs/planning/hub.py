@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import PlanError
-from trainmaster.words.policy import UNBOUND, Policy
+from trainmaster.errors.errors import PlanError
+from trainmaster.settings.policy import UNBOUND, Policy
 
 if TYPE_CHECKING:
     import httpx

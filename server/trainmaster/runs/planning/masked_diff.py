@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trainmaster.home.paths import Home
 from trainmaster.store import secret_values
 from trainmaster.store.masking import Mask
 from trainmaster.store.secret_patterns import mask_patterns
-from trainmaster.words.paths import Home
 
 
 def masked_diff(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import Backend, FolderTester
-from trainmaster.words.errors import HostError
+from trainmaster.errors.errors import HostError
 
 
 async def refuse_unwritable_mirror(

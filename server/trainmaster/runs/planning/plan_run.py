@@ -14,7 +14,13 @@ from typing import Any, Literal
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
+from trainmaster.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG
+from trainmaster.calls.stages import enter_stage
+from trainmaster.calls.work import remedied
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import SpecError
 from trainmaster.plan import (
     Calibration,
     CodeFacts,
@@ -61,12 +67,6 @@ from trainmaster.runs.planning.unattended_plan import unattended_plan
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
-from trainmaster.words.answers.runs import PlanAnswer, PlanDecision
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import SpecError
-from trainmaster.words.stages import enter_stage
-from trainmaster.words.work import remedied
-from trainmaster.words.work_thread import in_thread
 
 _NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
 _SMALLER = (

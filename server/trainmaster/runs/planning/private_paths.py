@@ -7,9 +7,9 @@ from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import HERE
+from trainmaster.errors.errors import SpecError
+from trainmaster.home.paths import Home
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
-from trainmaster.words.errors import SpecError
-from trainmaster.words.paths import Home
 
 
 def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import HERE
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.plan.decisions.program_file import leads_out, no_such_file, program_file
 from trainmaster.plan.facts import CodeFacts
 from trainmaster.plan.fields.script import ScriptSpec
@@ -17,12 +20,9 @@ from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.code_folder import read_code
 from trainmaster.runs.planning.masked_diff import masked_diff
 from trainmaster.runs.planning.program_data import read_data
+from trainmaster.settings.settings import read_settings
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_folder import digest_of, plain_name
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
-from trainmaster.words.settings import read_settings
-from trainmaster.words.work_thread import in_thread
 
 _FILLED_IN = re.compile(r"\{\w+\}")
 

@@ -12,11 +12,11 @@ from trainer_runtime.core.inputs.held_out import trained_on
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.inputs.source_check import check_source
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
+from trainmaster.calls.work_thread import in_thread
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.facts import SourceFacts
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec, ValidationSpec
-from trainmaster.words.work_thread import in_thread
 
 
 async def probe_data(

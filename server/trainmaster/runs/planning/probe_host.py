@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 from trainmaster.backends import DEBUG, HERE, Backend
+from trainmaster.errors.errors import HostError
 from trainmaster.plan import HostFacts, may_install
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.runs.planning.spec_policy import Beyond
 from trainmaster.runs.planning.trusted_code import PYTHON_FIELD
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 _OLDEST_PYTHON = (3, 10)
 

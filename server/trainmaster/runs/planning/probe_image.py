@@ -9,9 +9,9 @@ from typing import Any
 from trainer_runtime.core.environment.image_problem import ImageProblem
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.backends import DEBUG, Backend, ImageTester
+from trainmaster.calls.stages import enter_stage
+from trainmaster.errors.errors import HostError
 from trainmaster.plan import Decision
-from trainmaster.words.errors import HostError
-from trainmaster.words.stages import enter_stage
 
 _FIELD = "compute.image"
 _LONGEST_QUOTE = 300

@@ -32,17 +32,17 @@ from trainer_runtime.core.files.tokenizer_folder import (
 )
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, Backend, InputExaminer
+from trainmaster.calls.work_thread import in_thread
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
+from trainmaster.settings.policy import Policy
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
-from trainmaster.words.policy import Policy
-from trainmaster.words.work_thread import in_thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from trainer_runtime.core.processes.reaching import (
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import NodeProber
+from trainmaster.errors.errors import HostError
 from trainmaster.plan import HostFacts
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 _WITHIN_S = 12.0
 _LONGEST_SKEW_S = 5.0

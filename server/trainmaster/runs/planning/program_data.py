@@ -6,13 +6,13 @@ from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import HERE
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.paths import Home
 from trainmaster.plan.facts import ProgramData
 from trainmaster.plan.fields.data import SourceSpec
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.transfers.file_set import FileSet, file_set
 from trainmaster.transfers.upload_folder import digest_of, plain_name
-from trainmaster.words.errors import PlanError
-from trainmaster.words.paths import Home
 
 _MOST_FILES = 20_000
 

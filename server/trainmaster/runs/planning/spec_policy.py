@@ -13,6 +13,9 @@ from typing import Literal
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE
+from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request
+from trainmaster.errors.errors import PlanError, PolicyError
+from trainmaster.home.paths import Home
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec, load_spec
 from trainmaster.plan.spec.load import spec_path
 from trainmaster.runs.planning.private_paths import named_paths
@@ -25,11 +28,8 @@ from trainmaster.runs.planning.trusted_code import (
     trust,
     untrusted_code,
 )
+from trainmaster.settings.spec_variables import is_free_text, names_server
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm, Quote, digest_of_request
-from trainmaster.words.errors import PlanError, PolicyError
-from trainmaster.words.paths import Home
-from trainmaster.words.spec_variables import is_free_text, names_server
 
 # Of these whole folders are sent, with what their links lead to.
 _LINKS_FOLLOWED = ("model.path", "data.tokenizer", "environment.wheels")

@@ -21,17 +21,17 @@ from pathlib import Path
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.trust import TrustAnswer
 from trainmaster.backends import HERE, LOCAL
+from trainmaster.errors.confirmation import Confirm, Quote
+from trainmaster.errors.errors import PlanError, PolicyError, UsageError
+from trainmaster.home.paths import Home
+from trainmaster.home.user_paths import user_path
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
 from trainmaster.runs.planning.code_folder import code_digest
+from trainmaster.settings.policy import shown_path
+from trainmaster.settings.spec_variables import is_harmless
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.trust import TrustAnswer
-from trainmaster.words.confirmation import Confirm, Quote
-from trainmaster.words.errors import PlanError, PolicyError, UsageError
-from trainmaster.words.paths import Home
-from trainmaster.words.policy import shown_path
-from trainmaster.words.spec_variables import is_harmless
-from trainmaster.words.user_paths import user_path
 
 PYTHON_FIELD = "environment.python"
 PROGRAM_FIELD = "script.path"

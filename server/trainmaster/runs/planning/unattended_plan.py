@@ -7,12 +7,12 @@ import time
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.config import ConfigDocument
 from trainmaster.alerts.destinations import destinations, sender_of
+from trainmaster.errors.errors import StateError
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.status.unattended import ends_itself, needs_of, next_session, unattended
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 
 def unattended_plan(workspace: Workspace, spec: TrainingSpec, config: ConfigDocument) -> str | None:

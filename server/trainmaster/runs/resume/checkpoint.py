@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.command import command, option
+from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.runs.diagnosis.patches import ChosenPatch, stale
 from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError, UsageError
 
 
 async def start_of(

@@ -21,6 +21,8 @@ from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
 from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.plan.render import Bundle
 from trainmaster.runs.export.rerender import bundle_of
 from trainmaster.runs.nodes import place_nodes
@@ -35,8 +37,6 @@ from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import HostError, StateError, UsageError
 
 # Of a rented instance, by its tag: `machines.renting.instances.advance_instance`.
 RefreshInstance = Callable[[Workspace, str], Awaitable[object]]

@@ -7,10 +7,10 @@ import asyncio
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import NAMES
+from trainmaster.errors.errors import HostError
 from trainmaster.store.failures import Failures
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError
 
 _REACHED_WITHIN_S = 20.0
 

@@ -13,7 +13,7 @@ from trainer_runtime.core.processes.resharding import (
     why_ranks_of,
 )
 from trainer_runtime.core.protocol.command import option
-from trainmaster.words.errors import SpecError
+from trainmaster.errors.errors import SpecError
 
 _FIELDS = ("compute.processes", "compute.gpus")
 _TOKENS, _MICRO_BATCH = "batch.tokens", "batch.micro_batch"

@@ -18,10 +18,10 @@ from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.processes.fewer_nodes import Step, possible_counts, resized
 from trainer_runtime.core.processes.nodes import moved
 from trainmaster.backends import NodeProber
+from trainmaster.errors.errors import HostError, StateError
 from trainmaster.runs.status.node_states import can_continue_without_first, hosts_of, members_of
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import HostError, StateError
 
 _ENDS_WITHIN_S = 20.0
 _FIELDS = (

@@ -8,12 +8,12 @@ from typing import Any
 from trainer_runtime.core.config import ConfigChanges
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import usd_text
+from trainmaster.errors.errors import SpendError
 from trainmaster.plan.spec import NO_MIRROR
 from trainmaster.runs.status.cost import spans_of, usd_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import SpendError
 
 _HOUR_S = 3600.0
 _TOLERANCE_S = 1.0

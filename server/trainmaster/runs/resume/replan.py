@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from trainer_runtime.core.config.rehost import PLACEMENT, rehosted
 from trainmaster.backends import JobRenewer
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import PlanError
+from trainmaster.home.assets import find_assets
 from trainmaster.plan.job_script import job_files
 from trainmaster.runs.planning.plan_run import Planned, plan_spec, refuse_unlaunchable
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.assets import find_assets
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import PlanError
 
 _CLUSTER = "slurm"
 # Planned for the old host; other numbers would give other losses.

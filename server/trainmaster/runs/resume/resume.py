@@ -18,6 +18,9 @@ from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
+from trainmaster.answers.runs import LaunchAnswer
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import SpecError, StateError
 from trainmaster.plan.spec import changes_of
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.attempts import newest_config
@@ -45,9 +48,6 @@ from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer
-from trainmaster.words.confirmation import Confirm
-from trainmaster.words.errors import SpecError, StateError
 
 # Kept as it was by a resume: the data, and what the host has added to it.
 _NEVER_RESENT = ("data", "run_id", "name")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.confirmation import Confirm
 from trainmaster.plan.spec import TrainingSpec, load_spec
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch
 from trainmaster.runs.planning.spec_policy import NOTHING_BEYOND, Beyond, allow, beyond_policy
 from trainmaster.runs.resume.checkpoint import superseded
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm
 
 _SCRATCH = "scratch"
 

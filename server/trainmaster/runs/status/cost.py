@@ -11,11 +11,11 @@ from typing import Protocol
 
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.records import dataclass
+from trainmaster.answers.status import RunCost
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.status import RunCost
 
 _HOUR_S = 3600.0
 

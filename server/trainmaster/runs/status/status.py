@@ -17,6 +17,15 @@ from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import eta_s, step_age_s
+from trainmaster.answers.status import (
+    CheckpointState,
+    FindingRow,
+    PreparationState,
+    RanksState,
+    SessionRow,
+    StatusAnswer,
+    TransferState,
+)
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
 from trainmaster.runs.session_row import session_row
@@ -30,15 +39,6 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.status import (
-    CheckpointState,
-    FindingRow,
-    PreparationState,
-    RanksState,
-    SessionRow,
-    StatusAnswer,
-    TransferState,
-)
 
 _HEADLINES = (
     *PRIMARY_KEYS,

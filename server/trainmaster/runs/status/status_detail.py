@@ -10,12 +10,12 @@ from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.status_page import run_risks
+from trainmaster.answers.status import AttemptRow, SessionRow
 from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.recorded_samples import newest_samples
 from trainmaster.runs.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.status import AttemptRow, SessionRow
 
 
 def details(workspace: Workspace, view: RunView) -> dict[str, Any]:

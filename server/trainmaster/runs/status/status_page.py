@@ -3,11 +3,11 @@
 from typing import ClassVar
 
 from trainer_runtime.core.status.status_page import render_status
+from trainmaster.answers.base import WholeAnswer
+from trainmaster.answers.fitting import Cap
+from trainmaster.errors.advice import for_face
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.advice import for_face
-from trainmaster.words.answers.base import WholeAnswer
-from trainmaster.words.fitting import Cap
 
 
 class PageAnswer(WholeAnswer):

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainer_runtime.core.protocol.command import command
 from trainmaster.backends import DEBUG, KAGGLE, SLURM
+from trainmaster.errors.errors import StateError
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED, TransferProgress
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.errors import StateError
 
 
 def unattended(needs: Iterable[str], problem: str | None) -> str | None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainmaster.errors.errors import StorageError
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.control.hosts import HostRecords
 from trainmaster.store.control.idempotency import IdempotencyKeys
@@ -21,7 +22,6 @@ from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
 from trainmaster.store.disk_space import LACKS
 from trainmaster.store.read_only import open_read_only
-from trainmaster.words.errors import StorageError
 
 if TYPE_CHECKING:
     from trainmaster.store.control.alerts import AlertRecords

@@ -24,7 +24,7 @@ _OPEN = "used_t IS NULL AND expires_t > ?"
 
 
 class Quoted(Protocol):
-    """What is to be confirmed; `words.confirmation.Quote` is one."""
+    """What is to be confirmed; `errors.confirmation.Quote` is one."""
 
     @property
     def action(self) -> str: ...

@@ -6,9 +6,9 @@ import json
 import sqlite3
 
 from trainer_runtime.core.protocol.command import command
+from trainmaster.errors.errors import HostError
 from trainmaster.store.database import transaction
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.errors import HostError
 
 
 class HostRecords:

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Literal
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.errors import UsageError
+from trainmaster.errors.errors import UsageError
 
 Action = Literal["launch", "attach", "adopt", "resume", "provision"]
 Kind = Literal["run", "instance"]

@@ -16,10 +16,10 @@ from enum import Enum
 from typing import Any
 
 from trainer_runtime.core.records import dataclass
+from trainmaster.errors.errors import TrainmasterError
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKeys
 from trainmaster.store.database import transaction
-from trainmaster.words.errors import TrainmasterError
 
 
 class RentState(str, Enum):

@@ -12,11 +12,11 @@ from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
+from trainmaster.home import run_names
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKeys
 from trainmaster.store.database import transaction
 from trainmaster.store.run import Run
-from trainmaster.words import run_names
 
 # The launcher of runs that train in Kaggle sessions.
 KAGGLE_LAUNCHER = "kernel"

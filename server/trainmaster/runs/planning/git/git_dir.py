@@ -12,9 +12,9 @@ from pathlib import Path
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.files.unlinked import open_unlinked, read_unlinked
 from trainer_runtime.core.protocol.figures import size_text
+from trainmaster.calls.work import spend
 from trainmaster.runs.planning.git.isolated import Git, GitError
 from trainmaster.runs.planning.git.repository import Repository
-from trainmaster.words.work import spend
 
 _MOST_INDEX_BYTES = 256 << 20
 _MOST_CONFIG_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainer_runtime.core.protocol.figures import size_text, spoken_duration
 from trainer_runtime.core.records import dataclass
-from trainmaster.words.work import spend
+from trainmaster.calls.work import spend
 
 _WITHIN_S = 60.0  # of all calls about one folder
 _MOST_MEMORY_BYTES = 4 << 30  # of address space: packs are mapped

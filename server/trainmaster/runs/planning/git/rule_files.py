@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.protocol.figures import size_text
+from trainmaster.calls.work import spend
 from trainmaster.runs.planning.git.isolated import GitError
-from trainmaster.words.work import spend
 
 _NAMES = (".gitignore", ".gitattributes")
 _READ_OR_PASSED_OVER = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)

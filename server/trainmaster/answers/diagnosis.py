@@ -1,0 +1,102 @@
+"""Answers of `diagnose`: findings, the root cause first."""
+
+from typing import Any, Literal
+
+from trainmaster.answers.base import Answer, RecordedAnswer
+from trainmaster.answers.fields import field
+from trainmaster.answers.fitting import Cap, Fields
+from trainmaster.answers.metrics import LogCoverage
+
+
+class PatchAnswer(Answer):
+    """One change that `resume --apply FINDING:PATCH` makes.
+
+    A value of null in `set` sets the field to null.
+    """
+
+    id: str
+    set: dict[str, Any]
+    expected: dict[str, Any] = field(
+        description="what the fields hold now; a config that holds something else refuses the patch"
+    )
+    from_: str | int = field(alias="from", description="where the training resumes")
+    skip: dict[str, int] | None = field(default=None, description="data that is skipped")
+    keeps_batch: bool = field(description="an optimizer step sees as many tokens as before")
+    why: str
+    tried: bool | None = field(
+        default=None, description="true if it was applied before without lasting success"
+    )
+
+
+class FindingAnswer(Answer):
+    """One diagnosis. Only `evidence` holds text of the log, which anybody may have written."""
+
+    id: str
+    code: str
+    severity: Literal["info", "warning", "critical"]
+    confidence: float
+    step: int | None = None
+    attempt: int | None = None
+    over: bool | None = field(default=None, description="true for a finding that is resolved")
+    evidence: list[str]
+    explanation: str
+    advice: list[str]
+    led_to: list[str] = field(description="codes of the symptoms that this cause explains")
+    patches: list[PatchAnswer]
+
+
+class FailureReport(Answer):
+    """A failure's text without names, to be filed; it is still anybody's text."""
+
+    findings: list[str] = field(description="what `diagnose` says of it")
+    text: str
+
+
+class ComparedRun(Answer):
+    """The last completed run of the same spec; `differs`: field, value there, value here."""
+
+    run_id: str
+    differs: list[str]
+    omitted: int | None = None
+
+
+class DiagnosisAnswer(RecordedAnswer):
+    """Findings of a run or a file; none where nothing is wrong.
+
+    `unseen` is what was not judged, without a finding.
+    `reason` is how a run without findings failed.
+    `read_bytes` is how much of a file was read, `series_until_step` the last step
+    whose series were evaluated, if there are more.
+    """
+
+    cap = Cap(8192, drops=("findings",), always=True)
+
+    run_id: str | None = None
+    findings: list[FindingAnswer]
+    past: str | None = field(default=None, description="what is over, and what was changed after")
+    reason: str | None = field(default=None, description="how it failed, without a finding")
+    untrusted_detail: str | None = field(default=None, description="the host's words on `reason`")
+    evidence: list[str] | None = field(default=None, description="the last lines of its log")
+    compared: ComparedRun | None = field(
+        default=None, description="of a failed run: with the last that completed"
+    )
+    omitted: int | None = field(default=None, description="further findings, less pressing")
+    read_bytes: int | None = None
+    read_share: float | None = field(
+        default=None, description="of a file: parsed share of the lines with numbers, 0 to 1"
+    )
+    series_until_step: int | None = None
+    understood: LogCoverage | None = field(default=None, description="of a file")
+    unseen: list[str] | None = field(
+        default=None, description="what could not be judged, without findings"
+    )
+    cursor: str | None = field(default=None, description="continues with the omitted findings")
+    next_step: str | None = None
+
+    def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
+        """The findings that were left out are on the next page."""
+        super().say_shortened(fields, lost)
+        missing = len(self.findings) - len(fields["findings"])
+        if missing:
+            fields["omitted"] = (self.omitted or 0) + missing
+            fields["cursor"] = fields["findings"][-1]["id"]

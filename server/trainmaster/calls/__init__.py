@@ -1,0 +1,1 @@
+"""Bounds of a call: bytes, time, shares of callers, progress, its end."""

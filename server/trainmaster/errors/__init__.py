@@ -1,0 +1,1 @@
+"""Errors: kinds, codes, remedies and questions to a person, as each face shows them."""

@@ -1,1 +1,0 @@
-"""What every layer shares: errors, paths, settings, answers, names."""
