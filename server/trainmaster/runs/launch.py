@@ -19,13 +19,13 @@ from trainmaster.errors.advice import waiting_from
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError
 from trainmaster.home.run_names import is_of_line
+from trainmaster.plan.planned import Planned, refuse_unlaunchable, with_notes
 from trainmaster.runs.advance import advance
 from trainmaster.runs.diagnosis.tried_patches import applied_patch
 from trainmaster.runs.events.positions import BEGINNING
 from trainmaster.runs.events.wait import until_attempt
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
-from trainmaster.runs.planning.plan_run import Planned, with_notes
 from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.record_run import record_run
 from trainmaster.runs.status.next_step import next_step, saves_checkpoints
@@ -60,7 +60,7 @@ async def launch(
         await advance(workspace, known)
         return launched(workspace, known)
     planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
-    plan_run.refuse_unlaunchable(planned)
+    refuse_unlaunchable(planned)
     plan_run.refuse_changed(planned)
     run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
     if run_id is None:  # the same key, at the same moment, in another process
@@ -201,6 +201,6 @@ def new_run(planned: Planned, run_id: str, name: str) -> Run:
         host=planned.spec.host,
         spec=planned.spec_text,
         document={**planned.config, "run_id": run_id, "name": name},
-        plan={**planned.to_dict(), "requirements": list(planned.plan.requirements)},
+        plan=plan_run.on_record(planned),
         labels=planned.spec.labels,
     )

@@ -24,11 +24,11 @@ from trainmaster.backends import SupervisorFinder
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, UsageError
+from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.runs.advance import advance
 from trainmaster.runs.launch import new_run, rollback, warnings_of
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
-from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.record_run import record_runs
 from trainmaster.settings.yaml12 import load_yaml
 from trainmaster.store import secret_values
@@ -136,7 +136,7 @@ async def _planned(
     for number, sets in enumerate(choices, 1):
         enter_stage(f"planning run {number} of {len(choices)}")
         planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
-        plan_run.refuse_unlaunchable(planned)
+        refuse_unlaunchable(planned)
         plan_run.refuse_changed(planned)
         if planned.config.get("slurm") is None:
             raise UsageError(

@@ -24,6 +24,7 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm, digest_of_request
 from trainmaster.errors.errors import UsageError
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.adopt.agreement import (
     refuse_another_framework,
@@ -42,7 +43,6 @@ from trainmaster.runs.adopt.starting_spec import DATA, starting_spec
 from trainmaster.runs.advance import advance
 from trainmaster.runs.launch import launched, start_run
 from trainmaster.runs.planning import plan_run
-from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.probe_host import given_python
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.settings.yaml12 import dump_yaml
@@ -290,7 +290,7 @@ async def _planned(
     planned = await plan_run.plan_spec(workspace, spec, output.host, sets, confirm=confirm)
     refuse_another_shape(planned.config, output.found.shape)
     refuse_no_steps(int(planned.config["steps"]), checkpoint.resume_step)
-    plan_run.refuse_unlaunchable(planned)
+    refuse_unlaunchable(planned)
     adopted = {
         "framework": output.framework,
         "folder": output.folder,

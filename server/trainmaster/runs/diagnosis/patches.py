@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
@@ -13,14 +13,12 @@ from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.records import dataclass
 from trainmaster.answers.diagnosis import PatchAnswer
 from trainmaster.errors.errors import StateError
-from trainmaster.plan.spec import changes_of
+from trainmaster.plan.spec import RESOLVED_ONLY, changes_of
 from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
-# What the resolved config holds beside the spec's fields, and patches may change.
-_RESOLVED_ONLY = frozenset({"batch.accumulation", "checkpoint.every_is_auto"})
 _MOST_NAMED = 10
 
 
@@ -41,15 +39,6 @@ class ChosenPatch:
     def why(self) -> str:
         """The attempt's `why`, which names the patch."""
         return f"patch:{self.finding}:{self.patch.id}:{self.code}"
-
-    @property
-    def spec_sets(self) -> list[str]:
-        """Its changes of fields that the spec has, as `--set` takes them."""
-        return [
-            f"{path}={json.dumps(value)}"
-            for path, value in self.patch.set.items()
-            if path not in _RESOLVED_ONLY
-        ]
 
 
 def chosen_patch(workspace: Workspace, view: RunView, named: str) -> ChosenPatch:
@@ -102,7 +91,7 @@ def _patch(view: RunView, found: FoundOfRun, named: str) -> PatchAnswer:
 def _may_be_set(sets: Mapping[str, Any]) -> bool:
     """Patches come from a file of the host: only what a resume may change is accepted."""
     return all(
-        path in _RESOLVED_ONLY or changes_of(path) in ("resume", "box") for path in sets
+        RESOLVED_ONLY.get(path, changes_of(path)) in ("resume", "box") for path in sets
     ) and all(
         value is None or isinstance(value, (bool, int, float, str)) for value in sets.values()
     )
@@ -132,17 +121,3 @@ def stale(view: RunView, finding: str, patch: str, what: str) -> StateError:
         f"See {command('diagnose', view.run.run_id)} for others, or resume with {option('--set')}.",
         field="apply",
     )
-
-
-def all_sets(sets: Sequence[str], chosen: ChosenPatch | None) -> list[str]:
-    """The `--set` items of the new plan; the caller's own come last, and win."""
-    return [*(chosen.spec_sets if chosen is not None else ()), *sets]
-
-
-def with_patch(
-    found: Mapping[str, Any], sets: Sequence[str], chosen: ChosenPatch | None
-) -> dict[str, Any]:
-    """The changes of a request: `found` and the patch's own, overridden by `sets`."""
-    asked = {item.partition("=")[0].strip() for item in sets}
-    patch = {} if chosen is None else chosen.patch.set
-    return {**found, **{path: value for path, value in patch.items() if path not in asked}}

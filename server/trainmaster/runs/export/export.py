@@ -19,11 +19,11 @@ from trainmaster.plan.export import (
     for_another_machine,
     without_job,
 )
+from trainmaster.plan.planned import Planned, plan_again
 from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
 from trainmaster.runs.export.render import refuse_full, refuse_several_machines, write_bundle
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
-from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.sync.workspace import Workspace
 
@@ -129,7 +129,7 @@ async def _planned(
     one = await plan_run.plan_spec(workspace, spec, host, [*sets, "compute.nodes=1"])
     facts = one.facts.model_copy(update={"alike": nodes})
     made = replace(one, facts=facts).to_dict()
-    return plan_run.plan_again(one.spec_text, [f"compute.nodes={nodes}"], made)
+    return plan_again(one.spec_text, [f"compute.nodes={nodes}"], made)
 
 
 def _without_python(

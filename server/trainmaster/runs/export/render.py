@@ -17,11 +17,11 @@ from trainmaster.answers.runs import RenderAnswer
 from trainmaster.errors.errors import StorageError, UsageError
 from trainmaster.home.assets import find_assets
 from trainmaster.home.paths import Home
+from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.plan.render import Bundle, render
 from trainmaster.runs.export.portable_bundle import Portable, copy_inputs, portable
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
-from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.sync.workspace import Workspace
 
 
@@ -43,7 +43,7 @@ async def render_spec(
     """
     refuse_full(folder)
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
-    plan_run.refuse_unlaunchable(planned)
+    refuse_unlaunchable(planned)
     refuse_several_machines(planned.config)
     bundle, found = write_bundle(workspace.home, planned, folder)
     return RenderAnswer(

@@ -37,11 +37,15 @@ async def start_of(
         raise stale(view, chosen.finding, chosen.patch.id, error.message) from error
 
 
+def begins_at(view: RunView, mode: str, step: int | None) -> int:
+    """The step of the checkpoint that is resumed from."""
+    return {"latest": view.index.resume_from or 0, "scratch": 0}.get(mode, step or 0)
+
+
 def superseded(view: RunView, mode: str, step: int | None) -> list[int]:
     """The verified checkpoints that a resume leaves behind and keeps: see
     `core.checkpoints.superseded`."""
-    begins = {"latest": view.index.resume_from or 0, "scratch": 0}.get(mode, step or 0)
-    return view.index.kept_behind(begins)
+    return view.index.kept_behind(begins_at(view, mode, step))
 
 
 async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, int | None]:

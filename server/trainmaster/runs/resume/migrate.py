@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.resume.old_placements import stop_placement
 from trainmaster.runs.resume.remaining_hosts import on_remaining_hosts
 from trainmaster.runs.resume.replan import replanned
+from trainmaster.runs.resume.request import RefreshInstance, no_instances
 from trainmaster.store.control.runs import NewConfig, Placed
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.sync.follow import follower_lock
@@ -38,17 +39,9 @@ from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
 
-# Of a rented instance, by its tag: `machines.renting.instances.advance_instance`.
-RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
-
 _CHECKPOINTS = "checkpoints"
 # For an attempt whose processes were on another host: one that never lives here.
 _ELSEWHERE = {"pid": 1, "start_ticks": 0, "epoch": "elsewhere"}
-
-
-async def no_instances(workspace: Workspace, tag: str) -> object:
-    """A client that rents nothing."""
-    return None
 
 
 async def migrate(

@@ -13,6 +13,7 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.figures import number_text
+from trainmaster.plan.fields.field_tree import keeping
 
 _LENGTH, _WARMUP = "schedule.steps", "schedule.warmup_steps"
 
@@ -23,7 +24,8 @@ def sets_of_schedule(
     """The `--set` items that keep the schedule of the `newest` attempt where the number of steps
     changes, and with it what is laid over them; none of what is `asked`."""
     schedule = newest.get("schedule")
-    if not isinstance(schedule, Mapping) or after.get("steps") == newest.get("steps"):
+    changes_length = any(after.get(path) != newest.get(path) for path in keeping("schedule"))
+    if not isinstance(schedule, Mapping) or not changes_length:
         return []
     warmup_steps, last = schedule.get("warmup_steps") or 0, after.get("steps") or 0
     kept = {_WARMUP: warmup_steps} if warmup_steps <= last else {}

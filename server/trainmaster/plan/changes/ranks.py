@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.diagnosis.remedies import value_at
@@ -14,38 +14,35 @@ from trainer_runtime.core.processes.resharding import (
 )
 from trainer_runtime.core.protocol.command import option
 from trainmaster.errors.errors import SpecError
+from trainmaster.plan.fields.field_tree import keeping
 
-_FIELDS = ("compute.processes", "compute.gpus")
 _TOKENS, _MICRO_BATCH = "batch.tokens", "batch.micro_batch"
 _STRATEGY = "compute.strategy"
 # The host may have written any numbers: bounds of what is searched.
 _MOST_RANKS, _MOST_PIECES = 4096, 1 << 16
 _LAUNCH = "Launch a new run with it."
 
-PlanWith = Callable[[Sequence[str]], ConfigDocument]
-
 
 def sets_of_batch(
     asked: Sequence[str],
     newest: ConfigDocument,
-    plan_with: PlanWith,
+    planned: ConfigDocument,
     lends_time: str | None = None,
 ) -> list[str]:
     """The `--set` items that keep the batch of the `newest` attempt where `asked` changes the
     number of ranks, and a strategy that can read its checkpoints; none where it doesn't.
 
     A step keeps its sequences: each rank takes its share of them, in micro-batches of at most the
-    size that was found to fit. `plan_with`: the configuration with these `--set` items;
-    `lends_time`: the run's host, where its sessions are requested as they were planned.
+    size that was found to fit. `planned`: the configuration with what is `asked`; `lends_time`: the
+    run's host, where its sessions are requested as they were planned.
 
     Raises:
         SpecError: `INVALID_VALUE`, the ranks can't share a step evenly, or this run's can't change.
     """
     names = [item.partition("=")[0].strip() for item in asked]
-    field = next((name for name in names if name in _FIELDS), None)
+    field = next((name for name in names if name in keeping("batch")), None)
     if field is None:
         return []
-    planned = plan_with(asked)
     ranks, before = _ranks(planned), _ranks(newest)
     _refuse_another_device(newest, planned, field)
     if ranks == before:
