@@ -88,15 +88,15 @@ class Answer:
     def __init_subclass__(cls) -> None:
         cls.model_fields = {**cls.model_fields, **declared_fields(cls)}
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **remaining: Any) -> None:
         fields, floats, values = self.model_fields, self._float_fields(), vars(self)
         for name, declared in fields.items():
-            value = given.pop(name, declared.default)
+            value = remaining.pop(name, declared.default)
             if value is REQUIRED:
                 raise TypeError(f"{type(self).__name__} lacks {name}")
             values[name] = as_floats(value) if name in floats else value
-        if given:
-            raise TypeError(f"{type(self).__name__} has no {', '.join(values)}")
+        if remaining:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(remaining)}")
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
