@@ -147,15 +147,15 @@ def logged_action(
 
 def targets_of(arguments: Mapping[str, object]) -> dict[str, str]:
     """The arguments that name what is acted on, by name."""
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for name in TARGETS:
         value = arguments.get(name)
         if isinstance(value, str) and value:
-            found |= _named("run_id" if name == "run" else name, value)
+            targets |= _named("run_id" if name == "run" else name, value)
     spec = arguments.get(SPEC)
     if isinstance(spec, str) and "\n" not in spec:
-        found |= _named(SPEC, spec)
-    return found
+        targets |= _named(SPEC, spec)
+    return targets
 
 
 def append(home: Home, action: LoggedAction) -> None:

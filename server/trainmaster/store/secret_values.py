@@ -140,8 +140,8 @@ def to_mask(home: Home, run_id: str) -> list[str]:
     Raises:
         OSError, ValueError: the values can't be read; then nothing may be mirrored.
     """
-    found = _kept(home, run_id)
-    return [*found.values.values(), *found.earlier]
+    kept = _kept(home, run_id)
+    return [*kept.values.values(), *kept.earlier]
 
 
 def forget(home: Home, run_id: str) -> bool:
@@ -209,13 +209,13 @@ def _read_file(home: Home) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        found = _LINE.fullmatch(line.strip())
-        if found is None:
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
             raise _unusable(
                 f"Line {number} of {path} is not `NAME=value`.",
                 "Write one `NAME=value` per line; lines that start with # are comments.",
             )
-        values[found[1]] = _unquoted(found[2])
+        values[match[1]] = _unquoted(match[2])
     return values
 
 

@@ -63,8 +63,8 @@ class MirroredFiles:
         self._root = root
 
     async def files(self, pattern: str) -> Sequence[ListedFile | LeftOut]:
-        found = await asyncio.to_thread(lambda: list(listing.list_files(self._root, pattern)))
-        return [item for item in found if is_mirrored(item.path) or _is_brought(item.path)]
+        items = await asyncio.to_thread(lambda: list(listing.list_files(self._root, pattern)))
+        return [item for item in items if is_mirrored(item.path) or _is_brought(item.path)]
 
     async def read(self, path: str, offset: int, limit: int) -> bytes:
         return await asyncio.to_thread(self._read, path, offset, limit)

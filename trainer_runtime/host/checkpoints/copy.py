@@ -96,10 +96,10 @@ def _copy(source: Path, place: Path) -> None:
 def _is_done(target: Path, source: Path) -> bool:
     """Whether a file was copied before, of this very original: its digest was checked then."""
     try:
-        found, wanted = target.lstat(), source.lstat()
+        status, wanted = target.lstat(), source.lstat()
     except FileNotFoundError:
         return False
-    return (found.st_size, found.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns)
+    return (status.st_size, status.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns)
 
 
 def _copy_file(source: Path, target: Path, entry: FileEntry) -> None:
@@ -135,8 +135,8 @@ def _prune(destination: Path, names: list[str]) -> None:
 
 
 def _whole(destination: Path) -> list[str]:
-    found = (path.name for path in destination.glob("step-*"))
-    return [name for name in found if name[5:].isdigit() and _manifest(destination / name)]
+    names = (path.name for path in destination.glob("step-*"))
+    return [name for name in names if name[5:].isdigit() and _manifest(destination / name)]
 
 
 def _manifest(folder: Path) -> bytes | None:

@@ -107,8 +107,8 @@ def _known_number(array: Array) -> int | None:
     noted = (read_json(array.note) or {}).get("job_id")
     if isinstance(noted, int):
         return noted
-    found = [job for job in jobs_by_name(_root(array), array.folder.name) if job.is_alive]
-    return int(str(found[0].job_id).partition("_")[0]) if found else None
+    alive = [job for job in jobs_by_name(_root(array), array.folder.name) if job.is_alive]
+    return int(str(alive[0].job_id).partition("_")[0]) if alive else None
 
 
 def _submitted(array: Array, wanted: Mapping[int, RunFolder]) -> int:
@@ -141,7 +141,7 @@ def _release(array: Array, number: int, wanted: Mapping[int, RunFolder]) -> None
     if not held:
         return
     try:
-        run_program("scontrol", given=f"{''.join(names)}release {number}\n")
+        run_program("scontrol", stdin=f"{''.join(names)}release {number}\n")
     except SlurmError as error:
         if error.refusal["code"] == "SLURM_UNREACHABLE":
             raise

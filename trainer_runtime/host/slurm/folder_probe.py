@@ -98,7 +98,7 @@ def forget_partition(run: RunFolder) -> None:
 def known_partitions(root: Path) -> list[str]:
     """Those whose nodes are known to have the root."""
     try:
-        return sorted(one.name for one in (root / _PARTITIONS).iterdir())
+        return sorted(path.name for path in (root / _PARTITIONS).iterdir())
     except OSError:
         return []
 
@@ -142,9 +142,9 @@ def _tried(run: RunFolder, asked: Mapping[str, Any], nodes: int) -> _Tried:
         with suppress(SlurmError):
             run_program("scancel", f"--name={name}")
         return _Tried(None, (), f"srun took longer than {_STEP_S:.0f} s")
-    found = {word for word in done.stdout.decode(errors="replace").split() if _NAME.fullmatch(word)}
+    names = {word for word in done.stdout.decode(errors="replace").split() if _NAME.fullmatch(word)}
     words = shown(b" ".join(done.stderr.split())[-_LONGEST:])
-    return _Tried(done.returncode, tuple(sorted(found)), words)
+    return _Tried(done.returncode, tuple(sorted(names)), words)
 
 
 def _step(name: str, asked: Mapping[str, Any], nodes: int) -> Iterator[str]:

@@ -190,7 +190,11 @@ class Watch:
     def set_verdict(self, finding: Finding | None, now: float) -> None:
         """Record the present verdict on a stall of the attempt, if any; what it was
         found to be before is over, and all of it is with the stall."""
-        others = [one for one in self._open if self._verdict is None or one is not self._verdict]
+        others = [
+            finding_open
+            for finding_open in self._open
+            if self._verdict is None or finding_open is not self._verdict
+        ]
         self._verdict = finding
         self._open = others if finding is None else [*others, finding]
         self._throttle.record_while(STALL, self._attempt, finding, now)
@@ -232,7 +236,7 @@ class Watch:
             attempt=self._attempt,
             config=(self._detectors.settings.config or None) if patched else None,
         )
-        if not any(one.severity == "critical" for one in self._of_log):
+        if not any(finding.severity == "critical" for finding in self._of_log):
             retries = waiting(result.tail, PLACEMENT, self._attempt)
             self._of_log += [retries] if retries is not None else []
 
@@ -256,7 +260,7 @@ class Watch:
 
     def _record(self, now: float, *, settle: bool = False) -> None:
         present = self._present()
-        self._open = [one.finding for one in present if one.is_open]
+        self._open = [candidate.finding for candidate in present if candidate.is_open]
         if all(finding.code != STALL for finding in self._open):
             self._verdict = None
         self._open += [self._verdict] if self._verdict is not None else []
@@ -266,18 +270,18 @@ class Watch:
 
     def _present(self) -> list[Present]:
         """What is found of this attempt: open ones merged, those that are over behind them."""
-        mine = [one for one in self._detectors.entries() if one.attempt == self._attempt]
-        open_ones = [self._detectors.finding_of(one) for one in mine if one.closed_at is None]
-        found = merge_findings(open_ones, self._of_log, self._throttle.open_ids(self._attempt))
-        named = {one.id for one in found}
+        mine = [entry for entry in self._detectors.entries() if entry.attempt == self._attempt]
+        open_ones = [self._detectors.finding_of(entry) for entry in mine if entry.closed_at is None]
+        findings = merge_findings(open_ones, self._of_log, self._throttle.open_ids(self._attempt))
+        named = {entry.id for entry in findings}
         over = [
-            Present(self._detectors.finding_of(one), is_open=False)
-            for one in mine
-            if one.closed_at is not None
-            and not self._throttle.has_recorded_end(one.id(PLACEMENT))
-            and one.id(PLACEMENT) not in named
+            Present(self._detectors.finding_of(entry), is_open=False)
+            for entry in mine
+            if entry.closed_at is not None
+            and not self._throttle.has_recorded_end(entry.id(PLACEMENT))
+            and entry.id(PLACEMENT) not in named
         ]
-        return [*map(Present, found), *over]
+        return [*map(Present, findings), *over]
 
 
 def _asked(why: str) -> str:

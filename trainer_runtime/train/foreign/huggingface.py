@@ -58,8 +58,8 @@ _METHODS = (
 def _candidates(folder: Path) -> list[Path]:
     if _NAME.fullmatch(folder.name) and (folder / _STATE).exists():
         return [folder]
-    found = [path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
-    return sorted((path for path in found if path.is_dir()), key=lambda path: _named(path) or 0)
+    folders = [path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
+    return sorted((path for path in folders if path.is_dir()), key=lambda path: _named(path) or 0)
 
 
 def _named(place: Path) -> int | None:
@@ -100,9 +100,9 @@ HUGGING_FACE = Kind("hf", "checkpoint-<step>/ (Trainer, TRL)", _candidates, _nam
 
 def _refuse_sharded(place: Path) -> None:
     for pattern in _SHARDED:
-        if found := sorted(path.name for path in place.glob(pattern) if path.is_dir()):
+        if sharded := sorted(path.name for path in place.glob(pattern) if path.is_dir()):
             raise UnusableError(
-                f"its state is sharded over ranks ({found[0]}), which is not taken over yet"
+                f"its state is sharded over ranks ({sharded[0]}), which is not taken over yet"
             )
 
 
@@ -189,11 +189,11 @@ def _shape(place: Path) -> dict[str, Any]:
     if not (place / "config.json").exists():
         return {}
     config = read_document(place / "config.json")
-    found = {
+    sizes = {
         field: next((config[name] for name in names if type(config.get(name)) is int), None)
         for field, names in _SIZES.items()
     }
-    return {field: value for field, value in found.items() if value is not None}
+    return {field: value for field, value in sizes.items() if value is not None}
 
 
 def _optimizer(optimizer: Any) -> dict[str, Any]:

@@ -51,8 +51,8 @@ class LogStream:
         """False if only a new stream has the events after an index."""
         with self._changed:
             restarts = after == 0 and self._ended and self._returned is not None
-            known = self._again is not None or self._base <= after <= self._end
-            return known and not restarts and not self._closed
+            holds_place = self._again is not None or self._base <= after <= self._end
+            return holds_place and not restarts and not self._closed
 
     def page(self, after: int, wait_s: float) -> LogPage:
         """The events after `after`, once there are any; earlier ones may be dropped.
@@ -114,7 +114,7 @@ class LogStream:
     def _follow(self) -> None:
         tries = 0
         while not self._closed:
-            known = len(self._marks)
+            marks_before = len(self._marks)
             problem: Exception | None = None
             over, count = False, 0
             try:
@@ -122,8 +122,8 @@ class LogStream:
                 count = self._read_through()
             except Exception as error:
                 over, problem = False, error
-            is_whole = over and count >= self._unseen + known
-            tries = 0 if len(self._marks) > known else tries + 1
+            is_whole = over and count >= self._unseen + marks_before
+            tries = 0 if len(self._marks) > marks_before else tries + 1
             with self._changed:
                 if self._closed:
                     return

@@ -38,14 +38,14 @@ class Mounting:
         config = placement.config
         cache = [self._records.dataset(place) for place in _wanted(config)]
         secrets = self._records.dataset(f"secrets/{placement.run_id}")
-        known = tuple(ref for ref in cache if ref is not None)
-        if len(known) < len(cache) or (config.get("secrets") and secrets is None):
+        datasets = tuple(ref for ref in cache if ref is not None)
+        if len(datasets) < len(cache) or (config.get("secrets") and secrets is None):
             return None
-        return Mounts(known, secrets if config.get("secrets") else None)
+        return Mounts(datasets, secrets if config.get("secrets") else None)
 
     def lacks_secrets(self, placement: KagglePlacement) -> bool:
-        known = self._records.dataset(f"secrets/{placement.run_id}")
-        return bool(placement.config.get("secrets")) and known is None
+        dataset = self._records.dataset(f"secrets/{placement.run_id}")
+        return bool(placement.config.get("secrets")) and dataset is None
 
     def forget(self, placement: KagglePlacement, refs: Collection[str]) -> None:
         """Forget data sets that no longer exist at Kaggle: they are uploaded again."""
@@ -63,8 +63,8 @@ class Mounting:
 
     async def put_secrets(self, run_id: str, generation: int, values: Mapping[str, str]) -> None:
         """Upload the secrets for a request, and remove those for others."""
-        given = {"v": 1, "generation": generation, "values": dict(values)}
-        files = {"secrets.json": json.dumps(given).encode()}
+        document = {"v": 1, "generation": generation, "values": dict(values)}
+        files = {"secrets.json": json.dumps(document).encode()}
         ref = await self._datasets.put_secrets(run_id, generation, files)
         self._records.put_dataset(f"secrets/{run_id}", ref)
         await self._datasets.remove_secrets(run_id, but=generation)

@@ -136,12 +136,12 @@ class Official:
                 request.user_name, request.kernel_slug = ref.split("/")
                 return client.kernels.kernels_api_client.get_kernel(request)
 
-        found = self._unless_absent(asked)
-        if found is None:
+        kernel = self._unless_absent(asked)
+        if kernel is None:
             return None
-        source = (found.blob.source if found.blob else None) or ""
-        version = found.metadata.current_version_number
-        return {"version": version, "title": found.metadata.title, "marked": marker in source}
+        source = (kernel.blob.source if kernel.blob else None) or ""
+        version = kernel.metadata.current_version_number
+        return {"version": version, "title": kernel.metadata.title, "marked": marker in source}
 
     def log(self, ref: str, after: int, wait_s: float) -> Mapping[str, Any]:
         self._sign_in()
@@ -230,7 +230,7 @@ class Official:
         return None if answer is None else str(answer.status.name.lower())
 
     def datasets(self, search: str) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
+        datasets: dict[str, Any] = {}
         token: str | None = None
         while token != "":
             asked = partial(
@@ -244,9 +244,9 @@ class Official:
             for item in page.datasets or ():
                 updated = item.last_updated.timestamp() if item.last_updated else None
                 state = {"total_bytes": item.total_bytes, "updated_t": updated}
-                found[item.ref.split("/")[-1]] = {"ref": item.ref, "title": item.title, **state}
+                datasets[item.ref.split("/")[-1]] = {"ref": item.ref, "title": item.title, **state}
             token = page.next_page_token or ""
-        return found
+        return datasets
 
     def remove_dataset(self, slug: str) -> None:
         owner = self.account()
@@ -254,9 +254,9 @@ class Official:
 
     def _list_outputs(self, ref: str) -> Mapping[str, str]:
         addresses = dict(islice(self._output_pages(ref), MOST_OUTPUTS))
-        found = {name: addresses[name] for name in safe_names(addresses, MOST_OUTPUTS)}
-        self._addresses[ref] = (time.monotonic(), found)
-        return found
+        outputs = {name: addresses[name] for name in safe_names(addresses, MOST_OUTPUTS)}
+        self._addresses[ref] = (time.monotonic(), outputs)
+        return outputs
 
     def _output_pages(self, ref: str) -> Iterator[tuple[str, str]]:
         token = ""

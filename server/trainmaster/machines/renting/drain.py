@@ -61,14 +61,14 @@ def runs_of(workspace: Workspace, instance: RentedInstance) -> list[Run]:
 
 def assess_losses(workspace: Workspace, instance: RentedInstance) -> Losses:
     """From local records alone."""
-    found = Losses()
+    losses = Losses()
     for run in runs_of(workspace, instance):
         view = load_view(workspace, run.run_id)
         if not view.ended:
-            found.open_runs.append(run.run_id)
+            losses.open_runs.append(run.run_id)
         if data := _not_mirrored(workspace, view):
-            found.not_mirrored[run.run_id] = data
-    return found
+            losses.not_mirrored[run.run_id] = data
+    return losses
 
 
 async def drain(
@@ -91,8 +91,8 @@ async def drain(
     except Exception as error:  # whatever its runs' data does, the instance ends
         if elapsed_s <= min(_RETRIES_FOR_S, left_s):
             return None
-        known = as_error(error, workspace.home, instance.host)
-        return _incomplete(instance, request, known, now)
+        drain_error = as_error(error, workspace.home, instance.host)
+        return _incomplete(instance, request, drain_error, now)
 
 
 async def _drain(
