@@ -33,9 +33,9 @@ from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.home.paths import Home
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.export.rerender import bundle_of
-from trainmaster.runs.launch import launch
-from trainmaster.runs.list_runs import list_runs
-from trainmaster.runs.maintain import due_runs, maintain, until_closed
+from trainmaster.runs.launch.launch import launch
+from trainmaster.runs.lists.list_runs import list_runs
+from trainmaster.runs.upkeep.maintain import due_runs, maintain, until_closed
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace, open_workspace
 

@@ -18,10 +18,10 @@ from support.sync.mirrors import assert_mirror_equals_the_host
 from trainmaster.answers.runs import WaitAnswer
 from trainmaster.errors.errors import HostError
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import maintaining
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import maintaining
 from trainmaster.sync.workspace import Workspace
 
 # What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s.

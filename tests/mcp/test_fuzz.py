@@ -41,7 +41,7 @@ from support.sync.followed_run import FakeRun
 from trainmaster.answers.fitting import size_of
 from trainmaster.errors.error_codes import CODES
 from trainmaster.home.paths import Home
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.attack]
 

@@ -150,7 +150,7 @@ def test_importing_the_server_imports_no_service() -> None:
     script = (
         "import sys, trainmaster.mcp;"
         "heavy = {'jinja2', 'sqlite3', 'torch',"
-        " 'trainmaster.runs.launch', 'trainmaster.sync.workspace'};"
+        " 'trainmaster.runs.launch.launch', 'trainmaster.sync.workspace'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -22,7 +22,7 @@ from trainmaster.home.paths import Home
 from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.wanted import Wanted
-from trainmaster.runs.plot import draw_runs
+from trainmaster.runs.metrics.plot import draw_runs
 from trainmaster.sync.workspace import Workspace
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.runs.attach import AttachOptions, attach
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.log.logs import read_log
-from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace

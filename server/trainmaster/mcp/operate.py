@@ -46,7 +46,7 @@ async def launch(
     """Start a training, detached; returns its run_id at once. Plans first, and starts
     nothing where that is refused. Continue with wait_for_event.
     """
-    from trainmaster.runs import launch as service
+    from trainmaster.runs.launch import launch as service
 
     return await confirmed(
         context,
@@ -218,7 +218,7 @@ async def add_host(
     """Add a machine reached over SSH; the user is asked. Nothing is kept where the connection
     fails. Then list_hosts with `check`.
     """
-    from trainmaster.machines import registry
+    from trainmaster.machines import host_registry as registry
     from trainmaster.machines.host_options import HostOptions, slurm_options
 
     options = HostOptions(

@@ -11,8 +11,8 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.answers.runs import StopAnswer
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
-from trainmaster.runs.maintain import deliver
 from trainmaster.runs.status.next_step import next_step
+from trainmaster.runs.upkeep.maintain import deliver
 from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh

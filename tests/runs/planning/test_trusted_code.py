@@ -16,7 +16,7 @@ import pytest
 from trainmaster.errors.confirmation import Quote
 from trainmaster.errors.errors import PlanError, PolicyError, SpecError
 from trainmaster.plan.spec import TrainingSpec, load_spec, read_attached
-from trainmaster.runs.attach.policy import allow_log
+from trainmaster.runs.attach.attach_policy import allow_log
 from trainmaster.runs.planning.spec_policy import (
     allow,
     beyond_policy,

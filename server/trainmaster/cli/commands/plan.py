@@ -50,7 +50,7 @@ def launch(
         plan(spec, host, sets, as_json)
         return
     if vary:
-        from trainmaster.runs.launch_array import launch_array
+        from trainmaster.runs.launch.launch_array import launch_array
 
         runs = ask(
             lambda workspace: launch_array(
@@ -65,7 +65,7 @@ def launch(
         )
         emit(runs, as_json)
         return
-    from trainmaster.runs import launch as service
+    from trainmaster.runs.launch import launch as service
 
     answer = ask(
         lambda workspace: service.launch(

@@ -11,7 +11,7 @@ from trainmaster.answers.checks import CheckRow, passed, warning
 from trainmaster.errors.errors import StateError
 from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
-from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
+from trainmaster.runs.overview.volume_use import MONTH_H, unfinished_on, user_of
 from trainmaster.store.secret_values import where_kept
 from trainmaster.sync.workspace import Workspace
 

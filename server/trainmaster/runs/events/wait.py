@@ -1,5 +1,5 @@
 """Waits for an event of a run, following its host meanwhile. Only reads: the caller does what is
-due for the run, as `runs.maintain.maintaining` does for commands."""
+due for the run, as `runs.upkeep.maintain.maintaining` does for commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmaster.answers.runs import Change, WaitAnswer
 from trainmaster.answers.status import StatusAnswer
 from trainmaster.errors.advice import waiting_from
 from trainmaster.errors.errors import UsageError
-from trainmaster.runs.events.changes import news_of
+from trainmaster.runs.events.news import news_of
 from trainmaster.runs.events.positions import Position, newest, positions_after
 from trainmaster.runs.status.status import status_of
 from trainmaster.sync.follow import catch_up, following

@@ -23,10 +23,10 @@ from trainmaster.errors.advice import waiting_from
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.runs.events.positions import cursor_of_time, time_of
 from trainmaster.runs.overview.lost_per_hour import LostPerHour, lost_by_run
+from trainmaster.runs.overview.volume_use import MONTH_H, unfinished_on, user_of
 from trainmaster.runs.status.cost import committed_usd
 from trainmaster.runs.status.next_step import next_step
 from trainmaster.runs.status.status import status_of
-from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.run_list import ListedRun
 from trainmaster.store.failures import Failures

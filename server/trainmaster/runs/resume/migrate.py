@@ -25,12 +25,12 @@ from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.plan.render import Bundle
 from trainmaster.runs.export.rerender import bundle_of
-from trainmaster.runs.nodes import place_nodes
 from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.resume.old_placements import stop_placement
 from trainmaster.runs.resume.remaining_hosts import on_remaining_hosts
 from trainmaster.runs.resume.replan import replanned
 from trainmaster.runs.resume.request import RefreshInstance, no_instances
+from trainmaster.runs.upkeep.further_hosts import place_nodes
 from trainmaster.store.control.runs import NewConfig, Placed
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.sync.follow import follower_lock

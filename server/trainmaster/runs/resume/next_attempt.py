@@ -16,12 +16,12 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import SpecError, StateError
 from trainmaster.plan.changes import Before, changes
 from trainmaster.plan.changes.schedule import rate_in_words
-from trainmaster.runs.diagnosis.attempts import newest_config
-from trainmaster.runs.diagnosis.patches import chosen_patch
-from trainmaster.runs.resume.checkpoint import begins_at, start_of, superseded
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
+from trainmaster.runs.diagnosis.chosen_patch import chosen_patch
 from trainmaster.runs.resume.remaining_hosts import host_changes
 from trainmaster.runs.resume.rented_instance import changes_on
 from trainmaster.runs.resume.request import ResumeRequest
+from trainmaster.runs.resume.start_checkpoint import begins_at, start_of, superseded
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 

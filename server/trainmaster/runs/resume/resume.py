@@ -15,13 +15,13 @@ from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import StateError
 from trainmaster.runs.events.positions import cursor_of
 from trainmaster.runs.events.wait import until_attempt
-from trainmaster.runs.launch import launched
-from trainmaster.runs.maintain import deliver
+from trainmaster.runs.launch.launch import launched
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.resume.next_attempt import next_attempt
 from trainmaster.runs.resume.replan import asks_for_another_job, renew_job, with_new_job
 from trainmaster.runs.resume.request import RefreshInstance, ResumeRequest, no_instances
 from trainmaster.runs.resume.target_host import on_target_host
+from trainmaster.runs.upkeep.maintain import deliver
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from trainmaster.plan.changes import sets_with_patch
 from trainmaster.plan.spec import TrainingSpec, load_spec
-from trainmaster.runs.diagnosis.patches import ChosenPatch, chosen_patch
+from trainmaster.runs.diagnosis.chosen_patch import ChosenPatch, chosen_patch
 from trainmaster.runs.planning.spec_policy import NOTHING_BEYOND, Beyond, allow, beyond_policy
-from trainmaster.runs.resume.checkpoint import superseded
 from trainmaster.runs.resume.request import ResumeRequest
+from trainmaster.runs.resume.start_checkpoint import superseded
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 

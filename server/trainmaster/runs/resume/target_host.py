@@ -7,7 +7,7 @@ import time
 from trainer_runtime.core.protocol.states import RunState
 from trainmaster.errors.errors import StateError
 from trainmaster.runs.attach import refuse_attached
-from trainmaster.runs.diagnosis.attempts import newest_config
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.planning.plan_run import refuse_where_lease_is_over
 from trainmaster.runs.planning.spec_policy import Beyond

@@ -32,7 +32,7 @@ from trainmaster.errors.errors import HostError, StateError, TrainmasterError
 from trainmaster.home.paths import Home
 from trainmaster.machines.host_options import HostOptions, host_record
 from trainmaster.machines.open_host import known_record
-from trainmaster.runs.volumes import volume_rows
+from trainmaster.runs.overview.volume_use import volume_rows
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
     SLURM_OPTIONS,

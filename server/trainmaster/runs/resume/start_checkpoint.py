@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainer_runtime.core.protocol.command import command, option
 from trainmaster.errors.errors import StateError, UsageError
-from trainmaster.runs.diagnosis.patches import ChosenPatch, stale
-from trainmaster.runs.list_checkpoints import list_checkpoints
+from trainmaster.runs.diagnosis.chosen_patch import ChosenPatch, stale
+from trainmaster.runs.lists.list_checkpoints import list_checkpoints
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 

@@ -9,9 +9,9 @@ from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
 from trainmaster.answers.base import Number
 from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.answers.runs import Change
-from trainmaster.runs.events.changes import news_of
+from trainmaster.runs.events.news import news_of
 from trainmaster.runs.events.positions import Position, newest
-from trainmaster.runs.monitor.record import Reported
+from trainmaster.runs.monitor.monitor_record import Reported
 from trainmaster.runs.status.status import status_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

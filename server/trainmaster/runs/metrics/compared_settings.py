@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from trainer_runtime.core.config.rehost import PLACEMENT
-from trainmaster.runs.diagnosis.attempts import newest_config
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.store.secret_patterns import mask_patterns
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

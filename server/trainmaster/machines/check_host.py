@@ -25,9 +25,9 @@ from trainmaster.errors.errors import HostError
 from trainmaster.home.assets import find_assets
 from trainmaster.home.paths import Home
 from trainmaster.machines.check_cluster import check_cluster, without_login
+from trainmaster.machines.host_registry import CONNECT_S
 from trainmaster.machines.open_host import known_record, open_host
 from trainmaster.machines.recover import count_left
-from trainmaster.machines.registry import CONNECT_S
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 

@@ -20,11 +20,11 @@ from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
 from trainmaster.errors.errors import HostError
-from trainmaster.runs.host_copy import record_file
-from trainmaster.runs.nodes import place_nodes, start_members
-from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.runs.status.node_states import has_lost_node
-from trainmaster.runs.supervised_runs import SupervisedRuns
+from trainmaster.runs.upkeep.further_hosts import place_nodes, start_members
+from trainmaster.runs.upkeep.host_copy import record_file
+from trainmaster.runs.upkeep.secret_delivery import deliver_secrets, forget_secrets
+from trainmaster.runs.upkeep.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView, ended_instance, load_view

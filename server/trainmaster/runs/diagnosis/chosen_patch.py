@@ -14,7 +14,7 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.answers.diagnosis import PatchAnswer
 from trainmaster.errors.errors import StateError
 from trainmaster.plan.spec import RESOLVED_ONLY, changes_of
-from trainmaster.runs.diagnosis.attempts import newest_config
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

@@ -20,16 +20,16 @@ from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError
 from trainmaster.home.run_names import is_of_line
 from trainmaster.plan.planned import Planned, refuse_unlaunchable, with_notes
-from trainmaster.runs.advance import advance
 from trainmaster.runs.diagnosis.tried_patches import applied_patch
 from trainmaster.runs.events.positions import BEGINNING
 from trainmaster.runs.events.wait import until_attempt
+from trainmaster.runs.launch.record_run import record_run
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.probe_image import try_image
-from trainmaster.runs.record_run import record_run
 from trainmaster.runs.status.next_step import next_step, saves_checkpoints
 from trainmaster.runs.status.status import resumes_at
+from trainmaster.runs.upkeep.advance import advance
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import KAGGLE_LAUNCHER

@@ -8,7 +8,7 @@ from contextlib import suppress
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.errors.errors import StateError
-from trainmaster.runs.nodes import deliver_secrets_to_members
+from trainmaster.runs.upkeep.further_hosts import deliver_secrets_to_members
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view

@@ -18,7 +18,7 @@ from trainmaster.answers.inspect import Code, InspectionAnswer, RanksSeen
 from trainmaster.backends import Inspector
 from trainmaster.errors.confirmation import Confirm, Quote, agreed
 from trainmaster.errors.errors import HostError, StateError
-from trainmaster.runs.inspect.next_step import next_step
+from trainmaster.runs.inspect.after_inspection import next_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

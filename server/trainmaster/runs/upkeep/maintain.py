@@ -20,8 +20,8 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
 from trainmaster.errors.errors import HostError, TrainmasterError
-from trainmaster.runs.advance import advance, fire_alerts
-from trainmaster.runs.supervised_runs import SupervisedRuns
+from trainmaster.runs.upkeep.advance import advance, fire_alerts
+from trainmaster.runs.upkeep.supervised_runs import SupervisedRuns
 from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up

@@ -25,11 +25,11 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.plan.planned import Planned, refuse_unlaunchable
-from trainmaster.runs.advance import advance
-from trainmaster.runs.launch import new_run, rollback, warnings_of
+from trainmaster.runs.launch.launch import new_run, rollback, warnings_of
+from trainmaster.runs.launch.record_run import record_runs
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
-from trainmaster.runs.record_run import record_runs
+from trainmaster.runs.upkeep.advance import advance
 from trainmaster.settings.yaml12 import load_yaml
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.runs.events.positions import BEGINNING, Position
 from trainmaster.runs.monitor.conditions import conditions, end_of
-from trainmaster.runs.monitor.events import ended, events_of_run
-from trainmaster.runs.monitor.record import MonitorRecord, Reported
+from trainmaster.runs.monitor.monitor_record import MonitorRecord, Reported
+from trainmaster.runs.monitor.reported_events import ended, events_of_run
 from trainmaster.store.failures import Failures
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.followed_hosts import FollowedHosts

@@ -15,7 +15,7 @@ from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
 from trainmaster.runs.log.mirrored_logs import newest_log
-from trainmaster.runs.settings import differences, settings_of
+from trainmaster.runs.metrics.compared_settings import differences, settings_of
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
