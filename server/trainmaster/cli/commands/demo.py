@@ -107,7 +107,8 @@ class _Demo:
         }
 
     async def _wait(self, run: str, until: str) -> WaitAnswer:
-        from trainmaster.runs.events.wait import TIMEOUT, wait_for_event
+        from trainmaster.runs.events.awaited import TIMEOUT
+        from trainmaster.runs.events.wait import wait_for_event
         from trainmaster.runs.upkeep.maintain import maintaining
 
         async with maintaining(self._workspace, run):
