@@ -113,7 +113,7 @@ async def render(
     """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
     a folder here, to be read; starts nothing.
     """
-    from trainmaster.runs.export import render as service
+    from trainmaster.runs.export import render_spec as service
 
     return await service.render_below(
         workspace_of(context), spec, folder, host=host or None, sets=set

@@ -105,7 +105,7 @@ def render(
     It trains by `sh train.sh` wherever it is copied to, with Python and PyTorch alone.
     """
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
-    from trainmaster.runs.export.render import render_spec
+    from trainmaster.runs.export.render_spec import render_spec
 
     target = user_path(folder, "folder")
     emit(

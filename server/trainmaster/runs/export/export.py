@@ -21,7 +21,7 @@ from trainmaster.plan.export import (
 )
 from trainmaster.plan.planned import Planned, plan_again
 from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
-from trainmaster.runs.export.render import refuse_full, refuse_several_machines, write_bundle
+from trainmaster.runs.export.render_spec import refuse_full, refuse_several_machines, write_bundle
 from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
@@ -85,18 +85,16 @@ async def export_spec(
     name, used = planned.spec.name, image or own_image
     file = engine_file(plan, name, to, used, find_assets(), job=job)
     more = {file.name: file.text}
-    bundle, found = write_bundle(workspace.home, replace(planned, plan=plan), folder, more)
+    written = write_bundle(workspace.home, replace(planned, plan=plan), folder, more)
     left_out = [*other_python, *_left_out(planned.spec, engine, to, own_image)]
     if to == "slurm" and job is None and "slurm" in made.config:
         left_out.append(_OTHER_NODES.format(host=planned.spec.host))
-    return RenderAnswer(
-        name=planned.spec.name,
-        folder=str(folder),
-        files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
-        warnings=[*left_out, *found.warnings, *planned.plan.warnings] or None,
-        next_step=f"Read the head of {file.name}: what {to} needs first, and what is lost without "
-        f"supervision. Then `cd {quote(str(folder))} && {file.start}`.",
+    warnings = [*left_out, *(written.warnings or ()), *planned.plan.warnings]
+    step = (
+        f"Read the head of {file.name}: what {to} needs first, and what is lost without "
+        f"supervision. Then `cd {quote(str(folder))} && {file.start}`."
     )
+    return written.model_copy(update={"warnings": warnings or None, "next_step": step})
 
 
 async def export_below(

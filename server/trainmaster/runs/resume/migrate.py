@@ -23,8 +23,8 @@ from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, StateError, UsageError
-from trainmaster.plan.render import Bundle
-from trainmaster.runs.export.rerender import bundle_of
+from trainmaster.home.assets import find_assets
+from trainmaster.plan.render import Bundle, render_recorded
 from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.resume.old_placements import stop_placement
 from trainmaster.runs.resume.remaining_hosts import on_remaining_hosts
@@ -95,7 +95,8 @@ async def migrate(
     if newest is not None:
         run = await on_remaining_hosts(workspace, run, host, newest)
     folder = await backend.folder(run.run_id)
-    bundle, desired = bundle_of(run), json.dumps(view.desired.to_dict()).encode()
+    bundle = render_recorded(run.document, run.plan, find_assets())
+    desired = json.dumps(view.desired.to_dict()).encode()
     files = await asyncio.to_thread(_files, bundle, desired, new)
     await RunReceiver.of(backend).put_run(run.run_id, files)
     await place_nodes(workspace, run, bundle, {"desired.json": desired})

@@ -20,6 +20,7 @@ from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
 from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
 from trainmaster.runs.status.node_states import has_lost_node
 from trainmaster.runs.upkeep.further_hosts import place_nodes, start_members
 from trainmaster.runs.upkeep.host_copy import record_file
@@ -133,9 +134,9 @@ def _steps_of(due: _Due) -> tuple[_Step, ...]:
 async def _place(due: _Due) -> str | None:
     if due.workspace.control.is_placed(due.run):
         return None
-    from trainmaster.runs.export.rerender import bundle_of  # once in a run's life, and heavy
+    from trainmaster.plan.render import render_recorded  # once in a run's life, and heavy
 
-    bundle = bundle_of(due.run)
+    bundle = render_recorded(due.run.document, due.run.plan, find_assets())
     desired = {"desired.json": json.dumps(due.desired.to_dict()).encode()}
     files = {**bundle.files, **desired, **record_file(due.workspace, due.run)}
     await due.backend.place(due.run.run_id, files, bundle.executable)

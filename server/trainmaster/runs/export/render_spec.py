@@ -45,16 +45,15 @@ async def render_spec(
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
     refuse_unlaunchable(planned)
     refuse_several_machines(planned.config)
-    bundle, found = write_bundle(workspace.home, planned, folder)
-    return RenderAnswer(
-        name=planned.spec.name,
-        folder=str(folder),
-        files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
-        warnings=[*found.warnings, *planned.plan.warnings] or None,
-        next_step="Read train.py, and training_config.yaml for the reason of each value. `cd "
-        f"{quote(str(folder))} && sh train.sh` trains there{_or_elsewhere(found)}; "
-        f"{command('launch', 'SPEC')} starts the same under supervision.",
+    written = write_bundle(workspace.home, planned, folder)
+    elsewhere = "" if written.warnings else ", on this machine or where the folder is copied to"
+    step = (
+        "Read train.py, and training_config.yaml for the reason of each value. `cd "
+        f"{quote(str(folder))} && sh train.sh` trains there{elsewhere}; "
+        f"{command('launch', 'SPEC')} starts the same under supervision."
     )
+    warnings = [*(written.warnings or ()), *planned.plan.warnings]
+    return written.model_copy(update={"warnings": warnings or None, "next_step": step})
 
 
 async def render_below(
@@ -87,18 +86,19 @@ def refuse_full(folder: Path) -> None:
 
 def write_bundle(
     home: Home, planned: Planned, folder: Path, more: Mapping[str, str] | None = None
-) -> tuple[Bundle, Portable]:
+) -> RenderAnswer:
     """Write a planned run's bundle with its inputs; `more`: texts of further files by their name.
+    The answer warns of what keeps the folder from training elsewhere.
 
     Raises:
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
     """
     try:
-        found = portable(planned, home)
+        inputs = portable(planned, home)
         attached = {**planned.attached, **(more or {})}
-        plan = planned.plan.model_copy(update={"config": found.config, "attached": attached})
+        plan = planned.plan.model_copy(update={"config": inputs.config, "attached": attached})
         bundle = render(plan, planned.spec.name, find_assets())
-        _write(bundle, found, folder)
+        _write(bundle, inputs, folder)
     except OSError as error:
         raise StorageError(
             "ROOT_NOT_WRITABLE",
@@ -106,7 +106,13 @@ def write_bundle(
             "Name a folder that can be made, on a disk with room.",
             field="folder",
         ) from error
-    return bundle, found
+    return RenderAnswer(
+        name=planned.spec.name,
+        folder=str(folder),
+        files=sorted({path.partition("/")[0] for path in (*bundle.files, *inputs.copies)}),
+        warnings=inputs.warnings or None,
+        next_step="",
+    )
 
 
 def refuse_several_machines(config: Mapping[str, Any]) -> None:
@@ -119,10 +125,6 @@ def refuse_several_machines(config: Mapping[str, Any]) -> None:
             "or launch the spec.",
             field="host",
         )
-
-
-def _or_elsewhere(found: Portable) -> str:
-    return "" if found.warnings else ", on this machine or where the folder is copied to"
 
 
 def _write(bundle: Bundle, found: Portable, folder: Path) -> None:
