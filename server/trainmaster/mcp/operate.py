@@ -113,11 +113,12 @@ async def render(
     """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
     a folder here, to be read; starts nothing.
     """
-    from trainmaster.runs.export import render_spec as service
+    from trainmaster.runs.export.render_spec import render_spec
+    from trainmaster.runs.fetch import folder_below_downloads
 
-    return await service.render_below(
-        workspace_of(context), spec, folder, host=host or None, sets=set
-    )
+    workspace = workspace_of(context)
+    target = folder_below_downloads(workspace, folder)
+    return await render_spec(workspace, spec, target, host=host or None, sets=set)
 
 
 async def export(
@@ -131,16 +132,13 @@ async def export(
     set: Sets = (),
 ) -> RenderAnswer:
     """As render, with the file by which another engine trains it, without our supervision."""
-    from trainmaster.runs.export import export as service
+    from trainmaster.runs.export.export import export_spec
+    from trainmaster.runs.fetch import folder_below_downloads
 
-    return await service.export_below(
-        workspace_of(context),
-        spec,
-        folder,
-        to=to,
-        image=image or None,
-        host=host or None,
-        sets=set,
+    workspace = workspace_of(context)
+    target = folder_below_downloads(workspace, folder)
+    return await export_spec(
+        workspace, spec, target, to=to, image=image or None, host=host or None, sets=set
     )
 
 

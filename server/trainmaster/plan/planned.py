@@ -22,7 +22,8 @@ from trainmaster.plan.program import plan_program
 from trainmaster.plan.result import Decision, Plan
 from trainmaster.plan.spec import TrainingSpec, load_spec, refuse_other_files
 
-_NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
+# Of a program, whose data is its own.
+NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
 
 
 class Allowed(Protocol):
@@ -83,20 +84,6 @@ class Planned:
         }
 
 
-def planned_program(
-    spec: TrainingSpec,
-    facts: HostFacts,
-    made: Plan,
-    attached: Mapping[str, str],
-    code: CodeFacts,
-    allowed: Allowed | None = None,
-) -> Planned:
-    """The plan of a program, which has no data of ours."""
-    return Planned(
-        spec, facts, _NO_CORPUS, Calibration(), made, attached, allowed=allowed, code=code
-    )
-
-
 def with_notes(
     planned: Planned, *, decisions: Sequence[Decision] = (), warnings: Sequence[str] = ()
 ) -> Planned:
@@ -120,7 +107,8 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     if made.get("code"):
         code = CodeFacts.model_validate(made["code"])
         again = plan_program(loaded, facts, code)
-        return planned_program(loaded, facts, again, made.get("attached", {}), code)
+        attached = made.get("attached", {})
+        return Planned(loaded, facts, NO_CORPUS, Calibration(), again, attached, code=code)
     listed = CorpusFacts.model_validate(made["corpus"])
     calibration = Calibration.model_validate(made["calibration"])
     model = ModelFacts.model_validate(made["model"]) if made.get("model") else None

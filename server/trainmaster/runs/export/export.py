@@ -22,7 +22,6 @@ from trainmaster.plan.export import (
 from trainmaster.plan.planned import Planned, plan_again
 from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
 from trainmaster.runs.export.render_spec import refuse_full, refuse_several_machines, write_bundle
-from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.sync.workspace import Workspace
@@ -95,25 +94,6 @@ async def export_spec(
         f"supervision. Then `cd {quote(str(folder))} && {file.start}`."
     )
     return written.model_copy(update={"warnings": warnings or None, "next_step": step})
-
-
-async def export_below(
-    workspace: Workspace,
-    spec: str,
-    folder: str,
-    *,
-    to: str,
-    image: str | None = None,
-    host: str | None = None,
-    sets: Sequence[str] = (),
-) -> RenderAnswer:
-    """`export_spec` for tools: into a folder below the settings' download root, nowhere else.
-
-    Raises:
-        UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `export_spec`.
-    """
-    target = folder_below_downloads(workspace, folder)
-    return await export_spec(workspace, spec, target, to=to, image=image, host=host, sets=sets)
 
 
 async def _planned(

@@ -20,7 +20,6 @@ from trainmaster.home.paths import Home
 from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.plan.render import Bundle, render
 from trainmaster.runs.export.portable_bundle import Portable, copy_inputs, portable
-from trainmaster.runs.fetch import folder_below_downloads
 from trainmaster.runs.planning import plan_run
 from trainmaster.sync.workspace import Workspace
 
@@ -54,23 +53,6 @@ async def render_spec(
     )
     warnings = [*(written.warnings or ()), *planned.plan.warnings]
     return written.model_copy(update={"warnings": warnings or None, "next_step": step})
-
-
-async def render_below(
-    workspace: Workspace,
-    spec: str,
-    folder: str,
-    *,
-    host: str | None = None,
-    sets: Sequence[str] = (),
-) -> RenderAnswer:
-    """`render_spec` for tools: into a folder below the settings' download root, nowhere else.
-
-    Raises:
-        UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `render_spec`.
-    """
-    target = folder_below_downloads(workspace, folder)
-    return await render_spec(workspace, spec, target, host=host, sets=sets)
 
 
 def refuse_full(folder: Path) -> None:

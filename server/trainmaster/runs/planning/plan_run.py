@@ -20,6 +20,7 @@ from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan import (
+    Calibration,
     Decision,
     HostFacts,
     Plan,
@@ -29,7 +30,7 @@ from trainmaster.plan import (
 from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
 from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.decisions.trainer_process import with_least_threads
-from trainmaster.plan.planned import Planned, planned_program, with_notes
+from trainmaster.plan.planned import NO_CORPUS, Planned, with_notes
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
     FrameworkName,
@@ -169,7 +170,10 @@ async def _planned(
         made = plan_program(loaded, facts, code)
         if loaded.other_hosts:
             made = await _with_nodes(workspace, loaded, facts, made, is_run=is_run)
-        return planned_program(loaded, facts, made, {**attached, **texts}, code, beyond)
+        attached = {**attached, **texts}
+        return Planned(
+            loaded, facts, NO_CORPUS, Calibration(), made, attached, allowed=beyond, code=code
+        )
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     enter_stage("listing the data")
