@@ -19,7 +19,7 @@ from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import build_server
 from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import PERSONAS, TOOLSETS, chosen_tools
-from trainmaster.runs.events.awaited import EVENTS
+from trainmaster.runs.events.event_watch import EVENTS
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GOLDEN = _ROOT / "tests" / "golden" / "mcp_tools.json"

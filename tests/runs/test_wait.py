@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.states import RunState
 from trainmaster.answers.runs import Change, WaitAnswer
 from trainmaster.answers.status import StatusAnswer
 from trainmaster.errors.errors import StateError, UsageError
-from trainmaster.runs.events.awaited import wanted_event
+from trainmaster.runs.events.event_watch import wanted_event
 from trainmaster.runs.events.wait import exit_code, wait_for_event
 from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.resume.resume import resume

@@ -9,7 +9,7 @@ from support.runs.running_run import run_async, small_spec
 
 from trainmaster.answers.runs import LaunchAnswer, WaitAnswer
 from trainmaster.errors.errors import UsageError
-from trainmaster.runs.events.awaited import ALL_ENDED
+from trainmaster.runs.events.event_watch import ALL_ENDED
 from trainmaster.runs.events.positions import BEGINNING, Position, cursor_of_many, positions_after
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.events.wait_any import wait_for_any

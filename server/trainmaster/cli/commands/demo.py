@@ -107,7 +107,7 @@ class _Demo:
         }
 
     async def _wait(self, run: str, until: str) -> WaitAnswer:
-        from trainmaster.runs.events.awaited import TIMEOUT
+        from trainmaster.runs.events.event_watch import TIMEOUT
         from trainmaster.runs.events.wait import wait_for_event
         from trainmaster.runs.upkeep.maintain import maintaining
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from trainer_runtime.core.protocol.command import command
 from trainmaster.answers.runs import WaitAnswer
 from trainmaster.errors.advice import waiting_from
-from trainmaster.runs.events.awaited import (
+from trainmaster.runs.events.event_watch import (
     ENDS,
     TIMEOUT,
     Awaited,

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from trainer_runtime.core.protocol.command import command
 from trainmaster.answers.runs import WaitAnswer
 from trainmaster.errors.advice import waits
-from trainmaster.runs.events.awaited import (
+from trainmaster.runs.events.event_watch import (
     ALL_ENDED,
     TIMEOUT,
     Awaited,
