@@ -135,7 +135,9 @@ class _Rounds:
             return due_runs(self._workspace)
         control = self._workspace.control
         due = control.due_runs()
-        return [control.run(one) for one, closed in due if not closed or one in self._opened]
+        return [
+            control.run(run_id) for run_id, closed in due if not closed or run_id in self._opened
+        ]
 
     def _is_away(self, run: Run) -> bool:
         from trainmaster.sync.last_pass import last_pass

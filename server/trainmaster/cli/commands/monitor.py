@@ -110,4 +110,4 @@ def _found(output: int, wanted: int) -> bool:
     """Whether the descriptor is ready for that, or its other end is closed."""
     polled = select.poll()
     polled.register(output, wanted)
-    return any(found & (wanted | select.POLLERR | select.POLLHUP) for _, found in polled.poll(0))
+    return any(event & (wanted | select.POLLERR | select.POLLHUP) for _, event in polled.poll(0))
