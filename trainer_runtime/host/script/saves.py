@@ -93,7 +93,7 @@ class Saves:
         if now < self._inspect_s and not settled:
             return None
         self._inspect_s = now + _INSPECT_EVERY_S
-        for place in self._left(everything) if settled else self.matches():
+        for place in self._to_seal(everything) if settled else self.matches():
             seen = self._inspect(place, now)
             if seen is None or seen.handled:
                 continue
@@ -121,7 +121,7 @@ class Saves:
     def is_left(self, *, everything: bool = False) -> bool:
         """Whether one of the newest matches, or of all, has not been judged as it stands."""
         now = time.monotonic()
-        seen = (self._inspect(place, now) for place in self._left(everything))
+        seen = (self._inspect(place, now) for place in self._to_seal(everything))
         return self.is_busy or any(
             seen_save is not None and not seen_save.handled for seen_save in seen
         )
@@ -151,7 +151,7 @@ class Saves:
             saved = read_json(file) or {}
             self._sealed.add((str(saved.get("path", "")), str(saved.get("stamp"))))
 
-    def _left(self, everything: bool) -> list[Path]:
+    def _to_seal(self, everything: bool) -> list[Path]:
         """All that is kept, or those that a restart may need: a program that saves faster than its
         saves are read is not held up at its end."""
         return self.matches()[: self._saves.keep_latest or (None if everything else _NEWEST)]

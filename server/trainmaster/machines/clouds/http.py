@@ -109,7 +109,7 @@ class Api:
                 `INVALID_RESPONSE`.
         """
         may_retry = method in _RETRIED if retried is None else retried
-        once = partial(self._once, method, self.url(*segments), query, body)
+        once = partial(self._send, method, self.url(*segments), query, body)
         try:
             async with asyncio.timeout(self._pace.call_s):
                 return await (self._with_retries(once) if may_retry else once())
@@ -235,7 +235,7 @@ class Api:
             await asyncio.sleep(wait_s)
         return await once()
 
-    async def _once(self, method: str, url: str, query: Mapping[str, str] | None, body: Any) -> Any:
+    async def _send(self, method: str, url: str, query: Mapping[str, str] | None, body: Any) -> Any:
         import httpx
 
         await self._wait_for_slot()
