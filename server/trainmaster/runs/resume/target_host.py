@@ -7,7 +7,6 @@ import time
 from trainer_runtime.core.protocol.states import RunState
 from trainmaster.errors.errors import StateError
 from trainmaster.runs.attach import refuse_attached
-from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.planning.plan_run import refuse_where_lease_is_over
 from trainmaster.runs.planning.spec_policy import Beyond
@@ -46,16 +45,7 @@ async def on_target_host(
         return view, await allow_resume(workspace, view, target, request)
     refuse_unless_remaining(view.run, target)
     allowed = await allow_resume(workspace, view, target, request)
-    await migrate(
-        workspace,
-        view,
-        target,
-        from_scratch=request.start == "scratch",
-        abandon=request.abandon,
-        refresh_instance=request.refresh_instance,
-        newest=newest_config(workspace, view) if view.run.config.compute.nodes > 1 else None,
-        confirm=request.confirm,
-    )
+    await migrate(workspace, view, target, request)
     return load_view(workspace, run), allowed
 
 
