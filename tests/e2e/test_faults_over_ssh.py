@@ -60,6 +60,7 @@ def remote(home: Path, sshd: Sshd, proxy: CuttingProxy) -> CommandLine:
     return command
 
 
+@pytest.mark.long
 def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
