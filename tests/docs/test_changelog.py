@@ -1,4 +1,4 @@
-"""CHANGELOG.md: versions with their dates, the newest that of the project, short enough to be read."""
+"""CHANGELOG.md: versions with dates, the newest that of the project, each short enough to read."""
 
 from __future__ import annotations
 
