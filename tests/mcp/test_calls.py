@@ -266,7 +266,7 @@ def test_answers_fit_into_little_context(
                 (1200, "tail_log", {"run_id": str(numbers)}),
             ):
                 answer = await answer_of(client, name, **arguments)
-                assert tokens_of(answer, tmp_path) <= budget, (name, answer)
+                assert tokens_of(answer, corpus.parent) <= budget, (name, answer)
 
     anyio.run(scenario)
 
