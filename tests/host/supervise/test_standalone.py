@@ -112,21 +112,12 @@ def test_a_second_trainer_of_a_run_is_refused(by_hand: ByHand) -> None:
     assert "running already" in ended.stderr
 
 
-def test_a_signal_that_comes_while_the_trainer_is_started_reaches_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    original = subprocess.Popen
+def test_a_signal_that_comes_while_the_trainer_is_started_reaches_it() -> None:
     before = {
         number: signal.getsignal(number) for number in (*standalone._PASSED_ON, signal.SIGINT)
     }
-
-    def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
-        started: subprocess.Popen[bytes] = original(*arguments, **options)  # type: ignore[call-overload]
-        os.kill(os.getpid(), signal.SIGTERM)
-        return started
-
-    monkeypatch.setattr(standalone.subprocess, "Popen", start)
-    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    # Its first act, which comes before or after its start has returned.
+    words = ["sh", "-c", "kill -TERM $PPID; exec sleep 600"]
     try:
         trainer = standalone._started(words, env=dict(os.environ), pass_fds=())
         assert trainer.wait(60) == -signal.SIGTERM
