@@ -98,6 +98,7 @@ def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(
     assert ended["event"] == "completed"
 
 
+@pytest.mark.long
 def test_the_mcp_client_drives_a_real_training_over_stdio(home: Path, tmp_path: Path) -> None:
     server = StdioServerParameters(
         command=sys.executable,

@@ -158,6 +158,7 @@ def test_an_upload_that_is_killed_again_and_again_ends_in_the_same_shards(
         assert remote("status", run).get("transfer") is None
 
 
+@pytest.mark.long
 def test_shards_cut_here_are_those_that_the_box_cuts(
     remote: CommandLine, workspace: Workspace, tmp_path: Path
 ) -> None:
