@@ -321,7 +321,7 @@ def _python_that_cannot_train(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     python = folder / "python"
     script = f"""#!/bin/sh
-case $1 in -*) exec {sys.executable} "$@" ;; esac
+case $1 in -*) exec "{sys.executable}" "$@" ;; esac
 echo "ImportError: libcudnn.so.9: cannot open shared object file"
 exit 1
 """

@@ -178,7 +178,7 @@ def test_the_demo_ends_well_and_shows_what_it_promises(
     assert reported["steps_repeated_bit_for_bit"] > 0
     assert reported["sample"].startswith("def ")
     advised = next(line for line in errors.splitlines() if line.startswith("Next: "))
-    assert Path(advised.split()[1]).is_absolute(), advised
+    assert Path(shlex.split(advised)[1]).is_absolute(), advised
     own = next(line for line in errors.splitlines() if "FOLDER/OF/TEXTS" in line)
     words = shlex.split(own.replace("/FOLDER/OF/TEXTS", str(tmp_path)))
     words[words.index("launch")] = "plan"

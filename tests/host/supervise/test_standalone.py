@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.programs.python_script import python_script
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.host.supervise import standalone
@@ -19,7 +20,6 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 NAMES = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "LOADED", "GONE", "LEVEL")
 # In place of an interpreter: prints its arguments, its environment, and whether the lock is held.
 PRINTING = f"""\
-#!{sys.executable}
 import json, os, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 from pathlib import Path
@@ -35,7 +35,7 @@ class ByHand:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.python = folder / "python"
-        self.python.write_text(PRINTING)
+        self.python.write_text(python_script(PRINTING))
         self.python.chmod(0o755)
 
     def write(self, name: str, document: dict[str, Any]) -> None:
