@@ -91,7 +91,7 @@ def test_a_message_reaches_the_desktop_once_also_from_a_timer_without_a_session(
 ) -> None:
     shown, program = tmp_path / "shown", tmp_path / "bin" / "notify-send"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nprintf "%s|" "$DBUS_SESSION_BUS_ADDRESS" "$@" >> {shown}\n')
+    program.write_text(f'#!/bin/sh\nprintf "%s|" "$DBUS_SESSION_BUS_ADDRESS" "$@" >> "{shown}"\n')
     program.chmod(0o755)
     command.environment["PATH"] = f"{program.parent}:{command.environment['PATH']}"
     command.environment.pop("DBUS_SESSION_BUS_ADDRESS", None)
