@@ -24,6 +24,8 @@ from trainmaster.runs.stop import stop
 from trainmaster.runs.upkeep.maintain import maintaining
 from trainmaster.sync.workspace import Workspace
 
+pytestmark = pytest.mark.long
+
 # What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s.
 STATUS_S, WAIT_S, STOP_S, LAUNCH_S = 15.0, 15.0, 25.0, 40.0
 HEALED_S = 60.0

@@ -136,6 +136,7 @@ def _finding(number: int) -> dict[str, Any]:
     return {**place, **text, "severity": "critical", "confidence": 1.0, "patches": [patch]}
 
 
+@pytest.mark.long
 def test_random_calls_are_all_answered_by_the_contract_and_change_nothing_outside(
     workspace: RecordedWorkspace, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

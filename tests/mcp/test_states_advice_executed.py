@@ -149,6 +149,7 @@ def files_of(command: CommandLine, run_id: str) -> None:
         (folder / file).write_text("step 1: loss 2.5\n")
 
 
+@pytest.mark.long
 def test_what_each_state_of_a_run_advises_runs_as_a_command(
     command: CommandLine, executed: ExecutedAdvice
 ) -> None:

@@ -162,6 +162,7 @@ def site(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPodSite]:
         yield site
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_mutated_journals_and_events_harm_no_other_run_and_no_lease(
     workspace: FollowedWorkspace, site: RunPodSite

@@ -279,6 +279,7 @@ def test_a_mirror_that_can_not_be_written_is_reported_before_anything(
     assert not (tmp_path / "deep").exists()
 
 
+@pytest.mark.long
 def test_checkpoints_are_copied_whichever_process_is_killed_meanwhile(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -27,6 +27,8 @@ from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.settings.policy import agent_policies
 from trainmaster.sync.workspace import Workspace
 
+pytestmark = pytest.mark.engine
+
 ABSENT = "localhost/of-another:1"
 
 
