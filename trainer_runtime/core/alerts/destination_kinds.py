@@ -48,5 +48,5 @@ WEB_KINDS = tuple(name for name, kind in KINDS.items() if not kind.is_program)
 
 
 def kind_of_web_host(host: str) -> KindName:
-    """The kind of an address at `host`; `webhook` if it is no other's."""
+    """The kind of an address at `host`; `webhook` where none is named."""
     return next((name for name, kind in KINDS.items() if kind.web_host == host), "webhook")
