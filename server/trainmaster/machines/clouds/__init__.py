@@ -36,7 +36,7 @@ def open_cloud(
         message = f"{name!r} is not a known provider."
         raise UsageError("CLOUD_UNKNOWN", message, f"Use one of {', '.join(CLOUD_NAMES)}.")
     provider = _provider(name)
-    configured = {str(known): url for known, url in settings.cloud_urls.items()}
+    configured = {str(cloud_name): url for cloud_name, url in settings.cloud_urls.items()}
     account = Account(
         provider=name,
         base_url=configured.get(name, provider.base_url),
