@@ -53,7 +53,9 @@ class Detector:
     restarts_with_phase: ClassVar[bool] = False
 
     def restart(self, context: DetectorContext, step: int) -> None:
-        """The series start again after `step`; `context` is still that of the steps before."""
+        """The series start again after `step`; `context` is still that of the steps before. All
+        state is forgotten, unless a detector defines this."""
+        type(self).__init__(self)
 
     def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in a value of `reads_raw`, which may be NaN or infinite."""

@@ -45,10 +45,8 @@ class Detectors:
         self._context = DetectorContext(self.settings, Ledger(attempt))
         self._context.is_reinforced = self.settings.config.get("method") in _REINFORCED
         self._detectors = detectors = DetectorSet()
-        self._raw, self._points = (
-            detectors.by_name("raw", "reads_raw"),
-            detectors.by_name("point", "reads"),
-        )
+        self._raw = detectors.by_name("raw", "reads_raw")
+        self._points = detectors.by_name("point", "reads")
         self._events = detectors.by_name("event", "events")
         self._steps, self._samples, self._ticks = map(detectors.hooks, ("step", "sample", "tick"))
 

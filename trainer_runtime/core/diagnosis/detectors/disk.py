@@ -68,6 +68,9 @@ class Disk(Detector):
         elif completed:
             self._check(context, t, free_gib)
 
+    def restart(self, context: DetectorContext, step: int) -> None:
+        """The disk stays as it is."""
+
     def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
         """Downloads during preparation don't count towards the trend, nor do checkpoints that are
         kept as planned."""

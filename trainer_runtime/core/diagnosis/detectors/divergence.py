@@ -90,12 +90,6 @@ class Divergence(Detector):
         elif median < _BACK * self.low and context.ledger.get("divergence") is not None:
             context.ledger.close("divergence", step)
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.early.restart()
-        self.points = self.checks = 0
-        self.low = None
-        self.checked_at.clear()
-
     def _report(self, context: DetectorContext, step: int, median: float) -> None:
         low = self.low or 0.0
         found = context.ledger.open(

@@ -57,11 +57,6 @@ class EarlyDivergence:
         if context.ledger.get("loss_spike") is None and self.ceiling > self.low > 0:
             self._judge(context, step, remedies)
 
-    def restart(self) -> None:
-        self.points, self.low, self.ceiling, self.highest = 0, None, 0.0, 0.0
-        self.risen.clear()
-        self.is_open = self.is_over = False
-
     def _judge(self, context: DetectorContext, step: int, remedies: tuple[str, ...]) -> None:
         median = median_of(sorted(self.risen))
         if len(self.risen) < _IN_A_ROW or median < _MEDIAN_RISE * self.ceiling:

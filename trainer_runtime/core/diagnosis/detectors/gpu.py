@@ -94,10 +94,6 @@ class Gpu(Detector):
             self._check_load(context, t, means)
             self._check_clock(context, t, means)
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.samples.clear()
-        self.lowest.clear()
-
     def _check_load(self, context: DetectorContext, t: float, means: dict[str, float]) -> None:
         used = means.get("gpu_util")
         if used is None:

@@ -48,9 +48,6 @@ class Gradient(Detector):
         elif odd and rule.is_met:
             self._open(context, step, value)
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.points = 0
-
     def _open(self, context: DetectorContext, step: int, value: float) -> None:
         onset, at_onset, self.median = context.gradient.first_odd
         self.normal, self.points = 0, 1

@@ -108,7 +108,3 @@ class Memory(Detector):
     def sample(self, context: DetectorContext, t: float, values: Mapping[str, float]) -> None:
         self.host.sample(context, t, values)
         self.gpu.sample(context, t, values)
-
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.host.restart()
-        self.gpu.restart()

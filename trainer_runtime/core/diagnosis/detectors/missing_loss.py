@@ -66,7 +66,3 @@ class MissingLoss(Detector):
         self.seen_at, self.last_step = seen, step
         if self.losses >= _FEWEST_LOSSES:
             self.due = seen + 1 + max(_FEWEST_STEPS, _TIMES_LONGEST * self.longest)
-
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.losses = self.seen_at = self.longest = 0
-        self.due = _NEVER

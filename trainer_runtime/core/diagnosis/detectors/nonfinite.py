@@ -119,11 +119,6 @@ class NonFinite(Detector):
     zero_step: int | None = None
     metrics: dict[str, list[int]] = field(default_factory=dict)
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.lost, self.finite_losses = False, 0
-        self.overflows = self.overflow_onset = self.zeros = self.zero_onset = 0
-        self.zero_step, self.metrics = None, {}
-
     def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if not is_finite(value):
             take = self._seen if key in _SERIES else self._metric

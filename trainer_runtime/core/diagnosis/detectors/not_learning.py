@@ -106,11 +106,6 @@ class NotLearning(Detector):
             else:
                 context.ledger.close(CODE, step)
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.loss, self.grad_norm, self.lr = Repeat(most=_SAME), Repeat(), Repeat()
-        self.first.clear()
-        self.is_open = False
-
     def _cause(self, context: DetectorContext) -> str | None:
         losses, norms, rates = self.loss.zeros(), self.grad_norm.zeros(), self.lr.zeros()
         if not context.is_reinforced:

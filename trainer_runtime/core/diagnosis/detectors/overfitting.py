@@ -80,10 +80,6 @@ class Overfitting(Detector):
         if self.above >= needed and value >= self.first_above and self._train_fell(train):
             self._report(context, step, value, train)
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.best, self.train_at_best, self.above = None, None, 0
-        self.newest.clear()
-
     def _train_fell(self, train: float | None) -> bool:
         before = self.train_at_best
         return train is not None and before is not None and train < _TRAIN_FELL * before

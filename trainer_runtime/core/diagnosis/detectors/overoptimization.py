@@ -141,14 +141,6 @@ class OverOptimization(Detector):
                 },
             )
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.row = {}
-        for newest in (self.chosen, self.rejected, self.chosen_logps, self.rejected_logps):
-            newest.clear()
-        self.evaluations.clear()
-        self.points = self.checks = self.below = 0
-        self.best, self.margin_at_best, self.first_step = 0.0, None, None
-
     def _check(self, context: DetectorContext, step: int) -> None:
         beta = _beta(context)
         if beta is None:

@@ -72,9 +72,6 @@ class Plateau(Detector):
             values={"loss": means[-1], "since_step": since, "lr": context.latest.get("lr")},
         )
 
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.trend, self.evaluations = Trend(per_block=8), Trend(per_block=1)
-
     def _is_ending(self, context: DetectorContext, step: int) -> bool:
         target = context.target_step or context.settings.steps
         return target is not None and step > _LAST_SHARE * target

@@ -59,7 +59,6 @@ class Resumed(Detector):
 
     levels: deque[Level] = field(default_factory=lambda: deque(maxlen=_MAX_LEVELS))
     before: deque[Level] = field(default_factory=lambda: deque(maxlen=1))
-    points: int = 0
     since: int = 0
     first: list[float] = field(default_factory=list)
     is_changed: bool = False
@@ -75,7 +74,6 @@ class Resumed(Detector):
     def restart(self, context: DetectorContext, step: int) -> None:
         """The run continues from `step`; later levels are superseded."""
         self._note(context, context.step)
-        self.points = 0
         kept = [level for level in self.levels if level[0] <= step]
         self.levels.clear()
         self.levels.extend(kept)
@@ -91,8 +89,7 @@ class Resumed(Detector):
 
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in a loss; only the first few after a resume are compared."""
-        self.points += 1
-        if self.points % _NOTED_EVERY == 0:
+        if context.loss.points % _NOTED_EVERY == 0:
             self._note(context, step)
         if self.before:
             self._compare(context, value)

@@ -75,6 +75,3 @@ class SlowRank(Detector):
         found.values |= {"slowest_in": len(its), "of": _AGGREGATES}
         if (host := host_of_rank(context.settings.config, rank)) is not None:
             found.values["host"] = host
-
-    def restart(self, context: DetectorContext, step: int) -> None:
-        self.newest.clear()
