@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
 from trainer_runtime.core.diagnosis.detectors.detector import END, PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
@@ -59,6 +60,10 @@ DETECTORS: tuple[type[Detector], ...] = (
 CODES: Mapping[str, Code] = {
     code: declared for detector in DETECTORS for code, declared in detector.codes.items()
 }
+# Kinds of events that tell where the run stands.
+EVENTS = frozenset(
+    {"attempt_starting", "started", "resumed", "checkpoint", "phase", "completed", "attempt_ended"}
+)
 
 
 class DetectorSet:
@@ -79,10 +84,26 @@ class DetectorSet:
                 hooks.setdefault(name, []).append(getattr(detector, hook))
         return hooks
 
-    def begin(self, context: DetectorContext, attempt: int, step: int) -> None:
-        """Attempt `attempt` starts from `step`; 0 means from scratch."""
-        self._restart(context, step)
-        context.begin(attempt, step)
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        """Follow the run's position, which all share, by an event of `EVENTS`."""
+        if kind == "attempt_starting":
+            attempt = fields.find_integer("attempt")
+            if attempt is not None and attempt != context.ledger.attempt:
+                self._begin(context, attempt, context.step)
+            context.finished = True  # no step is expected during preparation
+        elif kind == "started":
+            self._begin(context, fields.integer("attempt", context.ledger.attempt), step)
+            context.target_step = fields.find_integer("target_step")
+        elif kind == "resumed":
+            self._begin(context, context.ledger.attempt, step)
+        elif kind == "checkpoint":
+            action = fields.text("action", "saved")  # logs mention saves only
+            context.checkpoint(action, step, fields.find_integer("size_bytes"))
+        elif kind == "phase":
+            self._begin_phase(context)
+        else:
+            context.finished = True
+            self._close(context, END)
 
     def rewind(self, context: DetectorContext, step: int) -> None:
         """Steps of the same attempt went back to `step`, as in one log that contains a resume."""
@@ -90,25 +111,25 @@ class DetectorSet:
         self._close(context, REWIND)
         context.begin(context.ledger.attempt, step)
 
-    def new_phase(self, context: DetectorContext) -> None:
-        """The data mixture changes, so earlier losses are no longer comparable."""
-        context.loss.restart()
-        for detector in self._detectors:
-            if detector.restarts_with_phase:
-                detector.restart(context, 0)
-        self._close(context, PHASE)
-
-    def end(self, context: DetectorContext) -> None:
-        """The attempt has ended."""
-        context.finished = True
-        self._close(context, END)
-
     def to_dict(self) -> dict[str, Any]:
         return {type(detector).__name__: dump_state(detector) for detector in self._detectors}
 
     def restore(self, data: Mapping[str, Any]) -> None:
         for detector in self._detectors:
             restore_state(detector, data.get(type(detector).__name__, {}))
+
+    def _begin(self, context: DetectorContext, attempt: int, step: int) -> None:
+        """Attempt `attempt` starts from `step`; 0 means from scratch."""
+        self._restart(context, step)
+        context.begin(attempt, step)
+
+    def _begin_phase(self, context: DetectorContext) -> None:
+        """The data mixture changes, so earlier losses are no longer comparable."""
+        context.loss.restart()
+        for detector in self._detectors:
+            if detector.restarts_with_phase:
+                detector.restart(context, 0)
+        self._close(context, PHASE)
 
     def _restart(self, context: DetectorContext, step: int) -> None:
         for detector in self._detectors:

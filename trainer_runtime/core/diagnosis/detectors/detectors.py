@@ -10,8 +10,7 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors import messages
 from trainer_runtime.core.diagnosis.detectors.detector import is_finite
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.diagnosis.detectors.detector_set import DetectorSet
-from trainer_runtime.core.diagnosis.detectors.event_handlers import EVENT_HANDLERS
+from trainer_runtime.core.diagnosis.detectors.detector_set import EVENTS, DetectorSet
 from trainer_runtime.core.diagnosis.detectors.ledger import Ledger, LedgerEntry
 from trainer_runtime.core.diagnosis.detectors.patches import patches_for
 from trainer_runtime.core.diagnosis.detectors.settings import Settings
@@ -48,6 +47,7 @@ class Detectors:
         self._raw = detectors.by_name("raw", "reads_raw")
         self._points = detectors.by_name("point", "reads")
         self._events = detectors.by_name("event", "events")
+        self._kinds = EVENTS | self._events.keys()
         self._steps, self._samples, self._ticks = map(detectors.hooks, ("step", "sample", "tick"))
 
     def point(self, key: str, step: int, t: float | None, value: float) -> None:
@@ -92,13 +92,12 @@ class Detectors:
         `attempt_starting attempt_ended` of the journal. `fields` are the event's other fields.
         Feed the points of `metric` and `eval` events with `point`.
         """
-        context, at = self._context, self._context.step if step is None else step
-        handler = EVENT_HANDLERS.get(kind)
-        if handler is None and kind not in self._events:
+        if kind not in self._kinds:
             return
+        context, at = self._context, self._context.step if step is None else step
         read = Fields(fields or {}, kind)
-        if handler is not None:
-            handler(context, self._detectors, at, read)
+        if kind in EVENTS:
+            self._detectors.event(context, kind, at, read)
         for take in self._events.get(kind, ()):
             take(context, kind, at, read)
         if t is not None and kind in ("eval", "checkpoint") and (context.t or 0.0) < t:
@@ -118,7 +117,7 @@ class Detectors:
                 value = number(raw)
                 if value is not None:
                     self.point(key, step or 0, t, value)
-        if kind in EVENT_HANDLERS or kind in self._events:
+        if kind in self._kinds:
             own = {} if attempt is None else {"attempt": attempt}
             self.event(kind, t, step, {**own, **event.document})
 
