@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from trainer_runtime.core.alerts.destination_kinds import KINDS, WEB_KINDS, KindName
 from trainmaster.errors.errors import SpecError, StateError
 from trainmaster.home.paths import Home
 from trainmaster.settings.clouds import CLOUD_NAMES, CloudName
@@ -89,7 +90,7 @@ class AgentSettings(Group):
 class Destination(Group):
     """A destination of alerts. Its URL is a secret: anyone who has it can post there."""
 
-    kind: Literal["webhook", "slack", "discord", "command"]
+    kind: KindName
     url: Annotated[str, AfterValidator(address)] | None = None
     url_secret: Annotated[str, AfterValidator(secret_name)] | None = None
     command: (
@@ -101,8 +102,9 @@ class Destination(Group):
     @model_validator(mode="after")
     def _has_one_address(self) -> Destination:
         addresses = [name for name in ("url", "url_secret", "command") if getattr(self, name)]
-        wanted = [("command",)] if self.kind == "command" else [("url",), ("url_secret",)]
-        if tuple(addresses) not in wanted or (self.kind == "command" and self.sender == "box"):
+        is_program = KINDS[self.kind].is_program
+        wanted = [("command",)] if is_program else [("url",), ("url_secret",)]
+        if tuple(addresses) not in wanted or (is_program and self.sender == "box"):
             raise ValueError("has no address of its kind, or more than one")
         return self
 
@@ -186,7 +188,7 @@ class Settings(Group):
         "gives the run's host the URL, so that alerts are sent also while this machine sleeps; "
         "`operator` keeps it here. A command runs here only. `defaults: false` leaves out the "
         "alerts that every destination gets by default.",
-        "a mapping of names to {kind: webhook|slack|discord, url: … or url_secret: NAME, sender: "
+        f"a mapping of names to {{kind: {'|'.join(WEB_KINDS)}, url: … or url_secret: NAME, sender: "
         "box|operator, defaults: true|false} or {kind: command, command: [PROGRAM, ARGUMENT…]}",
     )
 

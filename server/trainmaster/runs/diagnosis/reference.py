@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES, Message
+from trainer_runtime.core.diagnosis.detectors.detector import Code
+from trainer_runtime.core.diagnosis.detectors.messages import CODES
 from trainer_runtime.core.diagnosis.remedies import (
     LADDER,
-    OF_SERIES,
     REMEDIES,
     RUNGS,
     Remedy,
@@ -98,7 +98,7 @@ def reference() -> str:
             "## From logs, kernels and exit codes\n",
             _codes(EXPLANATIONS),
             "## From series and telemetry\n",
-            _codes({code: message.explanation for code, message in MESSAGES.items()}, MESSAGES),
+            _codes({code: message.explanation for code, message in CODES.items()}, CODES),
             "## From stacks (`inspect`)\n",
             _codes(OF_STACKS),
             "## From the trainer's own checks\n",
@@ -114,10 +114,10 @@ def reference() -> str:
 def every_code() -> set[str]:
     """All codes that a finding can have."""
     trainer = REPORTED_BY_TRAINER
-    return {*EXPLANATIONS, *MESSAGES, *OF_STACKS, *trainer, *(one.code for one in CATALOGUE)}
+    return {*EXPLANATIONS, *CODES, *OF_STACKS, *trainer, *(one.code for one in CATALOGUE)}
 
 
-def _codes(explanations: Mapping[str, str], messages: Mapping[str, Message] | None = None) -> str:
+def _codes(explanations: Mapping[str, str], messages: Mapping[str, Code] | None = None) -> str:
     rows = (
         f"| `{code}` | {text} | {' '.join(_advice(code, messages or {}))} |"
         f" {_named(_patches_of(code))} |"
@@ -126,13 +126,13 @@ def _codes(explanations: Mapping[str, str], messages: Mapping[str, Message] | No
     return "\n".join(["| code | meaning | what to do | patches |", "|---|---|---|---|", *rows, ""])
 
 
-def _advice(code: str, messages: Mapping[str, Message]) -> tuple[str, ...]:
+def _advice(code: str, messages: Mapping[str, Code]) -> tuple[str, ...]:
     return messages[code].advice if code in messages else _OTHER_ADVICE.get(code) or advice(code)
 
 
 def _patches_of(code: str) -> Iterable[str]:
     of_log = (rung.id for rung in LADDER if code in rung.codes)
-    return dict.fromkeys([*OF_SERIES.get(code, ()), *of_log])
+    return dict.fromkeys([*(CODES[code].remedies if code in CODES else ()), *of_log])
 
 
 def _named(names: Iterable[str]) -> str:

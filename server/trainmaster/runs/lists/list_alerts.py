@@ -57,7 +57,7 @@ def _problem(workspace: Workspace, row: Recorded) -> str | None:
     given: Destination | None = destinations(workspace.home).get(row.to)
     if given is None:
         return f"The settings name no destination {row.to} any more."
-    if given.kind == "command":
+    if given.command:
         return _COMMAND_FROM_HOST if row.sender == "box" else None
     try:
         address(workspace.home, row.to, given, os.environ)
