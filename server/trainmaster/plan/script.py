@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
-from trainer_runtime.core.frameworks.choices import Choices, UnknownChoiceError, choices_of
+from trainer_runtime.core.frameworks.choices import Choices, choices_of
+from trainer_runtime.core.frameworks.framework import UnknownChoiceError
 from trainmaster.home.assets import Assets
 from trainmaster.plan.templates import rendered
 

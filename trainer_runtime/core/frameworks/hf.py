@@ -8,15 +8,16 @@ from typing import Any
 from trainer_runtime.core.config import EvaluationConfig, RunConfig
 from trainer_runtime.core.config.lr_schedule import WSD_DECAY_SHARE
 from trainer_runtime.core.environment.yaml_text import yaml_text
-from trainer_runtime.core.frameworks import accelerate, deepspeed
+from trainer_runtime.core.frameworks import accelerate, byte_tokenizer, deepspeed
+from trainer_runtime.core.frameworks.framework import Choice, Framework
 from trainer_runtime.core.frameworks.places import TENSORBOARD, WRITING
-from trainer_runtime.core.inputs import byte_tokenizer
 
 TRAINING_ARGUMENTS = "training_args.yaml"
 
 # What is not named here is passed on as it is: TrainingArguments has the last word.
 _OPTIMIZERS = {"adamw": "adamw_torch_fused", "lion": "lion_32bit"}
 _TRACKERS = {"comet": "comet_ml"}
+TRAINER_RUNGS = frozenset({"activation_checkpointing", "next_zero_stage"})
 
 
 def files(config: RunConfig) -> dict[str, str]:
@@ -135,3 +136,19 @@ def _evaluation(evaluation: EvaluationConfig) -> dict[str, Any]:
     if not every or not evaluation.batches:
         return {"eval_strategy": "no"}
     return {"eval_strategy": "steps", "eval_steps": every}
+
+
+FRAMEWORK = Framework(
+    name="hf",
+    output="hf",
+    files=files,
+    choices=(
+        Choice(
+            "weights",
+            ("new", "existing"),
+            ("model.path", "model.hub"),
+            lambda config: "existing" if config.model.has_weights else "new",
+        ),
+    ),
+    rungs=TRAINER_RUNGS,
+)

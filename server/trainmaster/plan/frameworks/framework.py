@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import Problem
 from trainmaster.plan.architecture import Architecture, Style
-from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
+from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import Field
 from trainmaster.plan.fields.place import Place, nowhere, place
 from trainmaster.plan.frameworks.arguments import Argument
+from trainmaster.plan.frameworks.packages import Package
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _OF_TRANSFORMERS: Mapping[str, str] = MappingProxyType({"hf": "save_pretrained"})
@@ -78,7 +80,7 @@ class Framework:
     strategies: tuple[str, ...] = ("single",)
     adapter_strategies: tuple[str, ...] = ("single",)
     can_recompute: bool = True
-    packages: tuple[str, ...] = ()
+    packages: tuple[Package, ...] = ()
     packages_gib: float = 0.0
     loggers: Mapping[str, tuple[str, ...]] = _NONE
     loggers_at_once: int | None = None

@@ -10,6 +10,7 @@ from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.framework import Framework
+from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OWN_LOSS,
@@ -145,10 +146,10 @@ TRAINER_LOGGERS: Mapping[str, tuple[str, ...]] = {
 TRAINER_STRATEGIES = ("ddp", "zero2", "zero3")
 # An adapter's state is too small for sharing it to gain anything.
 ADAPTER_STRATEGIES = ("ddp", "zero3")
-TRAINER_PACKAGES = ("transformers", "accelerate", "datasets")
+TRAINER_PACKAGES = (TRANSFORMERS, ACCELERATE, DATASETS)
 TRAINER_GIB = 0.7
 
-HF = Framework(
+FRAMEWORK = Framework(
     name="hf",
     places=TRAINER_PLACES,
     refusals=trainer_refusals,

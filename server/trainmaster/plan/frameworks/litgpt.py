@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainer_runtime.core.frameworks.litgpt import LORA_PARTS
+from trainer_runtime.core.frameworks.litgpt import LORA_PARTS, VERSION
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Text
 from trainmaster.plan.fields.document import TrainingSpec
@@ -12,6 +12,7 @@ from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.litgpt_models import litgpt_architecture
+from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OWN_LOSS,
@@ -142,7 +143,7 @@ _PLACES: Mapping[str, str | Place] = {
     "tracking": "logger_name, log",
     "other_hosts": "devices, num_nodes",
 }
-LITGPT = Framework(
+FRAMEWORK = Framework(
     name="litgpt",
     places=_PLACES,
     refusals=_refusals,
@@ -164,7 +165,8 @@ LITGPT = Framework(
     usual_adapter_targets=("query", "value"),
     strategies=("ddp", "fsdp"),
     adapter_strategies=("ddp",),
-    packages=("litgpt",),
+    # It is imported by parts that it doesn't call public: this version alone.
+    packages=(Package("litgpt", VERSION, f"=={VERSION}"),),
     packages_gib=0.3,
     loggers={
         "tensorboard": (),

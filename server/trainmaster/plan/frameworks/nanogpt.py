@@ -120,7 +120,7 @@ _PLACES: Mapping[str, str | Place] = {
     "tracking": nowhere("nanogpt has no loggers; its metrics are recorded without"),
     "other_hosts": only("one machine", [], lacks=_SINGLE),
 }
-NANOGPT = Framework(
+FRAMEWORK = Framework(
     name="nanogpt",
     places=_PLACES,
     refusals=_refusals,

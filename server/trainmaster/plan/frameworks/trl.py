@@ -20,6 +20,7 @@ from trainmaster.plan.frameworks.hf import (
     TRAINER_STRATEGIES,
     trainer_refusals,
 )
+from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import ROWS
 
 _BETA = Argument(
@@ -148,7 +149,7 @@ _PLACES: Mapping[str, str | Place] = {
         lacks="its rows are read where it trains, all at once",
     ),
 }
-TRL = Framework(
+FRAMEWORK = Framework(
     name="trl",
     places=_PLACES,
     refusals=_refusals,
@@ -157,7 +158,11 @@ TRL = Framework(
     has_biases=True,
     strategies=TRAINER_STRATEGIES,
     adapter_strategies=ADAPTER_STRATEGIES,
-    packages=("trl", *TRAINER_PACKAGES),
+    # From where our scripts' arguments have their names on.
+    packages=(
+        Package("trl", "1.16.0", ">=1.0,<2", "; python_version >= '3.11'"),
+        *TRAINER_PACKAGES,
+    ),
     packages_gib=TRAINER_GIB,
     loggers=TRAINER_LOGGERS,
 )

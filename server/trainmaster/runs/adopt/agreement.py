@@ -4,7 +4,7 @@ about its data no checkpoint records."""
 from __future__ import annotations
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
-from trainer_runtime.core.config.traits import TRAITS
+from trainer_runtime.core.frameworks import framework_of
 from trainmaster.errors.errors import Problem, SpecError
 from trainmaster.plan.frameworks import FRAMEWORKS
 
@@ -13,7 +13,7 @@ def refuse_another_framework(framework: str, output: str) -> None:
     """Raises:
     SpecError: `SHAPE_DIFFERS`, the spec's framework doesn't read what the output's has written.
     """
-    if TRAITS[framework].output == TRAITS[output].output:
+    if framework_of(framework).output == framework_of(output).output:
         return
     raise SpecError(
         "SHAPE_DIFFERS",

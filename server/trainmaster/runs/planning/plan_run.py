@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
@@ -38,7 +39,6 @@ from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
-    FrameworkName,
     TrainingSpec,
     field_lines,
     framework_asked_about,
