@@ -143,15 +143,6 @@ def test_the_log_shows_trainers_own_lines_and_no_bars(straight: RunFolder) -> No
     assert "it/s" not in printed
 
 
-def test_the_final_folder_is_a_model_that_transformers_loads(straight: RunFolder) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model = AutoModelForCausalLM.from_pretrained(straight.folder / "final")
-    tokenizer = AutoTokenizer.from_pretrained(straight.folder / "final")
-    generated = model.generate(**tokenizer("def ", return_tensors="pt"), max_new_tokens=4)
-    assert tokenizer.decode(generated[0]).startswith("def ")
-
-
 def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
     straight: RunFolder, make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
