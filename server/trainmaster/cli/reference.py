@@ -50,22 +50,22 @@ def reference() -> str:
 
 def every_command() -> dict[str, Any]:
     """All commands by the words that call them, those below another (`hosts add`) too."""
-    found: dict[str, Any] = {}
+    commands: dict[str, Any] = {}
     waiting = [("", get_command(commands_for()))]
     while waiting:
         words, command = waiting.pop(0)
         if words and not command.hidden:
-            found[words] = command
+            commands[words] = command
         below = getattr(command, "commands", {})
         waiting[:0] = [(f"{words} {name}".strip(), item) for name, item in below.items()]
-    return found
+    return commands
 
 
 def _section(name: str, command: Any) -> str:
     arguments = [item for item in command.params if item.param_type_name == "argument"]
     usage = " ".join(["trainmaster", name, *(item.metavar for item in arguments)])
     rows = "\n".join(_row(item) for item in command.params)
-    shown = "".join(f"\n    {one}" for one in EXAMPLES.get(name, ()))
+    shown = "".join(f"\n    {example}" for example in EXAMPLES.get(name, ()))
     examples = f"{shown}\n" if shown else ""
     return f"## `{usage}`\n\n{command.help}\n\n| | | default |\n|---|---|---|\n{rows}\n{examples}"
 

@@ -64,11 +64,11 @@ async def _runs(workspace: Workspace, by_timer: bool) -> TickAnswer:
     left = await stop_old_placements(workspace, failures)
     runs = due_runs(workspace)
     how = Round(thorough=True, pauses=by_timer, bound_s=_RUN_S, sends=False)
-    found = await maintain(workspace, runs, how)
+    maintained = await maintain(workspace, runs, how)
     left |= await recover_due(workspace, failures)  # started, if it has to be, by the next tick
     rows = []
     for run in runs:
-        done = found[run.run_id]
+        done = maintained[run.run_id]
         did = [*done.did, *([] if done.error is None else [described(done.error)])]
         if done.error is not None and done.tried:
             failures.add(run.run_id, done.error)

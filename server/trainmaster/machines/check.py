@@ -65,21 +65,21 @@ async def check_host(
         HostError: `HOST_UNKNOWN`. A host that can't be reached or used has failed rows instead.
     """
     began = time.monotonic()
-    found, record = Connection(command_s=0.0), None
+    connection, record = Connection(command_s=0.0), None
     if name != LOCAL:
         record = known_record(workspace, name)
         pins = workspace.home.pins(name)
         enter_stage(f"connecting to {name}")
-        found = await check_connection(record, pins, within_s=min(CONNECT_S, within_s))
+        connection = await check_connection(record, pins, within_s=min(CONNECT_S, within_s))
     report = _HostReport()
-    if found.command_s is not None:
+    if connection.command_s is not None:
         enter_stage(f"checking {name}")
         left_s = max(_MIN_HOST_S, within_s - (time.monotonic() - began))
-        report = await _check_on_host(open_host(workspace, name), found, left_s, record)
+        report = await _check_on_host(open_host(workspace, name), connection, left_s, record)
         report.rows += await _left_runs(workspace, name)
     checked = {row.name for row in report.rows}
-    rows = [*(row for row in found.rows if row.name not in checked), *report.rows]
-    reached = found.command_s is not None
+    rows = [*(row for row in connection.rows if row.name not in checked), *report.rows]
+    reached = connection.command_s is not None
     next_step = None if reached else _without_host(workspace, name)
     answer = HostCheckAnswer(host=name, ok=none_failed(rows), checks=rows, next_step=next_step)
     _remember(workspace.home, answer, report.gpus, reached=reached)
@@ -111,20 +111,20 @@ def _without_host(workspace: Workspace, name: str) -> str | None:
 
 
 async def _check_on_host(
-    host: Host, found: Connection, within_s: float, record: HostRecord | None
+    host: Host, connection: Connection, within_s: float, record: HostRecord | None
 ) -> _HostReport:
     """The rows from the runtime on the host, or from plain commands if it can't run there."""
     try:
-        if found.error is not None:
-            return await _by_shell(host, found)
+        if connection.error is not None:
+            return await _by_shell(host, connection)
         try:
-            report = await _by_runtime(host, found, within_s)
+            report = await _by_runtime(host, connection, within_s)
             if record is not None and record.launcher == SLURM:
                 rows, gpus = await check_cluster(host, record)
                 return _HostReport([*without_login(report.rows), *rows], gpus)
             return report
         except HostError as error:
-            report = await _by_shell(host, found)
+            report = await _by_shell(host, connection)
             report.rows.append(failed_by("runtime", error))
             return report
     except HostError as error:
@@ -133,7 +133,7 @@ async def _check_on_host(
         await host.disconnect()
 
 
-async def _by_runtime(host: Host, found: Connection, within_s: float) -> _HostReport:
+async def _by_runtime(host: Host, connection: Connection, within_s: float) -> _HostReport:
     began = time.monotonic()
     await host.runtime()  # on a host's first use this takes a part of the time
     left_s = max(_MIN_HOST_S, within_s - (time.monotonic() - began))
@@ -145,7 +145,9 @@ async def _by_runtime(host: Host, found: Connection, within_s: float) -> _HostRe
     within = ["--within", f"{max(1.0, left_s - _RESERVE_S):.0f}"]
     arguments = [await host.root(), await host.cache(), *within]
     call = RuntimeCall("check", arguments, failure, left_s)
-    return await runtime_call(host, call, lambda answer: _report(answer, found.command_s or 0.0))
+    return await runtime_call(
+        host, call, lambda answer: _report(answer, connection.command_s or 0.0)
+    )
 
 
 def _report(answer: Fields, command_s: float) -> _HostReport:
@@ -168,7 +170,7 @@ def _row(values: Mapping[str, object]) -> CheckRow:
     )
 
 
-async def _by_shell(host: Host, found: Connection) -> _HostReport:
+async def _by_shell(host: Host, connection: Connection) -> _HostReport:
     script = (find_assets().runtime / "host" / "answer" / "check_plain.sh").read_bytes()
     root, cache = await host.root(), await host.cache()
     command = ["/bin/sh", "-s", root, cache]
@@ -183,7 +185,7 @@ async def _by_shell(host: Host, found: Connection) -> _HostReport:
             report.rows.append(_row(row))
         elif mark == "time" and fields[0].isdigit():
             # Whole seconds: on average half a second has passed.
-            skew_s = float(fields[0]) + 0.5 - received + (found.command_s or 0.0) / 2
+            skew_s = float(fields[0]) + 0.5 - received + (connection.command_s or 0.0) / 2
             report.rows.append(_clock(skew_s))
     return report
 
@@ -192,9 +194,9 @@ def _clock(skew_s: float) -> CheckRow:
     if abs(skew_s) <= _MAX_SKEW_S:
         return passed("clock", f"{spoken_duration(abs(skew_s))} off this machine's")
     direction = "ahead of" if skew_s > 0 else "behind"
-    found = f"{spoken_duration(abs(skew_s))} {direction} this machine's"
+    skew = f"{spoken_duration(abs(skew_s))} {direction} this machine's"
     remedy = "Set both clocks by NTP (`timedatectl set-ntp true`): otherwise times are wrong."
-    return warning("clock", found, remedy)
+    return warning("clock", skew, remedy)
 
 
 def _gpu(gpu: Fields) -> str:

@@ -44,9 +44,9 @@ async def set_job_options(
             "Nothing is to be changed.",
             f"Give an option, such as {option('--time', '12h')}.",
         )
-    given = {option: value or None for option, value in changes.items()}
-    refuse_unusable_job_options(given, before.launcher)
-    record = HostRecord(**{**before.to_dict(), **given})
+    options = {option: value or None for option, value in changes.items()}
+    refuse_unusable_job_options(options, before.launcher)
+    record = HostRecord(**{**before.to_dict(), **options})
     if not offline:
         await _refuse_unknown(workspace, record)
     workspace.control.put_host(record, time.time())

@@ -69,17 +69,17 @@ async def add_host(
         await confirm(_quote(record))
         record = replace(record, by_agent=True)
     pins = _new_pins(workspace.home, name)
-    found = Connection()
+    connection = Connection()
     try:
         if not options.offline:
-            found = await check_connection(record, pins, within_s=CONNECT_S)
-            if found.error is not None and found.error.code != "PYTHON_MISSING":
-                raise _not_added(found.error)
+            connection = await check_connection(record, pins, within_s=CONNECT_S)
+            if connection.error is not None and connection.error.code != "PYTHON_MISSING":
+                raise _not_added(connection.error)
         workspace.control.put_host(record, time.time(), new=True)
         _remove_state(workspace.home, name)
         if pins.exists():
             os.replace(pins, workspace.home.pins(name))
-        if not options.offline and found.error is None:
+        if not options.offline and connection.error is None:
             note_reached(workspace.home.reached(name))
     finally:
         _clear(pins)
@@ -87,7 +87,7 @@ async def add_host(
         host=name,
         address=record.target,
         fingerprint=_target_fingerprint(workspace.home, record),
-        checks=found.rows,
+        checks=connection.rows,
         next_step=(
             f"Run {command('hosts check', name)}, then launch with {option('--host', name)}."
         ),
@@ -114,10 +114,10 @@ async def trust_host(workspace: Workspace, name: str) -> HostTrustAnswer:
     folder = workspace.home.pins(name).parent.with_name(f".{name}.{secrets.token_hex(8)}")
     pins = folder / name / FILE_NAME
     try:
-        found = await check_connection(record, pins, within_s=CONNECT_S)
+        connection = await check_connection(record, pins, within_s=CONNECT_S)
         now = _fingerprints(pins, name)
-        if found.error is not None and not (now and found.error.code in _AUTHENTICATION):
-            raise found.error
+        if connection.error is not None and not (now and connection.error.code in _AUTHENTICATION):
+            raise connection.error
         _replace_pins(workspace.home.pins(name), pins, name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -123,11 +123,11 @@ class _Rounds:
 
             rebuild_behind(self._workspace)
             return  # what is due is known once the records are complete
-        runs = [run for run in self._due() if not self._is_away(run)]
+        runs = [run for run in self._due_runs() if not self._is_away(run)]
         self._opened = {run.run_id for run in runs if not run.closed}
         await maintain(self._workspace, runs)
 
-    def _due(self) -> list[Run]:
+    def _due_runs(self) -> list[Run]:
         from trainmaster.runs.maintain import due_runs
 
         if time.monotonic() >= self._everything_due_s:
@@ -135,7 +135,9 @@ class _Rounds:
             return due_runs(self._workspace)
         control = self._workspace.control
         due = control.due_runs()
-        return [control.run(one) for one, closed in due if not closed or one in self._opened]
+        return [
+            control.run(run_id) for run_id, closed in due if not closed or run_id in self._opened
+        ]
 
     def _is_away(self, run: Run) -> bool:
         from trainmaster.sync.last_pass import last_pass

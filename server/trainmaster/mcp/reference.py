@@ -79,7 +79,7 @@ def reference() -> str:
         f"## Toolset `{name}`\n\n" + "\n".join(_section(definition) for definition in definitions)
         for name, definitions in TOOLSETS.items()
     ]
-    tools = [one.name for definitions in TOOLSETS.values() for one in definitions]
+    tools = [tool.name for definitions in TOOLSETS.values() for tool in definitions]
     lines = "\n".join(f"> {line}".rstrip() for line in instructions_for(tools).splitlines())
     said = (
         "## What the server says of itself\n\nA line is left out where a tool that it is about is "
@@ -91,7 +91,7 @@ def reference() -> str:
 
 def _personas() -> str:
     rows = [
-        f"| `{name}` | {' '.join(f'`{one}`' for one in persona.toolsets)} | {persona.does} |"
+        f"| `{name}` | {' '.join(f'`{kit}`' for kit in persona.toolsets)} | {persona.does} |"
         for name, persona in PERSONAS.items()
     ]
     return "\n".join(["| persona | toolsets | |", "|---|---|---|", *rows])
@@ -136,7 +136,9 @@ def _type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"])
     if "anyOf" in schema:  # null stands for what is not given
-        return " or ".join(_type(one) for one in schema["anyOf"] if one.get("type") != "null")
+        return " or ".join(
+            _type(option) for option in schema["anyOf"] if option.get("type") != "null"
+        )
     return "list of strings" if schema["type"] == "array" else str(schema["type"])
 
 
@@ -147,8 +149,8 @@ def _default(schema: dict[str, Any]) -> str:
 
 def _hints(hints: ToolAnnotations) -> str:
     return ", ".join(
-        f"{'' if given else 'not '}{word}"
-        for word, given in (
+        f"{'' if hint else 'not '}{word}"
+        for word, hint in (
             ("read-only", hints.read_only_hint),
             ("destructive", hints.destructive_hint),
             ("idempotent", hints.idempotent_hint),

@@ -100,9 +100,9 @@ class Destination(Group):
 
     @model_validator(mode="after")
     def _has_one_address(self) -> Destination:
-        given = [name for name in ("url", "url_secret", "command") if getattr(self, name)]
+        addresses = [name for name in ("url", "url_secret", "command") if getattr(self, name)]
         wanted = [("command",)] if self.kind == "command" else [("url",), ("url_secret",)]
-        if tuple(given) not in wanted or (self.kind == "command" and self.sender == "box"):
+        if tuple(addresses) not in wanted or (self.kind == "command" and self.sender == "box"):
             raise ValueError("has no address of its kind, or more than one")
         return self
 
@@ -294,13 +294,13 @@ def takes(info: FieldInfo) -> str:
 
 def _accepted(place: tuple[str, ...]) -> str:
     """The accepted values of a place, or the known keys around it."""
-    known = dict(all_settings())
+    settings = dict(all_settings())
     for length in range(len(place), 0, -1):
-        info = known.get(".".join(place[:length]))
+        info = settings.get(".".join(place[:length]))
         if info is not None:
             return f"`{'.'.join(place[:length])}` takes {takes(info)}."
-    within = [path for path in known if place and path.startswith(f"{place[0]}.")]
-    return f"There are these settings: {', '.join(within or known)}."
+    within = [path for path in settings if place and path.startswith(f"{place[0]}.")]
+    return f"There are these settings: {', '.join(within or settings)}."
 
 
 def _unreadable(home: Home, problem: str, fix: str, field: str | None = None) -> StateError:

@@ -126,7 +126,7 @@ class Alerting:
             memory = {}
         kept = memory.get("watchers") or [None] * len(self._order.alerts)
         self._watchers = [
-            Watcher(alert, one) for alert, one in zip(self._order.alerts, kept, strict=True)
+            Watcher(alert, state) for alert, state in zip(self._order.alerts, kept, strict=True)
         ]
         keys = {watcher.key for watcher in self._watchers if watcher.key is not None}
         pieces = Pieces(self._run, keys, memory.get("offsets"))

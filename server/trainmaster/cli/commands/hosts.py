@@ -167,7 +167,7 @@ def set_options(
     launched, or resumed with --host."""
     from trainmaster.machines.job_options import set_job_options
 
-    given = {
+    options = {
         "partition": partition,
         "account": account,
         "qos": qos,
@@ -176,7 +176,7 @@ def set_options(
         "time": time,
         "modules": None if module is None else ",".join(filter(None, module)),
     }
-    changes = {option: value for option, value in given.items() if value is not None}
+    changes = {option: value for option, value in options.items() if value is not None}
     answer = ask(lambda workspace: set_job_options(workspace, name, changes, offline=offline))
     _show(answer, as_json)
 

@@ -62,13 +62,13 @@ def status(
     from trainmaster.runs.status.status import get_status
 
     async def with_curve(workspace: Workspace) -> tuple[StatusAnswer, MetricsAnswer | None]:
-        found = await get_status(workspace, run, detail=detail)
-        if as_json or "loss" not in found.metrics:
-            return found, None
+        run_status = await get_status(workspace, run, detail=detail)
+        if as_json or "loss" not in run_status.metrics:
+            return run_status, None
         from trainmaster.runs.query_metrics import query_metrics
 
-        runs = [found.run_id]
-        return found, await query_metrics(workspace, runs, keys=["loss"], points=_CURVE_POINTS)
+        runs = [run_status.run_id]
+        return run_status, await query_metrics(workspace, runs, keys=["loss"], points=_CURVE_POINTS)
 
     answer, curve = ask(with_curve, only_reads=True)
     emit(answer, as_json)

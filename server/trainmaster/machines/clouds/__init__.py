@@ -55,7 +55,7 @@ def open_cloud(
     if provider is None:
         message = f"{name!r} is not a known provider."
         raise UsageError("CLOUD_UNKNOWN", message, f"Use one of {', '.join(NAMES)}.")
-    configured = {str(known): url for known, url in settings.cloud_urls.items()}
+    configured = {str(cloud_name): url for cloud_name, url in settings.cloud_urls.items()}
     account = Account(
         provider=name,
         base_url=configured.get(name, provider.base_url),

@@ -177,9 +177,9 @@ class Lambda:
 
     def _of_types(self, offered: Sequence[_Offered], region: str | None) -> Iterator[Offer]:
         priced_t, source = time.time(), self._api.url("instance-types")
-        for one in offered:
-            kind, specs = one.instance_type, one.instance_type.specs
-            regions, _ = readable(one.regions_with_capacity_available, _Region)
+        for offered_type in offered:
+            kind, specs = offered_type.instance_type, offered_type.instance_type.specs
+            regions, _ = readable(offered_type.regions_with_capacity_available, _Region)
             free = sorted(free.name for free in regions if in_region(free.name, region))
             if specs.gpus < 1 or not free:
                 continue
@@ -211,9 +211,9 @@ class Lambda:
     async def _key_name(self, public_key: str) -> str:
         """The name of a public key in the account; the key is added if it is missing."""
         words = public_key.split()[:2]
-        known = await self._known_key(words)
-        if known is not None:
-            return known
+        key_name = await self._known_key(words)
+        if key_name is not None:
+            return key_name
         digest = hashlib.sha256(" ".join(words).encode()).hexdigest()
         body = {"name": f"trainmaster-{digest[:12]}", "public_key": " ".join(words)}
         try:

@@ -129,10 +129,10 @@ class RunPod:
 
     async def offers(self, wanted: Wanted) -> Sequence[Offer]:
         self.left_out = 0
-        found: list[Offer] = []
+        offers: list[Offer] = []
         for cloud in CLOUDS:
-            found += await self._offers_of(cloud, wanted)
-        return fitting(found, wanted)
+            offers += await self._offers_of(cloud, wanted)
+        return fitting(offers, wanted)
 
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
         return await self._offer(offer_id, disk_gib, None, is_of_image=True)
@@ -274,7 +274,11 @@ def _region(kind: _GpuType, wanted: str | None) -> str | None:
         center for center in centers
         if center.availability != "NONE" and (wanted == _ANY_REGION or in_region(center.id, wanted))
     ]  # fmt: skip
-    free.sort(key=lambda one: order.index(one.availability) if one.availability in order else 3)
+    free.sort(
+        key=lambda data_center: (
+            order.index(data_center.availability) if data_center.availability in order else 3
+        )
+    )
     return free[0].id if free else None
 
 

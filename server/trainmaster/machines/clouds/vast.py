@@ -128,14 +128,14 @@ class Vast:
         return fitting((offer for offer, _ in asks), wanted)
 
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
-        found = await self._ask(offer_id, disk_gib)
-        return found[0] if found else None
+        ask = await self._ask(offer_id, disk_gib)
+        return ask[0] if ask else None
 
     async def create(self, offer: Offer, request: InstanceRequest) -> str:
-        found = await self._ask(offer.offer_id, request.disk_gib)
-        if found is None:
+        ask = await self._ask(offer.offer_id, request.disk_gib)
+        if ask is None:
             raise no_capacity(offer, "it is no longer offered")
-        now, without_disk = found
+        now, without_disk = ask
         refuse_higher_price(now.usd_per_h, offer, request)
         body = _body(now, without_disk, request)
         ask_id = offer.offer_id.partition(":")[0]
@@ -215,7 +215,7 @@ class Vast:
             return None
         query = {**_of_disk(disk_gib), "id": {"eq": int(parts[1])}}
         asks = await self._asks(query, parts[2] is not None)
-        return next((found for found in asks if found[0].offer_id == offer_id), None)
+        return next((ask for ask in asks if ask[0].offer_id == offer_id), None)
 
     async def _asks(
         self, query: Mapping[str, Any], interruptible: bool
@@ -240,14 +240,14 @@ class Vast:
         asks, unreadable = readable(rows, _Ask)
         self.left_out += unreadable
         priced_t, source = time.time(), self._api.url("v0", "bundles")
-        found = []
+        offers = []
         for ask in asks:
             without_disk = ask.min_bid if interruptible else ask.dph_base
             if ask.dph_total is None or without_disk is None or ask.num_gpus < 1:
                 self.left_out += 1
                 continue
-            found.append((_offer(ask, interruptible, priced_t, source), without_disk))
-        return found
+            offers.append((_offer(ask, interruptible, priced_t, source), without_disk))
+        return offers
 
     def _refuse_unsuccessful(self, reply: Any) -> None:
         """Vast sends some refusals with a success status."""
@@ -357,5 +357,5 @@ def _instance(row: _VastInstance) -> Instance:
 
 def _direct_port(row: _VastInstance) -> int | None:
     published = row.ports.get("22/tcp")
-    found, _ = readable(published if isinstance(published, list) else [], _Published)
-    return next((one.HostPort for one in found if one.HostPort), None)
+    ports, _ = readable(published if isinstance(published, list) else [], _Published)
+    return next((port.HostPort for port in ports if port.HostPort), None)

@@ -44,9 +44,9 @@ async def _add(workspace: Workspace, instance: RentedInstance, listed: Instance)
     HostError: nothing answers there yet, or it refuses the key.
     """
     host = f"[{listed.address}]" if ":" in (listed.address or "") else listed.address
-    known = workspace.control.host(instance.host)
-    if known is not None:
-        if (known.address, known.port, known.user) == (listed.address, listed.port, listed.user):
+    record = workspace.control.host(instance.host)
+    if record is not None:
+        if (record.address, record.port, record.user) == (listed.address, listed.port, listed.user):
             return
         await remove_host(workspace, instance.host, force=True)  # its address has changed
     await add_host(

@@ -73,10 +73,10 @@ async def _step(
 async def _reconcile(
     workspace: Workspace, report: MaintenanceReport, factory: CloudFactory | None
 ) -> None:
-    found: ReconcileAnswer = await reconcile(workspace, factory=factory)
-    for tag, did in (found.did or {}).items():
+    reconciled: ReconcileAnswer = await reconcile(workspace, factory=factory)
+    for tag, did in (reconciled.did or {}).items():
         report.did.setdefault(tag, []).extend(did)
-    for orphan in found.orphans or ():
+    for orphan in reconciled.orphans or ():
         text = f"has no record here, and costs money: {command('release', orphan.instance)}"
         report.did.setdefault(orphan.instance, []).append(text)
-    report.failed.update(found.not_asked or {})
+    report.failed.update(reconciled.not_asked or {})

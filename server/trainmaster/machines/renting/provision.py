@@ -128,7 +128,9 @@ async def provision(
     if instance is None:
         instance = await _Rental(workspace, clouds, request).begin(confirm)
     start_provision_worker(workspace, instance.tag)
-    instance = await wait_while(workspace, instance.tag, lambda one: one.state in _BOOTING, wait_s)
+    instance = await wait_while(
+        workspace, instance.tag, lambda current: current.state in _BOOTING, wait_s
+    )
     if instance.state is RentState.ENDED and instance.end_error is not None:
         raise with_volume_left(workspace, instance, recorded_error(instance.end_error))
     return provision_answer(instance)
@@ -213,7 +215,9 @@ class _Rental:
         """The name of the host that had the volume last: what it ran is found there again."""
         tag = attached.volume.tag if attached else None
         instances = self.workspace.control.instances.all() if tag else []
-        return next((one.host for one in reversed(instances) if one.volume == tag), None)
+        return next(
+            (instance.host for instance in reversed(instances) if instance.volume == tag), None
+        )
 
     def _check(self, instance: RentedInstance, attached: AttachedVolume | None) -> None:
         """Raises: HostError `HOST_EXISTS`, SpendError `SPEND_CAP`, StateError `VOLUME_IN_USE`."""
