@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,8 +14,7 @@ import pytest
 from support.plan.rendered import script_text
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.frameworks import FRAMEWORKS
-from trainer_runtime.core.frameworks.choices import choices_of, every_choice
+from trainer_runtime.core.frameworks import FRAMEWORKS, choices_of
 from trainer_runtime.core.frameworks.framework import UnknownChoiceError
 from trainmaster.home.assets import find_assets
 from trainmaster.plan import frameworks as planned
@@ -25,9 +25,12 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 _GOLDEN = _REPOSITORY / "tests/golden/scripts"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 _KINDS = {
-    "_".join((framework, *choices.values())): (framework, choices)
-    for framework in FRAMEWORKS
-    for choices in every_choice(framework)
+    "_".join((framework, *values)): (
+        framework,
+        {choice.name: value for choice, value in zip(record.choices, values, strict=True)},
+    )
+    for framework, record in FRAMEWORKS.items()
+    for values in product(*(choice.values for choice in record.choices))
 }
 # Words of each choice's value that stand in no script of another value.
 _ONLY = {

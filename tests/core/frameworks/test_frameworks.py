@@ -7,7 +7,7 @@ import yaml
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import hf, launching
-from trainer_runtime.core.frameworks.places import WRITING
+from trainer_runtime.core.frameworks.framework import WRITING
 
 CONFIG: dict[str, Any] = {
     "run_id": "small-abc234",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from dataclasses import field
 from typing import Literal
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.records import dataclass
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+# Where frameworks write, as seen from the run's folder: on the disk of the checkpoints, so that a
+# finished one is only renamed. What a killed process left here is removed at the next start.
+WRITING = "checkpoints/.writing-by-framework"
 
 
 class UnknownChoiceError(ValueError):
@@ -18,8 +20,9 @@ class UnknownChoiceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One name in a template. `fields` are those of the spec that decide it, `read` takes it from a
-    resolved config."""
+    """One name in a template, with its values. `fields`: those of the spec that decide it, which
+    never change after the launch; `read` takes it from a resolved config. The script hands its own
+    to `run`, which refuses a config that asks for others."""
 
     name: str
     values: tuple[str, ...]
@@ -58,9 +61,9 @@ class Framework:
     files: Callable[[RunConfig], dict[str, str]] = lambda _: {}
     choices: tuple[Choice, ...] = ()
     launcher: Literal["python", "accelerate", "torchrun"] = "accelerate"
-    modules: Mapping[str, str] = _NONE
+    modules: Mapping[str, str] = field(default_factory=dict)
     gathers_whole_state: bool = False
     has_chat_template: bool = True
     is_patched: bool = True
     rungs: frozenset[str] = frozenset()
-    rows: Mapping[str, str] = _NONE
+    rows: Mapping[str, str] = field(default_factory=dict)

@@ -11,20 +11,16 @@ from trainer_runtime.core.frameworks import FRAMEWORKS
 # The module whose import proves that a package works; for packages that import lazily, the part
 # that a training uses. Facts of a host list the versions of these.
 _SHARED = {
-    "accelerate": "accelerate",
-    "bitsandbytes": "bitsandbytes",
-    "clearml": "clearml",
+    **{
+        name: name
+        for name in (
+            *("accelerate", "bitsandbytes", "clearml", "datasets", "deepspeed", "mlflow"),
+            *("neptune", "peft", "sentencepiece", "tensorboard", "wandb"),
+        )
+    },
     "comet-ml": "comet_ml",
-    "datasets": "datasets",
-    "deepspeed": "deepspeed",
-    "mlflow": "mlflow",
-    "neptune": "neptune",
-    "peft": "peft",
     "protobuf": "google.protobuf",
-    "sentencepiece": "sentencepiece",
-    "tensorboard": "tensorboard",
     "transformers": "transformers.trainer",
-    "wandb": "wandb",
 }
 _OWN = {name: module for own in FRAMEWORKS.values() for name, module in own.modules.items()}
 MODULES: Mapping[str, str] = MappingProxyType(dict(sorted((_SHARED | _OWN).items())))

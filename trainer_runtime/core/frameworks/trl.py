@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import hf
-from trainer_runtime.core.frameworks.framework import Choice, Framework
+from trainer_runtime.core.frameworks.framework import Choice
 
 # Their names and values are TRL's own.
 MethodArguments = Mapping[str, Any]
@@ -114,9 +115,9 @@ _METHODS: dict[str, Callable[[RunConfig, MethodArguments], dict[str, Any]]] = {
     "grpo": _grpo,
 }
 
-FRAMEWORK = Framework(
+FRAMEWORK = replace(
+    hf.FRAMEWORK,
     name="trl",
-    output="hf",
     files=files,
     choices=(
         Choice("method", tuple(_METHODS), ("method",), lambda config: config.method),
@@ -128,5 +129,5 @@ FRAMEWORK = Framework(
         ),
     ),
     modules={"trl": "trl.trainer.sft_trainer"},
-    rungs=hf.TRAINER_RUNGS | {"quantize_base", "raise_beta"},
+    rungs=hf.FRAMEWORK.rungs | {"quantize_base", "raise_beta"},
 )

@@ -23,7 +23,7 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.frameworks import launching
-from trainer_runtime.core.frameworks.places import WRITING
+from trainer_runtime.core.frameworks.framework import WRITING
 from trainer_runtime.core.processes.nodes import NodesConfig, moved
 from trainer_runtime.core.protocol.rendezvous import Rendezvous
 from trainer_runtime.host.files.configs import NOTHING, config_of, find_config
