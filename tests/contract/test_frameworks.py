@@ -23,6 +23,7 @@ from support.runs.running_run import (
     standing_after,
     wait_until,
 )
+from support.session.tiers import by_engines
 
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainmaster.plan.frameworks import FRAMEWORKS
@@ -132,8 +133,12 @@ def test_what_it_has_no_place_for_is_refused_with_the_reason(
     assert command("runs")["runs"] == []
 
 
+_OWN = ("nanogpt", "script")
+_OTHERS = [name for name in ROWS if name not in _OWN]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ROWS)
+@pytest.mark.parametrize("framework", [*_OWN, *by_engines(*_OTHERS)])
 def test_a_killed_run_resumes_exactly_completes_and_answers_alike(
     command: CommandLine, tmp_path: Path, framework: str
 ) -> None:

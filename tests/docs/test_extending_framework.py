@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.docs.recipe_copy import RecipeCopy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _TESTED_BY = (
     *("skills", "tests/support"),

@@ -26,7 +26,7 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.errors.errors import HostError, StateError, TrainmasterError
 from trainmaster.machines.open_host import open_host
-from trainmaster.runs.host_copy import bare_record, is_run_id, own_record
+from trainmaster.runs.upkeep.host_copy import bare_record, is_run_id, own_record
 from trainmaster.store import secret_values
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run

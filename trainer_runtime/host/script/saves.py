@@ -25,8 +25,6 @@ from trainer_runtime.host.script.seal import SAVED_AT, Request, stamp_of, step_i
 from trainer_runtime.host.script.whole import files_of
 
 _SETTLED_S = 0.3  # the copy is judged: this only spares copies of what is being written
-_INSPECT_EVERY_S = 0.2
-_UNSETTLED_S = 1800.0
 _MOST_MATCHES = 10_000
 _NEWEST = 2
 
@@ -56,11 +54,21 @@ class Outcome:
 
 
 class Saves:
-    """The checkpoints of one program. `base`: its folder; `python`: which may have PyTorch."""
+    """The checkpoints of one program. `base`: its folder; `python`: which may have PyTorch. It is
+    inspected every `inspect_every_s`; one that is written to for `unsettled_s` is reported."""
 
     def __init__(
-        self, run: RunFolder, config: RunConfig, saves: SavesConfig, base: Path, python: str
+        self,
+        run: RunFolder,
+        config: RunConfig,
+        saves: SavesConfig,
+        base: Path,
+        python: str,
+        *,
+        inspect_every_s: float = 0.2,
+        unsettled_s: float = 1800.0,
     ) -> None:
+        self._inspect_every_s, self._unsettled_s = inspect_every_s, unsettled_s
         self._run = run
         self._config = config
         self._saves = saves
@@ -92,7 +100,7 @@ class Saves:
         now = time.monotonic()
         if now < self._inspect_s and not settled:
             return None
-        self._inspect_s = now + _INSPECT_EVERY_S
+        self._inspect_s = now + self._inspect_every_s
         for place in self._to_seal(everything) if settled else self.matches():
             seen = self._inspect(place, now)
             if seen is None or seen.handled:
@@ -100,7 +108,7 @@ class Saves:
             if settled or (now - seen.since_s >= _SETTLED_S and not self._is_written(place)):
                 self._start(place, seen, step_at, metrics)
                 return None
-            if now - seen.first_s > _UNSETTLED_S and not seen.is_reported:
+            if now - seen.first_s > self._unsettled_s and not seen.is_reported:
                 seen.is_reported = True
                 return Outcome(place, f"{place.name} has been written to for half an hour")
         return None

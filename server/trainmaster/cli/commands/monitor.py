@@ -42,7 +42,7 @@ def monitor(
     import asyncio
     import signal
 
-    from trainmaster.runs.monitor.service import monitor as service
+    from trainmaster.runs.monitor.monitor import monitor as service
 
     output = sys.stdout.fileno()
 

@@ -23,6 +23,8 @@ from trainmaster.machines.clouds.replies import InstanceReply, readable
 if TYPE_CHECKING:
     import httpx
 
+    from trainmaster.machines.clouds.cloud import Cloud
+
 Row = TypeVar("Row", bound=InstanceReply)
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -56,6 +58,18 @@ class Account:
     variable: str
     key_page: str
     path_end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What a provider's module declares as `PROVIDER`; for the fields see `Account`. `client` is
+    the module's class that implements `Cloud`."""
+
+    client: Callable[[Api], Cloud]
+    base_url: str
+    key_page: str
+    path_end: str = ""
+    pace: Pace = Pace()
 
 
 class Refusal(Exception):

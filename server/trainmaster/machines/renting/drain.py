@@ -13,8 +13,8 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError, StateError, TrainmasterError, UsageError
 from trainmaster.runs.fetch import fetch
-from trainmaster.runs.maintain import maintain
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import maintain
 from trainmaster.store.control.instances import RecordedError, ReleaseRequest, RentedInstance
 from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
