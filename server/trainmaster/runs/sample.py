@@ -11,7 +11,7 @@ from trainer_runtime.core.answers.sampled import (
     SampledText,
     SampleRequest,
 )
-from trainer_runtime.core.config.traits import TRAITS
+from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import cleaned
@@ -161,8 +161,7 @@ def _refuse_without_weights(view: RunView) -> None:
 
 def _refuse_chat(view: RunView, request: SampleRequest) -> None:
     framework = str(view.run.document.get("framework"))
-    traits = TRAITS.get(framework)
-    if request.chat and traits is not None and not traits.has_chat_template:
+    if request.chat and not framework_of(framework).has_chat_template:
         raise _wrong("chat", f"Models of {framework} have no chat template", "Leave `chat` out")
 
 
