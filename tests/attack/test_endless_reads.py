@@ -250,17 +250,20 @@ def test_a_user_who_fills_a_share_of_reading_leaves_others_theirs(
     arguments = _arguments("tail_log", endless, grep="l[o]ss 9")
 
     async def scenario() -> None:
-        async with client_of(served.url, ann) as hers, client_of(served.url, bob) as his:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(2 * OF_CALLER):
-                    tasks.start_soon(_try, hers, "tail_log", arguments)
-                with anyio.fail_after(_BOUND_S):
-                    while len(reading := descendants(pid)) < OF_CALLER:
-                        await anyio.sleep(0.01)
-                    answer = await answer_of(his, "tail_log", run_id=str(short))
-                assert answer["lines"]
-                assert descendants(pid) == reading
-                tasks.cancel_scope.cancel()
+        async with (
+            client_of(served.url, ann) as hers,
+            client_of(served.url, bob) as his,
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(2 * OF_CALLER):
+                tasks.start_soon(_try, hers, "tail_log", arguments)
+            with anyio.fail_after(_BOUND_S):
+                while len(reading := descendants(pid)) < OF_CALLER:
+                    await anyio.sleep(0.01)
+                answer = await answer_of(his, "tail_log", run_id=str(short))
+            assert answer["lines"]
+            assert descendants(pid) == reading
+            tasks.cancel_scope.cancel()
 
     anyio.run(scenario)
 
