@@ -61,6 +61,7 @@ async def stop(
         run_id=run_id,
         state=view.state.value,
         pending=None if view.delivered else True,
+        incomplete=view.incomplete,
         next_step=status_of(view).next_step if is_delivered else wait,
     )
 

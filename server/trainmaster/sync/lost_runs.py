@@ -28,7 +28,9 @@ def searched_hosts(workspace: Workspace) -> list[str]:
 
 def lost_runs(workspace: Workspace) -> str | None:
     """That runs may not be on record until the hosts are searched, in words; None where nothing
-    hints at that."""
+    hints at that, and where a home takes no more, so that no tick could record them."""
+    if workspace.control.unwritable is not None:
+        return None
     unknown = _unknown(workspace)
     hosts = searched_hosts(workspace)
     if not any(_may_lack(workspace, _read(workspace, host), unknown) for host in hosts):

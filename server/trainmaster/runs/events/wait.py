@@ -198,6 +198,7 @@ class _Watch:
             changes=(shown := shown_changes(changes, self._until)),
             omitted=len(changes) - len(shown) or None,
             unreachable=view.unreachable,
+            incomplete=view.incomplete,
             next_step=self._next_step(view, event),
         )
 

@@ -31,6 +31,7 @@ from trainmaster.runs.events.wait import (
 )
 from trainmaster.runs.status.status import status_of
 from trainmaster.sync.follow import catch_up, following
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -195,6 +196,7 @@ class _Watch:
             changes=(shown := shown_changes(changes, self._until)),
             omitted=len(changes) - len(shown) or None,
             unreachable=next((one.unreachable for one, _ in seen if one.unreachable), None),
+            incomplete=incomplete(self._workspace),
             next_step=self._next_step(event, view, still_open, cursor),
         )
 

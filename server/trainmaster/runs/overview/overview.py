@@ -129,7 +129,9 @@ def _on_record(
     if (lost := lost_runs(workspace)) is not None:
         pressing.insert(0, _Pressing(lost, f"{command('tick')} searches the hosts."))
     if lacking is not None:  # and of what else is lost
-        pressing.insert(0, _Pressing(lacking, "That continues in the background."))
+        error = workspace.unwritable
+        step = "That continues in the background." if error is None else error.fix
+        pressing.insert(0, _Pressing(lacking, step))
     listed = {one.run for one in pressing}
     others = [view for view in views if view.run.name not in listed]
     return OverviewAnswer(
