@@ -13,7 +13,7 @@ from trainmaster.answers.runs import LogAnswer
 from trainmaster.backends import RunFiles
 from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.home.scratch_folder import scratch_folder
-from trainmaster.runs.diagnosis.attempts import newest_config
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.status.node_states import members_of
 from trainmaster.sync.mask_of_run import MaskOfRun
