@@ -71,6 +71,7 @@ def _launched(command: CommandLine, tmp_path: Path) -> tuple[str, Path]:
     return run_id, backup
 
 
+@pytest.mark.attack
 def test_a_tick_of_a_restored_home_finds_the_live_run_which_is_then_stopped_and_resumed(
     command: CommandLine, home: Path, launched: tuple[str, Path]
 ) -> None:

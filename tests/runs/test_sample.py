@@ -102,6 +102,7 @@ def test_what_has_no_weights_here_is_refused_before_anything_runs(
     assert refused(command, "nobody", "--prompt", "a")["code"] == "RUN_NOT_FOUND"
 
 
+@pytest.mark.attack
 def test_a_secret_in_a_host_s_answer_is_masked_also_after_the_run_has_ended(
     command: CommandLine, tmp_path: Path
 ) -> None:
