@@ -324,14 +324,15 @@ MESSAGES: Mapping[str, Message] = {
         (
             "{lines} lines with numbers so far",
             "its pattern is {pattern}",
+            "drafted as a LINE of it: {draft}",
             "{sample_1}",
             "{sample_2}",
             "{sample_3}",
         ),
         (
-            f"{command('metrics', 'RUN', '--pattern', 'LINE')} reads it again: LINE is one of its "
-            "lines with names in braces for its numbers (docs/logs.md). With script.pattern, or "
-            "attached again with it, it is recorded.",
+            f"{command('metrics', 'RUN', '--pattern', 'LINE')} has this machine read it: LINE is "
+            "one of its lines with names in braces for its numbers (docs/logs.md). With "
+            "script.pattern, or attached again with it, its host reads it, too.",
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),

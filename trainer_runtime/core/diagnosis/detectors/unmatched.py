@@ -9,10 +9,11 @@ from __future__ import annotations
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
+from trainer_runtime.core.diagnosis.pattern_example import LOG_NOT_UNDERSTOOD
 from trainer_runtime.core.protocol.finding import Severity
 from trainer_runtime.core.protocol.text import cleaned
 
-CHECKPOINTS, LOG = "checkpoints_unmatched", "log_not_understood"
+CHECKPOINTS, LOG = "checkpoints_unmatched", LOG_NOT_UNDERSTOOD
 _LONGEST = 200
 
 
@@ -29,6 +30,8 @@ def noticed(context: DetectorContext, what: str, step: int, fields: Fields) -> N
     else:
         severity = "info" if pattern is None else "warning"
         values["lines"] = float(fields.integer("lines", 0))
+        draft = fields.find_text("draft")
+        values |= {"draft": cleaned(draft, _LONGEST)} if draft is not None else {}
         for number, line in enumerate(fields.texts("samples")[:3], 1):
             values[f"sample_{number}"] = cleaned(line, _LONGEST)
     context.ledger.open(what, step, severity, step=step, confidence=0.95, values=values)

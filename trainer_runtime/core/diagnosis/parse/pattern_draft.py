@@ -66,7 +66,7 @@ def _draft(line: str, *, counts: bool) -> str | None:
 
 def _name(line: str, number: re.Match[str], before: str, found: set[str]) -> str:
     """What a number is, by the word before it or the unit behind it."""
-    if before.strip() == "/" and "step" in found and "target" not in found:
+    if before.strip() in ("/", "of") and "step" in found and "target" not in found:
         return "target"
     if not number.start() and number[0].isdigit() and _LEADS.match(line, number.end()):
         return "step"
