@@ -8,6 +8,7 @@ import pytest
 
 from trainer_runtime.core.diagnosis.kinds import KINDS, Kind, Wording
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE, find_in
+from trainer_runtime.core.diagnosis.signatures.catalogue.rows import of_kinds
 
 _WORDINGS = [(kind, wording) for kind in KINDS for wording in kind.wordings]
 
@@ -34,3 +35,15 @@ def test_rows_name_only_codes_that_there_are() -> None:
     codes = {signature.code for signature in CATALOGUE} | {"unknown_error"}
     named = {code for kind in KINDS for code in (*kind.instead_of, *kind.follows)}
     assert named <= codes
+
+
+def test_a_kind_that_more_exact_ones_replace_is_said_with_less_confidence() -> None:
+    general = {code for kind in KINDS for code in kind.instead_of}
+    explicit = {
+        f"{kind.code}/{number}"
+        for kind in KINDS
+        for number, wording in enumerate(kind.wordings, 1)
+        if wording.confidence is not None
+    }
+    found = [one for one in of_kinds() if one.code in general and one.name not in explicit]
+    assert found and all(one.confidence <= 0.7 for one in found)

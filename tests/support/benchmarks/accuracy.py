@@ -42,7 +42,9 @@ anything was changed by reading its texts: expect that of logs of your own, not 
 _BUCKETS = """
 ### Confidence
 
-Of what was said with so much confidence: how much was right, and how much misled nobody.
+Of what was said with so much confidence: how much was right, and how much misled nobody. What is
+called at first sight has the confidence of that time. Since then a kind that more exact ones
+replace says 0.7 at most: by that, from 0.9 on 43 of 47 of the second blind set at first sight.
 
 | set | confidence | said | right | not misleading |
 |---|---|---|---|---|

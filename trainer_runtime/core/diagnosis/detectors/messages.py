@@ -424,9 +424,11 @@ MESSAGES: Mapping[str, Message] = {
         (
             "reward {reward}, {best_reward} at its best; identical for {points} points",
             "the reward is at its best since step {solved_at}: the task seems to be solved",
+            "every answer was cut off at its greatest length for {clipped} points",
         ),
         (
             "Read samples and their rewards: a failing reward function gives all the same reward.",
+            "Where answers are cut off, raise max_completion_length, or see why they do not end.",
             "Use harder prompts, more generations per prompt or a higher temperature.",
         ),
     ),
