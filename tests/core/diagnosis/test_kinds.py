@@ -8,7 +8,6 @@ import pytest
 
 from trainer_runtime.core.diagnosis.kinds import KINDS, Kind, Wording
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE, find_in
-from trainer_runtime.core.diagnosis.signatures.catalogue.rows import of_kinds
 
 _WORDINGS = [(kind, wording) for kind in KINDS for wording in kind.wordings]
 
@@ -39,11 +38,5 @@ def test_rows_name_only_codes_that_there_are() -> None:
 
 def test_a_kind_that_more_exact_ones_replace_is_said_with_less_confidence() -> None:
     general = {code for kind in KINDS for code in kind.instead_of}
-    explicit = {
-        f"{kind.code}/{number}"
-        for kind in KINDS
-        for number, wording in enumerate(kind.wordings, 1)
-        if wording.confidence is not None
-    }
-    found = [one for one in of_kinds() if one.code in general and one.name not in explicit]
-    assert found and all(one.confidence <= 0.7 for one in found)
+    assert {one.code for one in CATALOGUE if one.confidence > 0.8}.isdisjoint(general)
+    assert any(one.confidence == 0.8 for one in CATALOGUE if one.code in general)

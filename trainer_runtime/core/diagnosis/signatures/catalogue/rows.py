@@ -9,11 +9,6 @@ from trainer_runtime.core.diagnosis.kinds import KINDS, Kind, Wording
 from trainer_runtime.core.diagnosis.signatures.keywords import keywords_of
 from trainer_runtime.core.diagnosis.signatures.signature import Head, Signature
 
-# Kinds that others replace where these fit: what is left to them is known less exactly. Of the
-# second blind set 1 of 5 findings of such rows was right, of all others from 0.9 on 43 of 47.
-_GENERAL = frozenset(code for kind in KINDS for code in kind.instead_of)
-_OF_GENERAL = 0.7
-
 
 def of_kinds(kinds: Iterable[Kind] = KINDS) -> Iterator[Signature]:
     """One for each wording, named `code/number`."""
@@ -29,7 +24,7 @@ def _signature(kind: Kind, wording: Wording, number: int) -> Signature:
         keywords=keywords_of(wording.when),
         pattern=re.compile(wording.when),
         severity=kind.severity,
-        confidence=wording.confidence or min(kind.confidence, _most_sure(kind.code)),
+        confidence=wording.confidence or kind.confidence,
         head=Head.RAISED,
         unless=re.compile(wording.unless) if wording.unless else None,
         retryable=kind.retryable,
@@ -37,7 +32,3 @@ def _signature(kind: Kind, wording: Wording, number: int) -> Signature:
         phases=wording.phases,
         not_phases=wording.not_phases,
     )
-
-
-def _most_sure(code: str) -> float:
-    return _OF_GENERAL if code in _GENERAL else 1.0
