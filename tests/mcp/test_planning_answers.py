@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
+from support.train.model_folders import write_model
 
+from trainmaster.cli import run
 from trainmaster.plan.frameworks import FRAMEWORKS
 
 _SPEC = """\
@@ -95,5 +97,32 @@ def test_export_writes_below_the_download_folder_alone_and_names_the_engines(
             unnamed = {"spec": spec, "folder": "k", "to": "kubernetes"}
             assert "no image is given" in await error_of(client, "export", **unnamed)
             assert "skypilot" in await error_of(client, "export", spec=spec, folder="n", to="nomad")
+
+    anyio.run(scenario)
+
+
+def test_conversations_without_a_chat_template_are_refused_alike_on_both_faces(
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"messages": said}) + "\n")
+    model = write_model(tmp_path / "model")
+    data = {"sources": [{"path": str(rows), "format": "jsonl"}], "seq_len": 64}
+    spec = {"name": "chat", "framework": "trl", "method": "sft", "data": data, "steps": 4}
+    text = json.dumps({**spec, "model": {"path": str(model)}, "host": "debug"})
+    (tmp_path / "spec.yaml").write_text(text)
+    monkeypatch.setenv("TRAINMASTER_HOME", environment["TRAINMASTER_HOME"])
+    assert run(["plan", str(tmp_path / "spec.yaml"), "--json"]) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["field"]) == ("TOKENIZER_UNUSABLE", "data.tokenizer")
+
+    async def scenario() -> None:
+        async with connected(environment) as client:
+            refused = await error_of(client, "plan_run", spec=text)
+            assert refused.startswith(f"TOKENIZER_UNUSABLE: {error['message']}")
 
     anyio.run(scenario)

@@ -76,6 +76,15 @@ def test_a_model_comes_as_the_folder_that_was_named(place: Place, pattern: str) 
     assert place.fetch(pattern).files == answer.files  # the same again: continued
 
 
+def test_a_model_that_transformers_reads_is_said_to_be_one(place: Place) -> None:
+    assert place.fetch("final").form is None
+    for name in ("config.json", "model-00001-of-00002.safetensors"):
+        (place.box / "final" / name).write_text("{}")
+    answer = place.fetch("final")
+    assert "from_pretrained" in str(answer.form)
+    assert any("Form: Hugging Face" in str(block) for block in view(answer))
+
+
 def test_a_model_is_not_put_among_other_files(place: Place) -> None:
     place.fetch("final")
     mine = place.folder / "notes.txt"

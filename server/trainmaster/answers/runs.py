@@ -221,6 +221,7 @@ class FetchAnswer(WholeAnswer):
     brought: list[str] | None = field(default=None, description="a few of their paths")
     skipped: list[SkippedFile]
     folder: str
+    form: str | None = field(default=None, description="of a model")
     more: bool | None = None
     next_step: str | None = None
 

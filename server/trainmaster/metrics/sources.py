@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trainer_runtime.core.diagnosis.pattern_example import LOG_NOT_UNDERSTOOD
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
+from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.answers.metrics import LogCoverage
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
@@ -34,6 +36,7 @@ EXPECTED = frozenset(
     """.split()  # noqa: SIM905
 )
 _MOST_NAMED = 40
+_HEAD_BYTES = 1 << 16
 
 
 class Source(Protocol):
@@ -102,7 +105,17 @@ class RunSource:
         ]
 
     def coverage(self) -> LogCoverage | None:
-        return None
+        """What a log without metrics has instead, with a pattern drafted for it."""
+        findings = self._view.record.findings.values()
+        if not any(f.finding.code == LOG_NOT_UNDERSTOOD and f.closed_t is None for f in findings):
+            return None
+        mirror = self._workspace.mirror.of(self._view.run.run_id, self._view.run.placement)
+        head = mirror.read(f"attempts/{self._view.attempt}/{TRAIN_LOG}", 0, _HEAD_BYTES)
+        if not head:
+            return None
+        from trainmaster.metrics.understood import not_understood  # with it comes the whole parser
+
+        return not_understood(head)
 
     def group(self) -> Group | None:
         return Group.of(self._view.run)
@@ -112,11 +125,11 @@ class FileSource:
     """A log file; `name`: as the caller calls it, `found`: what was read for `selection`."""
 
     def __init__(
-        self, name: str, found: FileMetrics, selection: Selection, *, is_of_run: bool = False
+        self, name: str, found: FileMetrics, selection: Selection, told: str | None = None
     ) -> None:
-        """`is_of_run`: the copy of a run's newest log, read again by a pattern."""
+        """`told`: of the copy of a run's newest log, read by a pattern, what that changed."""
         self.name = name
-        self._is_of_run = is_of_run
+        self._told = told
         self._found = found
         self._selection = selection
 
@@ -147,11 +160,8 @@ class FileSource:
             )
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
-        if self._is_of_run:
-            notes.append(
-                f"{self.name}: read again from the copy of its newest log; its recorded metrics "
-                "have not changed."
-            )
+        if self._told is not None:
+            notes.append(f"{self.name}: read again from the copy of its newest log; {self._told}.")
         if self._found.coverage.within_epochs:
             notes.append(
                 f"{self.name}: {self._found.coverage.within_epochs:,} lines name a batch of an "

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
+from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines, with_numbers
 from trainer_runtime.core.diagnosis.parse.pattern_draft import drafted
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS
 from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
@@ -112,6 +113,12 @@ class Understood:
             "counted": self.counted,
             "keys": list(self.keys),
         }
+
+
+def not_understood(text: bytes) -> LogCoverage | None:
+    """Of a log without metrics: the most frequent lines, and a pattern; None without numbers."""
+    coverage = Coverage(lines_with_numbers=with_numbers(text), samples=frequent_lines(text))
+    return Understood().answer(coverage) if coverage.samples else None
 
 
 def _block(batch: Batch) -> int:

@@ -11,6 +11,7 @@ from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
     check_corpus,
     describe_texts,
+    refuse_without_chat_template,
     warn_of_passes,
 )
 from trainmaster.plan.decisions.device import choose_target
@@ -85,6 +86,7 @@ def plan(
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
     check_corpus(spec, corpus, method.form)
+    refuse_without_chat_template(spec, corpus, tokenizer)
     describe_texts(corpus, ledger)
     decide_validation(corpus, method.form, ledger)
     facts = facts_to_train_by(spec, facts, ledger)

@@ -164,7 +164,7 @@ class SourceFacts(Facts):
     the spec's. `held_out`: it is of `data.validation`; `trained_on`: which of its files are read by
     the training, too. `own_validation`: how many files of tokens are named as validation, and
     `beside` one that lies beside a file given alone. `names`: the first files that are read of a
-    folder; `undecodable`, `left_out`, `left_name`: see `core.files.corpus.Listing`.
+    folder; `undecodable`, `left_out`, `left_name`, `chats`: see `core.files.corpus.Listing`.
     """
 
     name: str
@@ -185,6 +185,7 @@ class SourceFacts(Facts):
     undecodable: int = 0
     left_out: int = 0
     left_name: str | None = None
+    chats: bool = False
 
 
 class CorpusFacts(Facts):
@@ -334,12 +335,14 @@ class ModelFacts(FolderFacts):
 class TokenizerFacts(FolderFacts):
     """A tokenizer other than the byte tokenizer. `digest` identifies its tokens;
     `vocab_size` is None if not probed. `of_model`: it is in the model's folder, and transferred
-    with it. `packages`: what else the environment needs to read it."""
+    with it. `packages`: what else the environment needs to read it. `chat_template`: whether it
+    has one, None if not probed."""
 
     digest: str = ""
     packages: tuple[str, ...] = ()
     vocab_size: int | None = None
     of_model: bool = False
+    chat_template: bool | None = None
 
 
 class ProgramData(FolderFacts):

@@ -42,6 +42,7 @@ from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFi
 from trainmaster.transfers.place_below import place_below
 
 NAMED = ("best", "latest", "final")
+_HF_WEIGHTS = re.compile(r"model(-[\d-]+of-\d+)?\.safetensors|pytorch_model(-[\d-]+of-\d+)?\.bin")
 _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
 _MOST_SKIPPED = 50
@@ -121,6 +122,7 @@ async def fetch(
         brought=_summary([item.path for item in whole]) or None,
         skipped=[SkippedFile(path=item.path, reason=item.reason) for item in skipped],
         folder=str(folder),
+        form=None if inner is None or more else _form({item.path for item in whole}),
         more=True if more else None,
         next_step=_continue_hint(view.run.run_id, pattern, folder) if more else None,
     )
@@ -193,6 +195,15 @@ def _nothing(run_id: str, pattern: str) -> UsageError:
         "Use for example best, latest, final, 'checkpoints/*' or 'attempts/*/train.log'.",
         field="pattern",
     )
+
+
+def _form(names: set[str]) -> str | None:
+    """Who reads a model's folder with files of these names; None where that is not known."""
+    if "adapter_config.json" in names:
+        return "Hugging Face adapter (PeftModel.from_pretrained reads the folder)"
+    if "config.json" in names and any(_HF_WEIGHTS.fullmatch(name) for name in names):
+        return "Hugging Face (from_pretrained of transformers reads the folder)"
+    return None
 
 
 def _continue_hint(run_id: str, pattern: str, folder: Path) -> str:

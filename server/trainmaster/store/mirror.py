@@ -18,6 +18,7 @@ from trainer_runtime.core.records import dataclass
 
 # Of the descriptors that a process may have, and at most.
 _KEPT_SHARE, _MOST_KEPT = 1 / 2, 512
+_PATTERN = "pattern"
 
 
 class OpenFiles:
@@ -117,6 +118,17 @@ class PlacementMirror:
             return os.pread(descriptor, max(0, min(limit, available)), offset)
         finally:
             os.close(descriptor)
+
+    def pattern(self) -> str | None:
+        """The shape of the logs' lines, which the user has taught for want of metrics; no file of
+        the host's."""
+        try:
+            return (self.root / _PATTERN).read_text()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def teach(self, pattern: str) -> None:
+        self.replace(_PATTERN, pattern.encode())
 
     def attempts(self) -> list[int]:
         """The numbers of the attempts that have mirrored files."""

@@ -7,11 +7,10 @@ import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING
 
-from trainer_runtime.core.protocol.followed_files import EVENTS, JOURNAL, attempt_of
-from trainer_runtime.core.protocol.journal import Record, TransitionError
+from trainer_runtime.core.protocol.followed_files import EVENTS, JOURNAL, TRAIN_LOG, attempt_of
+from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import (
     Event,
     ProtocolError,
@@ -19,14 +18,17 @@ from trainer_runtime.core.protocol.lines import (
     complete_lines,
     decode,
 )
-from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.fast_json import parse_json_fast
-from trainmaster.store.metrics_rows import Measured, StoredEvent
+from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.refusals import HOST_DATA_REFUSED, Quarantine, UnusableDataError
+from trainmaster.sync.folds import AttemptFold, JournalFold, fold_of
+
+if TYPE_CHECKING:
+    from trainmaster.sync.taught_log import TaughtLog
 
 _CHUNK_BYTES = 8 << 20
 # Of one file and transaction: the maximum that is read again after a kill and holds up others.
@@ -36,9 +38,7 @@ _LONGER_THAN_A_CHUNK = f"is longer than {_CHUNK_BYTES} bytes"
 MOST_REFUSED_LINES = 100
 # Kinds that are stored as points alone.
 _POINTS_ONLY = frozenset({"metric", "rank_metric", "history", "sample"})
-_OF_STEPS = frozenset({"metric", "rank_metric", "eval", "history"})
 _TAKEN_IN = re.compile(rf"(?:{re.escape(JOURNAL)}|attempts/\d+/{re.escape(EVENTS)})(?:\.\d+)?")
-_PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Ingest:
     def closed(self, run_id: str, placement: int) -> int | None:
         """The newest request answered by the host, where it has nothing more to write."""
         for source in self._sources.get((run_id, placement), {}).values():
-            if source.name == JOURNAL and isinstance(source.fold, _JournalFold):
+            if source.name == JOURNAL and isinstance(source.fold, JournalFold):
                 record = source.fold.record
                 return record.generation if record.closed else None
         body = self._store.fold(run_id, placement, 0)
@@ -140,8 +140,11 @@ class Ingest:
     def _due(self, grown: MirrorGrowth) -> list[_Source]:
         """The sources to read, the journal last: an end must never precede the points before it."""
         known = self._sources.get((grown.run_id, grown.placement), {})
-        if grown.names is not None:
-            names = sorted(filter(_TAKEN_IN.fullmatch, grown.names), key=_order)
+        pattern = grown.mirror.pattern()
+        is_known = all(one.pattern == pattern for one in known.values())
+        if grown.names is not None and is_known:
+            names = [name for name in grown.names if name in known or _TAKEN_IN.fullmatch(name)]
+            names.sort(key=_order)
             if all(name in known for name in names):
                 return [known[name] for name in names]
         try:
@@ -210,7 +213,8 @@ class _Source:
     """One generation of a file in the mirror.
 
     `key` is its name in the database: the same before and after it is put aside. `fold` is the
-    state up to `offset`, where that is known.
+    state up to `offset`, where that is known. `pattern`: that of a run whose logs are read, too,
+    those `is_log` by `log`; events and log of an attempt have one fold.
     """
 
     name: str
@@ -218,20 +222,28 @@ class _Source:
     attempt: int
     put_aside: bool
     offset: int = 0
-    fold: _AttemptFold | _JournalFold | None = None
+    fold: AttemptFold | JournalFold | None = None
+    pattern: str | None = None
+    is_log: bool = False
+    log: TaughtLog | None = None
 
 
 def _sources(mirror: PlacementMirror) -> list[_Source]:
     """The files of a mirror that can be ingested, in order."""
-    names = [f"attempts/{attempt}/{EVENTS}" for attempt in mirror.attempts()] + [JOURNAL]
+    pattern = mirror.pattern()
+    files = (EVENTS,) if pattern is None else (EVENTS, TRAIN_LOG)
+    names = [f"attempts/{attempt}/{file}" for attempt in mirror.attempts() for file in files]
     found = []
-    for name in names:
+    for name in [*names, JOURNAL]:
         *earlier, _ = mirror.generations(name)
-        for aside in earlier:
-            generation = int(aside.rpartition(".")[2])
-            found.append(_Source(aside, _key(name, generation), attempt_of(name), put_aside=True))
+        is_log = pattern is not None and name.endswith(f"/{TRAIN_LOG}")
+        attempt = attempt_of(name)
+        for aside in [] if is_log else earlier:
+            key = _key(name, int(aside.rpartition(".")[2]))
+            found.append(_Source(aside, key, attempt, put_aside=True, pattern=pattern))
         newest = int(earlier[-1].rpartition(".")[2]) + 1 if earlier else 1
-        found.append(_Source(name, _key(name, newest), attempt_of(name), put_aside=False))
+        key = _key(name, newest)
+        found.append(_Source(name, key, attempt, put_aside=False, pattern=pattern, is_log=is_log))
     return found
 
 
@@ -248,16 +260,21 @@ def _ingest_portion(
 ) -> bool:
     """Ingest what is new of a file, up to a maximum; True where it may have more."""
     run_id, placement = grown.run_id, grown.placement
-    if source.fold is None:
+    if source.fold is None or (source.pattern is not None and source.attempt):
         source.offset = store.offset(run_id, placement, source.key)
         # A new generation starts with an empty fold.
-        body = store.fold(run_id, placement, source.attempt) if source.offset else None
-        source.fold = _fold(body, source.attempt)
+        has_fold = source.offset or source.is_log
+        body = store.fold(run_id, placement, source.attempt) if has_fold else None
+        source.fold = fold_of(body, source.attempt)
     begin = offset = source.offset
     is_through, chunk_bytes = False, min(_CHUNK_BYTES, most_bytes)
     while not is_through and offset < begin + most_bytes:
         data = grown.mirror.read(source.name, offset, chunk_bytes)
         is_through = len(data) < chunk_bytes
+        if source.is_log:
+            _ingest_log(store, grown, source, data)
+            offset += len(data)
+            continue
         lines, used = complete_lines(data)
         if used == 0 and is_through:
             break  # a line still being written, or nothing
@@ -288,6 +305,25 @@ def _ingest_lines(
         store.add_events(grown.run_id, grown.placement, stored)
 
 
+def _ingest_log(store: MetricsStore, grown: MirrorGrowth, source: _Source, data: bytes) -> None:
+    """Fold and store what follows of a log, behind all that precedes it."""
+    from trainmaster.sync.taught_log import TaughtLog  # with it comes the whole parser
+
+    fold, pattern = source.fold, source.pattern
+    assert isinstance(fold, AttemptFold)
+    assert pattern is not None
+    t = grown.mirror.path(source.name).stat().st_mtime
+    if source.log is None or source.log.offset > source.offset:
+        source.log = TaughtLog(pattern, grown.placement, source.attempt)
+    while source.log.offset < source.offset:
+        missing = min(_CHUNK_BYTES, source.offset - source.log.offset)
+        source.log.feed(grown.mirror.read(source.name, source.log.offset, missing), t)
+    events = source.log.feed(data, t)
+    for segment, rows in fold.take(events):
+        store.add_measured(grown.run_id, grown.placement, source.attempt, segment, rows)
+    fold.findings = [finding.to_dict() for finding in source.log.findings()]
+
+
 def _events(lines: list[bytes]) -> tuple[list[Event], list[str]]:
     """The events, and why each line beyond the limits was refused."""
     events, refused = [], []
@@ -314,75 +350,3 @@ def _count_refused(
 
 def _stored(events: list[Event], attempt: int) -> list[StoredEvent]:
     return [StoredEvent(attempt, event) for event in events if event.kind not in _POINTS_ONLY]
-
-
-class _AttemptFold:
-    """An attempt's progress, and the segment that its steps are in."""
-
-    def __init__(self, progress: Progress, segment: int, newest_step: int) -> None:
-        self._progress = progress
-        self._segment = segment
-        self._newest_step = newest_step
-
-    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Measured]]]:
-        rows: list[Measured] = []
-        for event in events:
-            self._progress.apply(event)
-            if event.kind not in _OF_STEPS:
-                continue
-            step = event.step or 0
-            given = event.document.get("segment")  # by the reader of a foreign log, rank by rank
-            segment = self._segment + (step < self._newest_step)
-            segment = given if type(given) is int else segment
-            if segment != self._segment:
-                yield self._segment, rows
-                self._segment, rows = segment, []
-            self._newest_step = step
-            rows.append((step, event.t, event.values))
-        yield self._segment, rows
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "progress": _described(self._progress),
-            "segment": self._segment,
-            "newest_step": self._newest_step,
-        }
-
-
-class _JournalFold:
-    """The supervisor's record, and its telemetry."""
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-
-    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Measured]]]:
-        rows: list[Measured] = []
-        for event in events:
-            try:
-                self.record.apply(event)
-            except TransitionError:
-                continue  # a damaged journal
-            if event.kind == "sample":
-                rows.append((round(event.t * 1000), event.t, event.values))
-        yield 0, rows
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"record": self.record.to_dict()}
-
-
-def _fold(body: dict[str, Any] | None, attempt: int) -> _AttemptFold | _JournalFold:
-    if attempt == 0:
-        return _JournalFold(Record.from_dict(body["record"]) if body else Record())
-    if body is None:
-        return _AttemptFold(Progress(attempt), 0, -1)
-    return _AttemptFold(Progress.from_dict(body["progress"]), body["segment"], body["newest_step"])
-
-
-def _described(progress: Progress) -> dict[str, Any]:
-    """`progress.to_dict()` without deep copies, for immediate serialization: called for every
-    active run several times a second."""
-    body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
-    body["losses"] = progress.losses.to_dict()
-    body["warnings"] = [asdict(warning) for warning in progress.warnings]
-    body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
-    return body

@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.pattern_example import LOG_NOT_UNDERSTOOD
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.policy.intervention import SESSION_OVER
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.followed_files import JOURNAL
-from trainer_runtime.core.protocol.journal import AttemptRecord, Record
+from trainer_runtime.core.protocol.journal import AttemptRecord, FoundRecord, Record
 from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.progress import Progress, newest_progress
@@ -279,7 +282,20 @@ def _folded(workspace: Workspace, run: Run) -> tuple[Record, list[Progress]]:
             record = Record.from_dict(body["record"])
         else:
             attempts.append(Progress.from_dict(body["progress"]))
+            taught = body.get("findings")
+            if taught is not None:
+                _add_taught(record, attempts[-1], taught)
     return record, attempts
+
+
+def _add_taught(record: Record, attempt: Progress, findings: Sequence[dict[str, Any]]) -> None:
+    """Add what an attempt's log shows since the user taught it, so that it is understood."""
+    t = attempt.last_event_t or 0.0
+    for item in record.findings.values():
+        if item.finding.code == LOG_NOT_UNDERSTOOD and item.attempt == attempt.attempt:
+            item.closed_t = item.closed_t or t
+    for finding in (Finding.of(Fields(body, "finding")) for body in findings):
+        record.findings.setdefault(finding.id, FoundRecord(attempt.attempt, t, finding, news_t=t))
 
 
 def _heard_by(now: float, record: Record, grown_t: Callable[[], float]) -> Record:

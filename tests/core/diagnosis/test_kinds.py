@@ -34,3 +34,9 @@ def test_rows_name_only_codes_that_there_are() -> None:
     codes = {signature.code for signature in CATALOGUE} | {"unknown_error"}
     named = {code for kind in KINDS for code in (*kind.instead_of, *kind.follows)}
     assert named <= codes
+
+
+def test_a_kind_that_more_exact_ones_replace_is_said_with_less_confidence() -> None:
+    general = {code for kind in KINDS for code in kind.instead_of}
+    assert {one.code for one in CATALOGUE if one.confidence > 0.8}.isdisjoint(general)
+    assert any(one.confidence == 0.8 for one in CATALOGUE if one.code in general)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -49,3 +50,26 @@ def test_one_that_is_never_finished_is_named_once_and_taken_when_it_is(
     taken = outcome(saves)
     assert taken.problem is None
     assert taken.answer["step"] == 20
+
+
+def test_all_that_a_program_keeps_are_sealed_however_fast_it_saves(tmp_path: Path) -> None:
+    saves = saves_of(tmp_path, "out/checkpoint-*")
+    for step in range(1, 15):
+        folder = tmp_path / "code" / "out" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "model.bin").write_bytes(bytes(100))
+        if step > 12:
+            shutil.rmtree(folder.with_name(f"checkpoint-{step - 12}"))
+        if step in (2, 14):  # it ends, or saves more while the first are read
+            settle_all(saves)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").glob("step-*"))
+    assert {f"step-{step:08d}" for step in range(3, 15)} <= {*names}
+
+
+def settle_all(saves: Saves) -> None:
+    def is_done() -> bool:
+        one = saves.poll(lambda _: 0, {}, settled=True, everything=True)
+        assert one is None or one.problem is None
+        return not saves.is_left(everything=True)
+
+    wait_until(is_done, "all of them", 60)

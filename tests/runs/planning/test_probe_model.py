@@ -246,6 +246,37 @@ def test_rows_that_a_method_cant_learn_from_are_named_by_line(
     assert message in error.message
 
 
+_SAID = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("framework", "method", "row"),
+    [
+        ("trl", "sft", {"messages": _SAID}),
+        ("trl", "sft", {"prompt": _SAID[:1], "completion": _SAID[1:]}),
+        ("trl", "dpo", {"chosen": _SAID, "rejected": _SAID}),
+        ("trl", "reward", {"chosen": _SAID, "rejected": _SAID}),
+        ("trl", "kto", {"prompt": _SAID[:1], "completion": _SAID[1:], "label": True}),
+        ("litgpt", "sft", {"messages": _SAID}),
+        ("trl", "sft", {"prompt": "p", "completion": "c"}),
+    ],
+)
+def test_conversations_take_a_tokenizer_with_a_chat_template(
+    workspace: Workspace, tmp_path: Path, framework: str, method: str, row: dict[str, Any]
+) -> None:
+    path = rows(tmp_path, row)
+    folder = write_model(tmp_path / "model")
+    data = {"sources": [{"name": "main", "path": str(path), "format": "jsonl"}]}
+    spec = spec_of(path, {"path": str(folder)}, framework=framework, method=method, data=data)
+    if framework == "trl" and not isinstance(row.get("prompt"), str):
+        error = refused(workspace, spec)
+        assert (error.code, error.field) == ("TOKENIZER_UNUSABLE", "data.tokenizer")
+        assert "`data.sources[0].path` are conversations" in error.message
+        assert "chat_template.jinja" in error.fix
+        (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert planned(workspace, spec).config["method"] == method
+
+
 def test_litgpt_fine_tunes_on_instructions_but_not_on_plain_texts(
     workspace: Workspace, tmp_path: Path
 ) -> None:

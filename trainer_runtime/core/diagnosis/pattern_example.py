@@ -1,3 +1,5 @@
-"""An example of a pattern for a log's lines, for advice; apart, so that advice needs no parser."""
+"""What advice says of logs that are not understood; apart, so that it needs no parser."""
 
+LOG_NOT_UNDERSTOOD = "log_not_understood"
+# A pattern for lines.
 EXAMPLE = "it {step}/{target} L={loss} lr {lr}"

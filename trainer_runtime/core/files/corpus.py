@@ -101,6 +101,7 @@ class Listing:
     `tokens`: of files of tokens, None for others. `beside`: validation tokens beside a file of
     tokens that was given alone. `undecodable`: bytes of a sample of the texts that are not UTF-8,
     few enough to train on. `left_out`: files of a folder that are not text, such as `left_name`.
+    `chats`: some of its rows are conversations.
     """
 
     path: str
@@ -114,6 +115,7 @@ class Listing:
     undecodable: int = 0
     left_out: int = 0
     left_name: str | None = None
+    chats: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
@@ -129,6 +131,7 @@ class Listing:
             "undecodable": self.undecodable,
             "left_out": self.left_out,
             "left_name": self.left_name,
+            "chats": self.chats,
         }
 
     @classmethod
@@ -146,6 +149,7 @@ class Listing:
             int(data.get("undecodable", 0)),
             int(data.get("left_out", 0)),
             data.get("left_name"),
+            data.get("chats") is True,
         )
 
 

@@ -24,6 +24,7 @@ JSON_NAME, SENTENCEPIECE_NAME, SETTINGS_NAME = (
     "tokenizer.model",
     "tokenizer_config.json",
 )
+CHAT_TEMPLATE_NAME = "chat_template.jinja"
 # Where neither the settings nor the model's config name the token that ends a text.
 _CUSTOMARY = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>")
 _NAMED_IN = ((SETTINGS_NAME, "eos_token"), ("special_tokens_map.json", "eos_token"))
@@ -41,7 +42,8 @@ _FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_t
 class TokenizerFolder:
     """`vocab_size`: the highest token's number and one; `end_of_text`: the number of the token that
     ends a text; `digest`: sixteen hexadecimal digits of what decides how texts are cut. `packages`:
-    see `packages_to_read`. `problem` says why the folder holds no tokenizer that can be used.
+    see `packages_to_read`. `chat_template`: whether it has one. `problem` says why the folder holds
+    no tokenizer that can be used.
     """
 
     path: str
@@ -50,6 +52,7 @@ class TokenizerFolder:
     digest: str = ""
     problem: str | None = None
     packages: tuple[str, ...] = ()
+    chat_template: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +77,14 @@ def read_tokenizer_folder(path: str) -> TokenizerFolder:
         return TokenizerFolder(path, problem=f"nothing names the token that ends a text ({names})")
     digest = hashlib.sha256(content + b"\0%d" % end_of_text).hexdigest()[:16]
     packages = packages_to_read(set(tokenizer_files(path)))
-    return TokenizerFolder(path, max(tokens.values()) + 1, end_of_text, digest, packages=packages)
+    return TokenizerFolder(
+        path,
+        max(tokens.values()) + 1,
+        end_of_text,
+        digest,
+        packages=packages,
+        chat_template=_has_chat_template(folder),
+    )
 
 
 def tokenizer_files(path: str) -> list[str]:
@@ -205,6 +215,11 @@ def _end_of_text(folder: Path, tokens: Mapping[str, int]) -> int | None:
         if isinstance(number, int) and 0 <= number <= max(tokens.values()):
             return number
     return next((tokens[text] for text in _CUSTOMARY if text in tokens), None)
+
+
+def _has_chat_template(folder: Path) -> bool:
+    there = (folder / CHAT_TEMPLATE_NAME).is_file()
+    return there or bool(_settings(folder / SETTINGS_NAME).get("chat_template"))
 
 
 def _settings(file: Path) -> Mapping[str, object]:

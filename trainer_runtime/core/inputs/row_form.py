@@ -48,6 +48,8 @@ _SHAPES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"chosen", "rejected"}), "These are preferences: method dpo learns from them"),
     (frozenset({"prompt", "completion"}), "These are answers: method sft learns from them"),
 )
+# Those in which a row may have a list of messages, which a chat template writes out.
+CHAT_COLUMNS = frozenset({"prompt", "completion", "chosen", "rejected", "messages"})
 _BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text", "instruction", "output"), ("messages",)
 
 
@@ -101,6 +103,11 @@ def _expected_value(name: str, value: Any) -> str | None:
     if isinstance(value, str) or _are_messages(value):
         return None
     return "a text or a list of messages with `role` and `content`"
+
+
+def is_chat(row: Mapping[str, Any]) -> bool:
+    """Whether the row is a conversation, as TRL takes it."""
+    return any(_are_messages(row[name]) for name in CHAT_COLUMNS if name in row)
 
 
 def _are_messages(value: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, MAX_ROW_DEPTH, decode_value
 from trainer_runtime.core.files.corpus import (
@@ -23,7 +24,12 @@ from trainer_runtime.core.inputs.file_kinds import (
     problem_of_parquet,
     problem_of_text,
 )
-from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row
+from trainer_runtime.core.inputs.row_form import (
+    CHAT_COLUMNS,
+    is_chat,
+    problem_of_columns,
+    problem_of_row,
+)
 from trainer_runtime.core.inputs.shard_folders import problem_of_shards
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.inputs.utf8_text import another_encoding, is_another_encoding, sampled
@@ -133,18 +139,20 @@ def _beside(listing: Listing, paths: list[Path]) -> str | None:
 
 
 def _check_rows(asked: AskedSource, listing: Listing) -> Listing:
-    malformed, rows, read_bytes = None, 0, 0
+    malformed, rows, read_bytes, chats = None, 0, 0, False
     for file in _paths(listing)[:_FILES]:
         if read_bytes > _MOST_SOURCE_BYTES:
             break
         if file.suffix == ".parquet":
-            malformed = malformed or _problem_of_parquet(file, asked.kind)
+            problem, has_chats = _problem_of_parquet(file, asked.kind)
+            malformed, chats = malformed or problem, chats or has_chats
         elif asked.format == "jsonl" or file.suffix in _JSON_LINES:
-            problem, count, size = _problem_of_lines(file, asked.kind)
+            problem, count, size, has_chats = _problem_of_lines(file, asked.kind)
             malformed, rows, read_bytes = malformed or problem, rows + count, read_bytes + size
+            chats = chats or has_chats
     total_bytes = sum(file.size_bytes for file in listing.files)
     examples = rows if read_bytes >= total_bytes else rows * total_bytes // max(1, read_bytes)
-    return replace(listing, malformed=malformed, examples=examples)
+    return replace(listing, malformed=malformed, examples=examples, chats=chats)
 
 
 def _paths(found: Listing) -> list[Path]:
@@ -152,9 +160,11 @@ def _paths(found: Listing) -> list[Path]:
     return [root / file.name if found.is_folder else root for file in found.files]
 
 
-def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int]:
-    """What is wrong with the first rows, how many there are, and of how many bytes."""
+def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int, bool]:
+    """What is wrong with the first rows, how many there are, of how many bytes, and whether one is
+    a conversation."""
     count = size = 0
+    chats = False
     for number, line in islice(_lines(file), _ROWS):
         size += len(line)
         if size > _MOST_SOURCE_BYTES:
@@ -162,10 +172,12 @@ def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int]:
         if not line.strip():
             continue
         count += 1
-        problem = _problem_of_line(line, kind)
+        row = _row_of(line)
+        problem = row if isinstance(row, str) else problem_of_row(kind, row)
         if problem is not None:
-            return f"{file.name}, line {number}: {problem}", count, size
-    return None, count, size
+            return f"{file.name}, line {number}: {problem}", count, size, chats
+        chats = chats or (not isinstance(row, str) and is_chat(row))
+    return None, count, size, chats
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -177,7 +189,8 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _problem_of_line(line: bytes, kind: str) -> str | None:
+def _row_of(line: bytes) -> dict[str, Any] | str:
+    """The row, or why the line holds none."""
     if line.lstrip().startswith(b"["):
         return (
             "it holds a JSON array; every line holds one object "
@@ -189,27 +202,29 @@ def _problem_of_line(line: bytes, kind: str) -> str | None:
         return "it is not a JSON object; every line holds one"
     if not isinstance(row, dict):
         return f"it holds a JSON {_kind(row)}; every line holds one object"
-    return problem_of_row(kind, row)
+    return row
 
 
 def _kind(value: object) -> str:
     return {list: "array", str: "text", bool: "boolean"}.get(type(value), "number")
 
 
-def _problem_of_parquet(file: Path, kind: str) -> str | None:
+def _problem_of_parquet(file: Path, kind: str) -> tuple[str | None, bool]:
+    """What is wrong with its columns, and whether they hold conversations."""
     problem = problem_of_parquet(file)
     if problem is not None:
-        return problem
+        return problem, False
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError:
-        return None
+        return None, False
     try:
-        columns = parquet.read_schema(file).names
+        schema = parquet.read_schema(file)
     except ArrowException:
-        return f"{file.name} is not a Parquet file, or is cut off"
-    problem = problem_of_columns(kind, columns)
-    return None if problem is None else f"{file.name}: {problem}"
+        return f"{file.name} is not a Parquet file, or is cut off", False
+    chats = any(one.name in CHAT_COLUMNS and types.is_list(one.type) for one in schema)
+    problem = problem_of_columns(kind, schema.names)
+    return None if problem is None else f"{file.name}: {problem}", chats
 
 
 _CHECKS: Mapping[str, Callable[[AskedSource, Listing], Listing]] = {

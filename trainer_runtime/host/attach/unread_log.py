@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.detectors.unmatched import LOG
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
+from trainer_runtime.core.diagnosis.parse.pattern_draft import drafted
 from trainer_runtime.host.attach.log_events import LogEvents
 
 # Lines with numbers, of which none was a metric; fewer where the program has ended.
@@ -35,6 +36,8 @@ class UnreadLog:
         coverage = self._events.coverage
         with self._events.path.open("rb") as file:
             samples = coverage.samples or frequent_lines(file.read(_HEAD_BYTES))
+        draft = drafted(samples)
         pattern = {} if self._pattern is None else {"pattern": self._pattern}
+        pattern |= {} if draft is None else {"draft": draft}
         lines = coverage.lines_with_numbers
         self._events.decide(LOG, lines=lines, samples=samples[:_MOST_SAMPLES], **pattern)

@@ -142,6 +142,7 @@ def _(answer: FetchAnswer) -> list[Block]:
     files = "1 file" if answer.files == 1 else f"{number_text(answer.files)} files"
     return [
         f"{what}{files}, {size_text(answer.bytes)}, in {answer.folder}{rest}",
+        *named("Form", answer.form),
         *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
         *named("Next", answer.next_step),
     ]

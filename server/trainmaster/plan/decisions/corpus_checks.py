@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.files.corpus import ENDINGS
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.method import Form
-from trainmaster.plan.facts import CorpusFacts, SourceFacts
+from trainmaster.plan.facts import CorpusFacts, SourceFacts, TokenizerFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
@@ -57,6 +58,33 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             )
         if form == "shards" and not corpus.estimated:
             _check_length(field, source, spec.data.seq_len, is_split=is_split)
+
+
+def refuse_without_chat_template(
+    spec: TrainingSpec, corpus: CorpusFacts, tokenizer: TokenizerFacts | None
+) -> None:
+    """Refuse conversations that nothing writes out as text; LitGPT has prompt styles of its own.
+
+    Raises:
+        PlanError: TOKENIZER_UNUSABLE.
+    """
+    traits = TRAITS.get(spec.framework)
+    if traits is None or not traits.has_chat_template:
+        return
+    if tokenizer is not None and tokenizer.chat_template in (True, None):
+        return
+    place = next((place for place, source in _placed(corpus) if source.chats), None)
+    if place is None:
+        return
+    name = "byte" if tokenizer is None else tokenizer.hub or tokenizer.path
+    raise PlanError(
+        "TOKENIZER_UNUSABLE",
+        f"The rows of `{place}.path` are conversations, and the tokenizer {name!r} has no chat "
+        "template to write them by.",
+        "Set data.tokenizer to one that has one, such as that of the model's instruct version; put "
+        "a chat_template.jinja into its folder; or give plain text in the rows.",
+        field="data.tokenizer",
+    )
 
 
 def describe_texts(corpus: CorpusFacts, ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
 from trainmaster.runs.log.mirrored_logs import newest_log
+from trainmaster.runs.log.teach import teach
 from trainmaster.runs.metrics.compared_settings import differences, settings_of
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
@@ -46,7 +47,7 @@ async def query_metrics(
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
     `everything` gives every step's own.
     `pattern`: the shape of the lines, where it is to be taught; a run's newest log is read again
-    then, what is recorded of it stays.
+    then. A run without metrics keeps it, one that has some keeps those.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -78,7 +79,8 @@ async def query_metrics(
 
             wanted = wanted_of_file(keys, part, pattern)
             metrics = await read_file(workspace.home, file, wanted)
-            sources.append(FileSource(name, metrics, part, is_of_run=view is not None))
+            told = None if view is None or pattern is None else teach(workspace, view, pattern)
+            sources.append(FileSource(name, metrics, part, told))
         elif view is not None:
             sources.append(RunSource(workspace, view, name))
             views[name] = view

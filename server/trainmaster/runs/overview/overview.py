@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainer_runtime.core.diagnosis.pattern_example import LOG_NOT_UNDERSTOOD
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import (
     in_utc,
@@ -263,7 +264,7 @@ def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> It
 
 
 def _line(view: RunView, findings: Sequence[FoundOfRun] | None = None) -> str:
-    """One run: its name, state unless it runs, step, loss, time to go."""
+    """One run: its name, state unless it runs, step, loss, time to go, or why nothing is known."""
     status = status_of(view, findings)
     target = "" if status.target_step is None else f"/{status.target_step}"
     words = [f"{status.step}{target}"]
@@ -271,6 +272,8 @@ def _line(view: RunView, findings: Sequence[FoundOfRun] | None = None) -> str:
     if key is not None:
         value = status.metrics[key]
         words.append(f"{key} {number_text(value)}")
+    if any(row.code == LOG_NOT_UNDERSTOOD for row in status.findings):
+        words.append(LOG_NOT_UNDERSTOOD)
     if status.eta_s is not None:
         words.append(f"{rough_duration(status.eta_s)} to go")
     state = "" if view.state is RunState.RUNNING else f" {view.state.value}"

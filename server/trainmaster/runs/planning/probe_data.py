@@ -147,6 +147,7 @@ def _checked(found: Listing) -> dict[str, str | int | None]:
         "undecodable": found.undecodable,
         "left_out": found.left_out,
         "left_name": found.left_name,
+        "chats": found.chats,
         **tokens,
     }
 

@@ -20,6 +20,7 @@ from trainer_runtime.core.files.model_folder import (
 )
 from trainer_runtime.core.files.tokenizer_folder import (
     BYTE,
+    CHAT_TEMPLATE_NAME,
     JSON_NAME,
     SETTINGS_NAME,
     TokenizerFolder,
@@ -125,7 +126,7 @@ def _facts(found: ModelFolder) -> ModelFacts:
         weights_bytes=found.weight_bytes,
         matrices=found.matrices,
         has_tokenizer=holds_tokenizer(names),
-        chat_template="chat_template.jinja" in names,
+        chat_template=CHAT_TEMPLATE_NAME in names,
         **described,
     )
 
@@ -141,7 +142,7 @@ async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
         files=files,
         weights_bytes=sum(size for _, size in weights),
         has_tokenizer=holds_tokenizer(names),
-        chat_template="chat_template.jinja" in names,
+        chat_template=CHAT_TEMPLATE_NAME in names,
     )
     if CONFIG_NAME not in names:
         return facts.model_copy(
@@ -199,7 +200,13 @@ async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
         return _tokenizer_facts(found).model_copy(update={**placed, "of_model": True})
     digest = _digest(f"{model.hub}@{model.revision}")
     packages = packages_to_read({name for name, _ in model.files})
-    return TokenizerFacts(**placed, of_model=True, digest=digest, packages=packages)
+    return TokenizerFacts(
+        **placed,
+        of_model=True,
+        digest=digest,
+        packages=packages,
+        chat_template=model.chat_template or None,
+    )
 
 
 async def _tokenizer_folder(probe: _Probe, path: str) -> TokenizerFolder:
@@ -216,6 +223,7 @@ def _tokenizer_facts(found: TokenizerFolder) -> TokenizerFacts:
         vocab_size=found.vocab_size or None,
         digest=found.digest,
         packages=found.packages,
+        chat_template=found.chat_template,
     )
 
 
@@ -243,7 +251,8 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
             (folder / name).write_bytes(await hub.file(model, name))
         found = _tokenizer_facts(read_tokenizer_folder(str(folder)))
     found_facts = {"vocab_size": found.vocab_size, "problem": found.problem, "code": found.code}
-    return facts.model_copy(update=found_facts)
+    has_template = found.chat_template or CHAT_TEMPLATE_NAME in names
+    return facts.model_copy(update={**found_facts, "chat_template": has_template})
 
 
 async def _cached(probe: _Probe, name: str, revision: str | None, field: str) -> str:

@@ -4,7 +4,8 @@ GRPO learns from the differences between the answers to one prompt (arXiv:2402.0
 where a group's rewards are equal, its advantages and its gradient are 0. The finding needs that for
 nearly all groups (`frac_reward_zero_std`, else a `reward_std` below a thousandth of the rewards) at
 16 points in a row. With the reward at its best the task is solved, which is information and not a
-fault; below it, or where no reward ever differed, the policy has nothing to learn from. DAPO
+fault; below it, or where no reward ever differed (for 32 points, or for 16 at which every answer
+was cut off), the policy has nothing to learn from. DAPO
 (arXiv:2503.14476, section 3.2) counts such groups and leaves them out.
 """
 
@@ -18,7 +19,8 @@ from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorCo
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
 from trainer_runtime.core.records import dataclass
 
-KEYS = ("reward", "reward_std", "frac_reward_zero_std")
+_CLIPPED = "completions/clipped_ratio"
+KEYS = ("reward", "reward_std", "frac_reward_zero_std", _CLIPPED)
 _IN_A_ROW = 16
 _MIN_FROM_START = 32
 _ALIKE = 0.95
@@ -33,9 +35,11 @@ _CODES = {
         (
             "reward {reward}, {best_reward} at its best; identical for {points} points",
             "the reward is at its best since step {solved_at}: the task seems to be solved",
+            "every answer was cut off at its greatest length for {clipped} points",
         ),
         (
             "Read samples and their rewards: a failing reward function gives all the same reward.",
+            "Where answers are cut off, raise max_completion_length, or see why they do not end.",
             "Use harder prompts, more generations per prompt or a higher temperature.",
         ),
         remedies=("rewind_raise_beta", "rewind_halve_lr"),
@@ -49,7 +53,8 @@ _CODES = {
 class Rewards(Detector):
     """`best` and `worst` are extremes of the mean of 16 rewards; `alike` counts points in a row
     without a difference, since step `alike_since`; `apart` counts those with one; `differed`: a
-    difference was seen. `has_share`: the run logs `frac_reward_zero_std`."""
+    difference was seen. `clipped` counts points in a row at which every answer was cut off.
+    `has_share`: the run logs `frac_reward_zero_std`."""
 
     codes = _CODES
     reads = KEYS
@@ -64,6 +69,7 @@ class Rewards(Detector):
     alike: int = 0
     alike_since: int = 0
     apart: int = 0
+    clipped: int = 0
 
     def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         context.is_reinforced = True  # also where the configuration is unknown
@@ -71,6 +77,8 @@ class Rewards(Detector):
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if key == "reward":
             self._reward(value)
+        elif key == _CLIPPED:
+            self.clipped = self.clipped + 1 if value >= 1 else 0
         elif key == "frac_reward_zero_std":
             self.has_share = True
             self._judge(context, step, value >= _ALIKE)
@@ -100,7 +108,8 @@ class Rewards(Detector):
         if self.alike == 0:
             self.alike_since = step
         self.alike, self.apart = self.alike + 1, 0
-        if self.alike >= (_IN_A_ROW if self.differed else _MIN_FROM_START):
+        is_known = self.differed or self.clipped >= _IN_A_ROW
+        if self.alike >= (_IN_A_ROW if is_known else _MIN_FROM_START):
             self._report(context, step)
 
     def _report(self, context: DetectorContext, step: int) -> None:
@@ -117,6 +126,7 @@ class Rewards(Detector):
         )
         now = mean_of(self.rewards) if self.rewards else None
         found.values |= {"reward": now, "best_reward": self.best, "points": self.alike}
+        found.values |= {"clipped": self.clipped} if self.clipped else {}
         if solved:
             found.values["solved_at"] = self.alike_since
 

@@ -10,13 +10,14 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
+from trainer_runtime.core.diagnosis.pattern_example import LOG_NOT_UNDERSTOOD
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.finding import Severity
 from trainer_runtime.core.protocol.text import cleaned
 from trainer_runtime.core.protocol.trainer_lines import Decided
 from trainer_runtime.core.records import dataclass
 
-CHECKPOINTS, LOG = "checkpoints_unmatched", "log_not_understood"
+CHECKPOINTS, LOG = "checkpoints_unmatched", LOG_NOT_UNDERSTOOD
 _LONGEST = 200
 _CODES = {
     "checkpoints_unmatched": Code(
@@ -38,14 +39,15 @@ _CODES = {
         (
             "{lines} lines with numbers so far",
             "its pattern is {pattern}",
+            "drafted as a LINE of it: {draft}",
             "{sample_1}",
             "{sample_2}",
             "{sample_3}",
         ),
         (
-            f"{command('metrics', 'RUN', '--pattern', 'LINE')} reads it again: LINE is one of its "
-            "lines with names in braces for its numbers (docs/logs.md). With script.pattern, or "
-            "attached again with it, it is recorded.",
+            f"{command('metrics', 'RUN', '--pattern', 'LINE')} has this machine read it: LINE is "
+            "one of its lines with names in braces for its numbers (docs/logs.md). With "
+            "script.pattern, or attached again with it, its host reads it, too.",
             "Or have the program report its steps itself (docs/any-program.md).",
         ),
     ),
@@ -77,6 +79,8 @@ class Unmatched(Detector):
         else:
             severity = "info" if pattern is None else "warning"
             values["lines"] = float(fields.integer("lines", 0))
+            draft = fields.find_text("draft")
+            values |= {"draft": cleaned(draft, _LONGEST)} if draft is not None else {}
             for number, line in enumerate(fields.texts("samples")[:3], 1):
                 values[f"sample_{number}"] = cleaned(line, _LONGEST)
         context.ledger.open(what, step, severity, step=step, confidence=0.95, values=values)

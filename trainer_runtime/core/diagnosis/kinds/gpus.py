@@ -135,13 +135,13 @@ KINDS = (
     ),
     Kind(
         "gpu_too_hot",
-        "The GPU shut down or slowed for heat.",
+        "The GPU slowed down for heat.",
         ("Check cooling and power; the machine's operator has to inspect it.",),
         (
             Wording(
-                r"\bGPU has overheated|\bSW Thermal Slowdown: Active|\bHW Thermal Slowdown: Active",
-                "NVRM: GPU at PCI:0000:01:00: GPU has overheated",
-                "NVIDIA's driver",
+                r"\bSW Thermal Slowdown {0,40}: Active\b|\bHW Thermal Slowdown {0,40}: Active\b",
+                "        HW Thermal Slowdown                            : Active",
+                "nvidia-smi -q, clocks event reasons",
                 confidence=0.8,
             ),
         ),

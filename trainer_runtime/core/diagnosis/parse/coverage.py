@@ -12,7 +12,7 @@ from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.records import dataclass
 
 _MAX_SAMPLES = 20
-_LONGEST_SAMPLE = 200
+_LONGEST_SAMPLE = 240
 _READ_BYTES = 4 * _LONGEST_SAMPLE
 _MAX_SHAPES = 2000
 _MAX_LINES = 10_000

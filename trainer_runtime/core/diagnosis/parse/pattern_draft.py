@@ -11,7 +11,7 @@ from trainer_runtime.core.diagnosis.parse.quantities import NUMBER
 
 _LONGEST_LINE = 400
 _NUMBER = re.compile(NUMBER.decode())
-_WORD_BEFORE = re.compile(r"([A-Za-z][A-Za-z_/.-]*)(?: so far)?(?: (?:is|was|of))?[\W_]{0,3}$")
+_WORD_BEFORE = re.compile(r"([A-Za-z][A-Za-z_/.-]*)(?: so far)?(?: (?:is|was|of))?[\W_]{0,4}$")
 _COUNTS = re.compile(r"(?i)\d ?/ ?\d|step|iter|batch")  # by a number of unclear meaning
 _LEADS = re.compile(r"\s?[:\t|](?!\d)")  # behind a number that begins a line and counts
 _UNIT_BEHIND = re.compile(r"[kKMBG]?\s?([A-Za-z]+/[A-Za-z]+)")
@@ -19,7 +19,7 @@ _THOUSANDS = re.compile(r"[kKMBG](?=\s?[A-Za-z]+/[A-Za-z])")
 _WITHIN_WORD = re.compile(r"[\w.]$")
 # Short words of home-made loops, which mean something only beside a step and a loss.
 _SHORT = {
-    **dict.fromkeys(("it", "i", "s", "b", "batch", "upd", *STEP_NAMES), "step"),
+    **dict.fromkeys(("it", "i", "s", "b", "batch", "upd", "num_updates", *STEP_NAMES), "step"),
     **dict.fromkeys(("ep", "epoch", "e"), "epoch"),
     **dict.fromkeys(("l", "ce", "xent", "nll", "learn"), "loss"),
     "test": "val_loss",
@@ -66,7 +66,7 @@ def _draft(line: str, *, counts: bool) -> str | None:
 
 def _name(line: str, number: re.Match[str], before: str, found: set[str]) -> str:
     """What a number is, by the word before it or the unit behind it."""
-    if before.strip() == "/" and "step" in found and "target" not in found:
+    if before.strip() in ("/", "of") and "step" in found and "target" not in found:
         return "target"
     if not number.start() and number[0].isdigit() and _LEADS.match(line, number.end()):
         return "step"
@@ -76,7 +76,11 @@ def _name(line: str, number: re.Match[str], before: str, found: set[str]) -> str
     unit = _UNIT_BEHIND.match(line, number.end())
     if name is None and unit is not None:
         name = CANONICAL.get(unit[1].lower())
-    if name in ("step", "epoch") and line[number.end() : number.end() + 1].isalpha():
+    if line.startswith("epoch ", number.end()):
+        name = "epoch"  # 3epoch results
+    elif name in ("step", "epoch") and line[number.end() : number.end() + 1].isalpha():
         return "any"  # a time: 50ms
+    if name == "step" and not number[0].isdigit():
+        return "any"
     is_known = name in MEASURED or name in ("lr", "epoch", "step")
     return name if name and is_known and name not in found else "any"

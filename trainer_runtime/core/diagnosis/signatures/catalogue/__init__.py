@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from trainer_runtime.core.diagnosis.kinds import KINDS
 from trainer_runtime.core.diagnosis.signatures.catalogue import (
     distributed,
     ended,
@@ -15,7 +18,7 @@ from trainer_runtime.core.diagnosis.signatures.catalogue import (
 from trainer_runtime.core.diagnosis.signatures.catalogue.rows import of_kinds
 from trainer_runtime.core.diagnosis.signatures.signature import Signature, Strength, signature
 
-CATALOGUE: tuple[Signature, ...] = (
+_SIGNATURES: tuple[Signature, ...] = (
     *memory.SIGNATURES,
     *gpu.SIGNATURES,
     *distributed.SIGNATURES,
@@ -25,6 +28,14 @@ CATALOGUE: tuple[Signature, ...] = (
     *numerics.SIGNATURES,
     *ended.SIGNATURES,
     *of_kinds(),
+)
+# Codes that rows replace where these fit: what is left to them is known less exactly. Of the blind
+# texts 25 of 37 findings of theirs at 0.9 or more were right, of all other codes 47 of 52.
+_GENERAL = frozenset(code for kind in KINDS for code in kind.instead_of)
+_OF_GENERAL = 0.8  # what policy takes for sure
+CATALOGUE: tuple[Signature, ...] = tuple(
+    replace(one, confidence=min(one.confidence, _OF_GENERAL)) if one.code in _GENERAL else one
+    for one in _SIGNATURES
 )
 
 
