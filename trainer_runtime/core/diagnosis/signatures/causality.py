@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds import KINDS, Kind
 
-SIGNALS = frozenset({"preempted_sigterm", "session_hangup", "interrupted", "time_limit"})
+SIGNALS = frozenset(
+    {"job_cancelled", "preempted_sigterm", "session_hangup", "interrupted", "time_limit"}
+)
 COLLECTIVES = frozenset({"nccl_timeout", "nccl_peer_lost", "nccl_system_error"})
 # They end a process, whatever other processes report afterwards.
 CRASHES = frozenset(
@@ -83,7 +85,7 @@ ALWAYS: dict[str, frozenset[str]] = {
         "index_out_of_range",
     },
     "hang_data": frozenset({"host_oom", "shm_too_small", "dataloader_crash"}),
-    "preempted_sigterm": frozenset({"time_limit"}),
+    "preempted_sigterm": frozenset({"time_limit", "job_cancelled"}),
     "cuda_illegal_memory": frozenset({"gpu_hw_ecc", "gpu_fell_off_bus", "index_out_of_range"}),
     "gpu_mmu_fault": frozenset({"gpu_hw_ecc", "gpu_fell_off_bus", "cuda_illegal_memory"}),
     "disk_full": frozenset({"disk_quota"}),
@@ -102,6 +104,7 @@ IF_EARLIER: dict[str, frozenset[str]] = {
     "nccl_peer_lost": SIGNALS | {"nccl_timeout"} | _UNNAMED,
     "nccl_system_error": SIGNALS | {"nccl_timeout"} | _UNNAMED,
     **dict.fromkeys(("time_limit", *KILLED, *_GONE), _UNNAMED),
+    "job_cancelled": _ERRORS | COLLECTIVES | {"time_limit"},
     "preempted_sigterm": _ERRORS | COLLECTIVES | {"session_hangup", "interrupted"},
     "session_hangup": _ERRORS | COLLECTIVES | {"preempted_sigterm"},
     "interrupted": _ERRORS | COLLECTIVES | {"preempted_sigterm", "session_hangup", "time_limit"},
