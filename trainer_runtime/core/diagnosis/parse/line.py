@@ -48,6 +48,9 @@ NEEDLES = (
     b"inished t",
     b"atch ",
     b"Eval begin",
+    b"STEP: ",
+    b" : Up. ",
+    b"s (- ",
     b"Eval samples",
     b'"kind"',
 )
