@@ -209,6 +209,13 @@ KINDS = (
                 "Python's import system",
             ),
             Wording(
+                r"\bNo module named '(?:src|utils?|models?|data|dataset|configs?|scripts|lib|common"
+                r"|modules|trainer|training|core|helpers?|losses|networks?|tools)(?:\.[\w.]+)?'",
+                "ModuleNotFoundError: No module named 'utils.misc'",
+                "Python's import system; what programs call their own folders",
+                confidence=0.8,
+            ),
+            Wording(
                 r"\bpartially initialized module '[\w.]+' (?:has no attribute|from)"
                 r"|\bcannot import name '\w+' from partially initialized module",
                 "ImportError: cannot import name 'a' from partially initialized module 'b' (most "
@@ -217,7 +224,7 @@ KINDS = (
                 confidence=0.85,
             ),
         ),
-        instead_of=("package_mismatch",),
+        instead_of=("package_mismatch", "package_missing"),
     ),
     Kind(
         "own_file_shadows",
