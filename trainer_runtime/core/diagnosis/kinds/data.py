@@ -62,6 +62,7 @@ KINDS = (
                 r"\bnum_samples should be a positive integer value, but got num_samples=0"
                 r"|\bDataLoader with a length of zero|\bThe dataset is empty\b"
                 r"|\bdivision by zero.{0,60}len_dataloader"
+                r"|\bcannot mmap an empty file"
                 r"|\bEmptyDatasetError\b|\bInstruction \"train\" corresponds to no data",
                 "ValueError: num_samples should be a positive integer value, but got num_samples=0",
                 "PyTorch, torch/utils/data/sampler.py",
@@ -102,7 +103,8 @@ KINDS = (
             Wording(
                 r"\bUnable to create tensor, you should probably activate truncation and/or padding"
                 r"|\bexpected sequence of length \d+ at dim \d+ \(got \d+\)"
-                r"|\btoo many dimensions 'str'",
+                r"|\btoo many dimensions 'str'"
+                r"|\bThe requested array has an inhomogeneous shape",
                 "ValueError: Unable to create tensor, you should probably activate truncation "
                 "and/or padding with 'padding=True' 'truncation=True'",
                 "transformers, tokenization_utils_base.py",

@@ -97,6 +97,7 @@ KINDS = (
             Wording(
                 r"\byou provided \[(?:'\w+'(?:, )?){0,20}\]\s*$"
                 r"|\bNo columns in the dataset match the model's forward method signature"
+                r"|\bwhose items are dictionaries with an 'input_ids' key"
                 r"|\bYou should supply an encoding or a list of encodings to this method",
                 "ValueError: You should supply an encoding or a list of encodings to this method "
                 "that includes input_ids, but you provided ['label']",

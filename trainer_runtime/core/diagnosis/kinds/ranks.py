@@ -192,4 +192,19 @@ KINDS = (
         ends=False,
         follows=("time_limit",),
     ),
+    Kind(
+        "rendezvous_closed",
+        "The rendezvous was closed: the launcher of another node ended before this one.",
+        ("Read the other nodes' logs: the first that ended says why.",),
+        (
+            Wording(
+                r"\bRendezvousClosedError\b",
+                "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+                "PyTorch, torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",
+                confidence=0.8,
+            ),
+        ),
+        ends=False,
+        follows=("time_limit", "preempted_sigterm", "nccl_peer_lost", "nccl_timeout"),
+    ),
 )

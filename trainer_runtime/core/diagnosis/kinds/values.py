@@ -97,4 +97,70 @@ KINDS = (
             ),
         ),
     ),
+    Kind(
+        "data_too_short",
+        "The data has fewer tokens than one sequence (a block) of the training needs.",
+        ("Use more data for this split, or a shorter block (sequence length).",),
+        (
+            Wording(
+                r"\brandom_ expects 'from' to be less than 'to', but got from=0"
+                r"|\brandint.{0,40}\bhigh <= 0",
+                "RuntimeError: random_ expects 'from' to be less than 'to', but got from=0 "
+                ">= to=-9",
+                "PyTorch, torch/_meta_registrations.py; nanoGPT, train.py",
+                confidence=0.8,
+            ),
+        ),
+    ),
+    Kind(
+        "settings_exclusive",
+        "Two settings exclude each other, or one needs the other; the message names both.",
+        ("Remove one of the two, or set what the other needs, as the message says.",),
+        (
+            Wording(
+                r"\bYou passed both\b|\bare mutually exclusive\b"
+                r"|\bcannot be (?:used|set) together\b"
+                r"|\b(?:option|argument) could only be specified (?:in|with|when)\b"
+                r"|\bYou (?:can't|cannot) (?:pass|set|specify|use) both\b"
+                r"|\bonly one of .{1,80} (?:can|may|should|must) be (?:set|passed|given)\b",
+                "ValueError: You passed both a `a_model` and a `b_config`.",
+                "TRL, trainers; PyTorch, torch/utils/data/dataloader.py",
+                unless=r"(?i)warn|deprecat|ignor",
+                confidence=0.85,
+            ),
+        ),
+        instead_of=("framework_settings", "arguments_refused"),
+    ),
+    Kind(
+        "git_refuses_owner",
+        "git refuses a repository that belongs to another user, as in a container with a mounted "
+        "folder.",
+        ("Run `git config --global --add safe.directory FOLDER` first, or as the folder's owner.",),
+        (
+            Wording(
+                r"\bdetected dubious ownership in repository at",
+                "fatal: detected dubious ownership in repository at '/a'",
+                "git, setup.c",
+                confidence=0.8,
+            ),
+        ),
+    ),
+    Kind(
+        "file_missing",
+        "A file or folder that the program opens does not exist on this machine.",
+        (
+            "Check the path as seen from the run's folder on the host, and whether something "
+            "removed it (a purge of scratch space, keeping only the newest checkpoints).",
+        ),
+        (
+            Wording(
+                r"\bFileNotFoundError: \[Errno 2\] No such file or directory: '",
+                "Traceback (most recent call last):\n"
+                "FileNotFoundError: [Errno 2] No such file or directory: '/a/b.cfg'",
+                "Python",
+                after=r"Traceback \(most recent call last\)",
+                confidence=0.8,
+            ),
+        ),
+    ),
 )

@@ -298,4 +298,21 @@ KINDS = (
         ),
         instead_of=("weights_missing",),
     ),
+    Kind(
+        "zero3_part_used",
+        "A weight is empty: under ZeRO-3 each rank holds a part, and the module is used outside of "
+        "DeepSpeed's engine, which gathers the parts.",
+        (
+            "Call the wrapped model, or gather the weights around the call "
+            "(deepspeed.zero.GatheredParameters; TRL: ds3_gather_for_generation).",
+        ),
+        (
+            Wording(
+                r"\bRuntimeError: 'weight' must be 2-D",
+                "RuntimeError: 'weight' must be 2-D",
+                "PyTorch, aten/src/ATen/native/Embedding.cpp; DeepSpeed ZeRO-3",
+                confidence=0.75,
+            ),
+        ),
+    ),
 )

@@ -13,7 +13,7 @@ from trainer_runtime.core.diagnosis.parse.dialects.key_value import measured_val
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.quantities import step_number
 
-_STEP_WORD = rb"(?:(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch):? ?)?"
+_STEP_WORD = rb"(?:(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch)(?:: ?| ))?"
 # Where samples are counted, as in `Train Epoch: 1 [640/60000 (1%)]`, they are the steps.
 _EPOCH = rb"[Ee]poch(?:: ?| )?\[?\s{0,4}(?:\d+)(?:/ {0,4}\d+)?\]?[\s,:|-]{1,8}"
 _OF = rb"\[?\s{0,8}(?:\d+) {0,4}/ {0,4}(?:\d+)"
@@ -25,7 +25,7 @@ _FORMS = (
     rb"Train: (?:\d+) \[ {0,8}(?:\d+)/(?:\d+) \( {0,4}\d+%\)\]",
 )
 _LINES = tuple([re.compile(form.replace(rb"(?:\d+)", rb"(\d+)") + rb"(.*)") for form in _FORMS])
-_MEANS = re.compile(rb" \([^()]{0,40}\)")
+_MEANS = re.compile(rb" \([^():]{0,40}\)")
 
 
 def read(text: bytes) -> Reading | None:
