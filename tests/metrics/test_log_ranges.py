@@ -345,8 +345,10 @@ def test_no_process_outlives_a_killed_reader(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _STANDS_STILL, str(path)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
-        children = [int(pid) for pid in reader.stdout.readline().split()]
-        reader.kill()
+        try:
+            children = [int(pid) for pid in reader.stdout.readline().split()]
+        finally:
+            reader.kill()
     deadline = time.monotonic() + _BOUND_S
     while any(Path(f"/proc/{pid}/cmdline").exists() for pid in children):
         assert time.monotonic() < deadline
@@ -354,11 +356,11 @@ def test_no_process_outlives_a_killed_reader(tmp_path: Path) -> None:
 
 
 _READS_ON = """
-import multiprocessing, sys, threading
+import os, threading
 from trainmaster.metrics.range_processes import in_processes
 
 def read(begin, end):
-    print(multiprocessing.current_process().pid, flush=True)
+    os.write(1, b"%d\\n" % os.getpid())  # a whole line at once: another process writes there, too
     threading.Event().wait()
 
 next(in_processes(read, iter([(0, 1), (1, 2)]), 2))
@@ -372,8 +374,10 @@ def test_a_process_within_a_range_ends_with_its_killed_reader() -> None:
     command = [sys.executable, "-c", _READS_ON]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
-        children = [int(reader.stdout.readline()) for _ in range(2)]
-        reader.kill()
+        try:
+            children = [int(reader.stdout.readline()) for _ in range(2)]
+        finally:
+            reader.kill()
     try:
         until_gone(children, _BOUND_S)
     finally:

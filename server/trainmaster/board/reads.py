@@ -24,7 +24,7 @@ from trainmaster.answers.plot import Axis
 from trainmaster.board.comparison import comparison_of
 from trainmaster.board.run_parts import board_checkpoints, board_samples, board_settings
 from trainmaster.errors.errors import UsageError
-from trainmaster.machines.registry import list_hosts
+from trainmaster.machines.host_registry import list_hosts
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.plots.curves import Mark, marks_of
@@ -35,8 +35,8 @@ from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.runs.diagnose import diagnosis_of
 from trainmaster.runs.events.watch import Watch
 from trainmaster.runs.log.logs import last_lines
+from trainmaster.runs.metrics.plot import MOST_RUNS
 from trainmaster.runs.overview.overview import overview_on_record
-from trainmaster.runs.plot import MOST_RUNS
 from trainmaster.runs.status.status import whole_status
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.alerts.destinations import destinations
 from trainmaster.errors.errors import StateError
-from trainmaster.machines.clouds import KEY_NAMES
+from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.store.secret_values import stored_names
 from trainmaster.sync.workspace import Workspace
 

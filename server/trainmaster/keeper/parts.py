@@ -12,9 +12,9 @@ from trainer_runtime.core.files.durable import lock_within
 from trainmaster.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 from trainmaster.machines.recover import recover_due
 from trainmaster.machines.renting.has_rentals import has_rentals
-from trainmaster.runs.maintain import Round, described, due_runs, maintain
 from trainmaster.runs.resume.old_placements import stop_old_placements
-from trainmaster.runs.secret_delivery import sweep_secrets
+from trainmaster.runs.upkeep.maintain import Round, described, due_runs, maintain
+from trainmaster.runs.upkeep.secret_delivery import sweep_secrets
 from trainmaster.store.failures import Failures
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
@@ -47,7 +47,9 @@ async def tick_runs(workspace: Workspace, *, by_timer: bool = False) -> TickAnsw
 
 
 async def _instances(workspace: Workspace) -> TickAnswer:
-    from trainmaster.machines.renting.maintain import maintain_instances  # heavy, and rarely needed
+    from trainmaster.machines.renting.maintain_rentals import (
+        maintain_instances,  # heavy, and rarely needed
+    )
 
     report = await maintain_instances(workspace)
     did = {name: [why] for name, why in report.failed.items()}

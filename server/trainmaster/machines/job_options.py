@@ -12,8 +12,8 @@ from trainmaster.backends import SLURM
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
 from trainmaster.errors.errors import UsageError
 from trainmaster.machines.host_options import refuse_unusable_job_options
+from trainmaster.machines.host_registry import job_options
 from trainmaster.machines.open_host import known_record, open_host
-from trainmaster.machines.registry import job_options
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 

@@ -105,7 +105,7 @@ def keep(home: Home, run_id: str, values: Mapping[str, str]) -> None:
 
     Earlier values are kept for masking: the log may not have been read to its end.
     """
-    before = _kept(home, run_id)
+    before = _read_values(home, run_id)
     earlier = {*before.earlier, *before.values.values()} - set(values.values())
     path = home.secrets(run_id)
     if not values and not earlier:
@@ -122,7 +122,7 @@ def kept(home: Home, run_id: str, names: Sequence[str]) -> dict[str, str]:
     Raises:
         HostError: `SECRET_MISSING`, a value was deleted.
     """
-    values = _kept(home, run_id).values
+    values = _read_values(home, run_id).values
     missing = [name for name in names if name not in values]
     if missing:
         raise HostError(
@@ -140,7 +140,7 @@ def to_mask(home: Home, run_id: str) -> list[str]:
     Raises:
         OSError, ValueError: the values can't be read; then nothing may be mirrored.
     """
-    kept = _kept(home, run_id)
+    kept = _read_values(home, run_id)
     return [*kept.values.values(), *kept.earlier]
 
 
@@ -161,7 +161,7 @@ class _Kept:
     earlier: Sequence[str]
 
 
-def _kept(home: Home, run_id: str) -> _Kept:
+def _read_values(home: Home, run_id: str) -> _Kept:
     try:
         document = json.loads(home.secrets(run_id).read_bytes())
     except FileNotFoundError:

@@ -59,7 +59,7 @@ def parse_lock(text: str) -> list[LockedPackage]:
             hashes = tuple(_HASH.findall(line))
             packages.append(LockedPackage(match.group() if match else line, hashes))
         elif packages and line[:1] == " ":
-            packages[-1] = _with(packages[-1], line.strip())
+            packages[-1] = _add_line(packages[-1], line.strip())
     return packages
 
 
@@ -106,7 +106,7 @@ def _covers(packages: Collection[LockedPackage], name: str, line: str) -> bool:
     return bool(versions) and (not wanted or wanted in versions)
 
 
-def _with(package: LockedPackage, line: str) -> LockedPackage:
+def _add_line(package: LockedPackage, line: str) -> LockedPackage:
     hashes = tuple(_HASH.findall(line))
     if hashes:
         return LockedPackage(package.requirement, package.sha256 + hashes, package.asked_by)

@@ -85,13 +85,13 @@ def problem_of_row(kind: str, row: Mapping[str, Any]) -> str | None:
     choice = next(columns for columns in _COLUMNS[kind] if all(name in row for name in columns))
     optional = ("prompt",) if kind in ("dpo", "reward") and "prompt" in row else ()
     for name in (*choice, *optional):
-        wanted = _wanted(name, row[name])
+        wanted = _expected_value(name, row[name])
         if wanted is not None:
             return f"`{name}` is {_shown(row[name])}, not {wanted}"
     return None
 
 
-def _wanted(name: str, value: Any) -> str | None:
+def _expected_value(name: str, value: Any) -> str | None:
     """What should stand under a column instead of `value`."""
     if name in _BOOLEAN:
         return None if isinstance(value, bool) else "true or false"

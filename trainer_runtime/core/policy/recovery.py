@@ -200,7 +200,7 @@ def decide(
         detail = f"{ending.detail}; {spent} restarts without a newer verified checkpoint"
         return Decision(Action.FAIL, "max_restarts", detail)
     decision = Decision(Action.RESTART, ending.reason.value, ending.detail, backoff_s(spent))
-    return decision if remedy is None else _with(remedy, decision, config.recovery)
+    return decision if remedy is None else _apply_remedy(remedy, decision, config.recovery)
 
 
 def _remedy(
@@ -259,7 +259,7 @@ def _refused(
     return None
 
 
-def _with(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) -> Decision:
+def _apply_remedy(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) -> Decision:
     """The decision with the remedy's changes, after the operator's time to choose another."""
     decision = replace(
         decision,

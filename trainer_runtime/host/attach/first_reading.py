@@ -36,10 +36,10 @@ def _note(reading: dict[str, Any], parsed: Parsed) -> None:
     for point in parsed:
         key = reading.get("key")
         if key is None or (point.key == "loss" != key):
-            reading["key"], reading["first"] = point.key, _said(point)
+            reading["key"], reading["first"] = point.key, _described(point)
         if point.key == reading["key"]:
-            reading["last"] = _said(point)
+            reading["last"] = _described(point)
 
 
-def _said(point: Point) -> tuple[int, str]:
+def _described(point: Point) -> tuple[int, str]:
     return point.step, f"{point.value:.6g}"

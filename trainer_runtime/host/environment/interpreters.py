@@ -142,7 +142,7 @@ def check_torch(
     seen += [environment.get(name) for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")]
     name = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:24]
     kept = cache / "torch" / f"{name}.json"
-    kept_check = _known(read_json(kept))
+    kept_check = _recorded_check(read_json(kept))
     if kept_check is not None:
         return kept_check
     checked, keep = _check(python, device, environment, folder)
@@ -177,7 +177,7 @@ def driver() -> str:
     return match.group(1) if match else ""
 
 
-def _known(kept: dict[str, Any] | None) -> Checked | None:
+def _recorded_check(kept: dict[str, Any] | None) -> Checked | None:
     if kept is None:
         return None
     if kept.get("version") is None and time.time() - float(kept.get("t", 0)) > _FAILED_FOR_S:

@@ -109,7 +109,7 @@ def provide(
     entry = cache / "venvs" / recipe.name()
     entry.parent.mkdir(parents=True, exist_ok=True)
     with _locked(entry.with_name(f"{entry.name}.lock"), report) as lock:
-        interpreter = _whole(entry, environment, folder)
+        interpreter = _complete_venv(entry, environment, folder)
         if interpreter is not None:
             report(f"environment: {entry} is there")
             return interpreter
@@ -160,7 +160,7 @@ def _locked(path: Path, report: Report) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _whole(entry: Path, environment: Mapping[str, str], folder: Path) -> Interpreter | None:
+def _complete_venv(entry: Path, environment: Mapping[str, str], folder: Path) -> Interpreter | None:
     marked = read_json(entry / _COMPLETE)
     if marked is None or marked.get("v") != _FORMAT:
         return None

@@ -70,7 +70,7 @@ def try_folder(run: RunFolder) -> str | None:
         return None
     words = ""
     for nodes in dict.fromkeys((config_of(run).compute.nodes, 1)):  # or as many as are free
-        tried = _tried(run, asked, nodes)
+        tried = _probe(run, asked, nodes)
         _refuse_missing(run, tried)
         if tried.code == 0:
             _note(run.host_root, partition)
@@ -124,7 +124,7 @@ def _refuse_missing(run: RunFolder, tried: _Tried) -> None:
         )
 
 
-def _tried(run: RunFolder, asked: Mapping[str, Any], nodes: int) -> _Tried:
+def _probe(run: RunFolder, asked: Mapping[str, Any], nodes: int) -> _Tried:
     name = f"probe-{secrets.token_hex(4)}"
     command = [*_step(name, asked, nodes), "/bin/sh", "-c", _TRY, str(run.root)]
     try:

@@ -85,7 +85,7 @@ def jobs_by_names(root: Path, names: Sequence[str]) -> list[JobAnswer]:
 
 def kept_job(root: Path, name: str) -> JobAnswer | None:
     """A run's newest job by a list of the last seconds; None without such a list."""
-    jobs = newest_jobs(_jobs(_kept(root, KEPT_S) or (), {name: 0}))
+    jobs = newest_jobs(_jobs(_cached_rows(root, KEPT_S) or (), {name: 0}))
     return jobs[0] if jobs else None
 
 
@@ -104,7 +104,7 @@ def _rank(job: JobAnswer) -> tuple[bool, tuple[int, ...]]:
 
 
 def _listed(root: Path, within_s: float, *, keep: bool) -> list[list[str]]:
-    rows = _kept(root, within_s)
+    rows = _cached_rows(root, within_s)
     if rows is None:
         rows = _squeue()
         if keep:
@@ -112,7 +112,7 @@ def _listed(root: Path, within_s: float, *, keep: bool) -> list[list[str]]:
     return rows
 
 
-def _kept(root: Path, within_s: float) -> list[list[str]] | None:
+def _cached_rows(root: Path, within_s: float) -> list[list[str]] | None:
     kept = read_json(root / CACHE) or {}
     t, rows = kept.get("t"), kept.get("rows")
     if not isinstance(t, float) or not isinstance(rows, list):

@@ -81,7 +81,7 @@ class Watch:
         self._open: list[Finding] = []
         self._of_log: list[Finding] = []
         self._verdict: Finding | None = None
-        self._asked: str | None = None
+        self._stop_reason: str | None = None
         self._log: GrowingLog
         self._due_t = 0.0
         self._configured: int | None = None
@@ -94,7 +94,7 @@ class Watch:
         """
         return {
             "attempt": self._attempt,
-            "asked": self._asked,
+            "asked": self._stop_reason,
             "ended": self._ended,
             "configured": self._configured,
             "detectors": self._detectors.to_dict(),
@@ -109,7 +109,7 @@ class Watch:
             ValueError, KeyError, TypeError: another version has written it.
         """
         self._begin(memory["attempt"])
-        self._asked, self._ended = memory["asked"], memory["ended"]
+        self._stop_reason, self._ended = memory["asked"], memory["ended"]
         self._detectors = Detectors.from_dict(memory["detectors"], self._detectors.settings)
         self._throttle.restore(memory["throttle"])
         if memory.get("log") is not None:
@@ -145,7 +145,7 @@ class Watch:
             if isinstance(line, AttemptStarting):
                 self._begin(line.attempt)
             elif isinstance(line, AttemptSignalled):
-                self._asked = _asked(line.why)
+                self._stop_reason = _stop_reason(line.why)
             elif isinstance(line, AttemptEnded):
                 self._ended = True
         elif event.kind == "started":
@@ -170,7 +170,7 @@ class Watch:
         self._read_log(_MOST_A_POLL)
         if self._has_news:
             self._has_news = False
-            self._find_in_log(Outcome(running=True, terminated_why=self._asked))
+            self._find_in_log(Outcome(running=True, terminated_why=self._stop_reason))
         self._record(now)
 
     def end(self, ended: Ended, now: float) -> None:
@@ -201,7 +201,7 @@ class Watch:
 
     def _begin(self, attempt: int) -> None:
         self._attempt, self._ended = attempt, attempt == 0
-        self._asked = None
+        self._stop_reason = None
         self._mask = Mask(secret_values(self._run).values())
         self._scan = MaskedScan(self._mask)
         self._log = GrowingLog(self._run.attempt(attempt).train_log)
@@ -249,7 +249,7 @@ class Watch:
         return Outcome(
             code=ended.code,
             signal=ended.signal,
-            terminated_why=self._asked,
+            terminated_why=self._stop_reason,
             completed=ended.completed,
             lost=ended.lost,
             where=ended.where,
@@ -284,6 +284,6 @@ class Watch:
         return [*map(Present, findings), *over]
 
 
-def _asked(why: str) -> str:
+def _stop_reason(why: str) -> str:
     """What an attempt was ended for, as `Outcome` knows it: our own reasons appear as a stop."""
     return "stopped" if why in INTERVENTIONS else why

@@ -76,7 +76,7 @@ class Ranks:
         store = _store()
         if self.is_main:
             store.set(f"trainmaster/{name}", json.dumps(_decided(decide)))
-        return _taken(store.get(f"trainmaster/{name}"))
+        return _decision_in(store.get(f"trainmaster/{name}"))
 
     @property
     def machines(self) -> int:
@@ -107,7 +107,7 @@ class Ranks:
         if self.leads is not None:
             store.set(f"trainmaster/{name}/{self.leads}", json.dumps(_decided(act)))
         for machine in range(self.machines):
-            _taken(store.get(f"trainmaster/{name}/{machine}"))
+            _decision_in(store.get(f"trainmaster/{name}/{machine}"))
 
     def machines_apart(self, folder: Path) -> list[int]:
         """The machines where `folder` is not rank 0's, as it is on a disk that they share; every
@@ -285,7 +285,7 @@ def _decided(decide: Callable[[], Any]) -> dict[str, Any]:
         return {"refused": str(error)}
 
 
-def _taken(decided: bytes) -> Any:
+def _decision_in(decided: bytes) -> Any:
     """Raises: ConfigError: what was decided is a refusal."""
     answer = json.loads(decided)
     if "refused" in answer:

@@ -59,10 +59,12 @@ def _candidates(folder: Path) -> list[Path]:
     if _NAME.fullmatch(folder.name) and (folder / _STATE).exists():
         return [folder]
     folders = [path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
-    return sorted((path for path in folders if path.is_dir()), key=lambda path: _named(path) or 0)
+    return sorted(
+        (path for path in folders if path.is_dir()), key=lambda path: _step_in_name(path) or 0
+    )
 
 
-def _named(place: Path) -> int | None:
+def _step_in_name(place: Path) -> int | None:
     named = _NAME.fullmatch(place.name)
     return int(named.group(1)) if named else None
 
@@ -73,7 +75,7 @@ def _examine(place: Path) -> Examined:
     step = state.get("global_step")
     if type(step) is not int or step < 0:
         raise UnusableError(f"{_STATE} gives no step")
-    if step != _named(place):
+    if step != _step_in_name(place):
         raise UnusableError(f"{_STATE} is of step {step}")
     for file, tensors in _weights(place):
         refuse_non_finite(tensors, file)
@@ -95,7 +97,7 @@ def _examine(place: Path) -> Examined:
     )
 
 
-HUGGING_FACE = Kind("hf", "checkpoint-<step>/ (Trainer, TRL)", _candidates, _named, _examine)
+HUGGING_FACE = Kind("hf", "checkpoint-<step>/ (Trainer, TRL)", _candidates, _step_in_name, _examine)
 
 
 def _refuse_sharded(place: Path) -> None:

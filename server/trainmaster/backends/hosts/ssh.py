@@ -61,7 +61,7 @@ class SshHost:
         return posixpath.join(await self.root(), "cache")
 
     async def python(self) -> str:
-        remembered = self._found()
+        remembered = self._remembered()
         if "python" not in remembered:
             remembered["python"] = await find_python(self._plain)
             self._remember(remembered)
@@ -174,7 +174,7 @@ class SshHost:
     async def _absolute(self, path: str) -> str:
         if path != "~" and not path.startswith("~/"):
             return path
-        remembered = self._found()
+        remembered = self._remembered()
         if "home" not in remembered:
             done = await self._plain(["/bin/sh", "-c", 'echo "$HOME"'])
             if done.code != 0 or not done.output.startswith("/"):
@@ -204,7 +204,7 @@ class SshHost:
         self._noted_s = now_s
         note_reached(self._reached)
 
-    def _found(self) -> dict[str, str]:
+    def _remembered(self) -> dict[str, str]:
         try:
             remembered: dict[str, str] = json.loads(self._known.read_bytes())
         except (FileNotFoundError, ValueError):

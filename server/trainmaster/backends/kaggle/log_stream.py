@@ -72,7 +72,7 @@ class LogStream:
             if self._failure is not None and self._end <= first:
                 self._closed = True
                 raise self._failure
-            events = self._from(first)
+            events = self._page(first)
             self._returned = first + len(events)
             return LogPage(events, self._returned, self._ended and self._returned == self._end)
 
@@ -94,7 +94,7 @@ class LogStream:
         """The index where a reader that has the events before `after` continues."""
         return after if self._again is None else self._again
 
-    def _from(self, first: int) -> list[tuple[str, str]]:
+    def _page(self, first: int) -> list[tuple[str, str]]:
         events: list[tuple[str, str]] = []
         size = 0
         for index in range(first - self._base, len(self._kept)):

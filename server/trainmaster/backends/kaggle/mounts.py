@@ -36,7 +36,7 @@ class Mounting:
     def mounts(self, placement: KagglePlacement) -> Mounts | None:
         """The mounts of a run's next session; None while an upload is pending."""
         config = placement.config
-        cache = [self._records.dataset(place) for place in _wanted(config)]
+        cache = [self._records.dataset(place) for place in _cache_entries(config)]
         secrets = self._records.dataset(f"secrets/{placement.run_id}")
         datasets = tuple(ref for ref in cache if ref is not None)
         if len(datasets) < len(cache) or (config.get("secrets") and secrets is None):
@@ -49,7 +49,7 @@ class Mounting:
 
     def forget(self, placement: KagglePlacement, refs: Collection[str]) -> None:
         """Forget data sets that no longer exist at Kaggle: they are uploaded again."""
-        for place in (*_wanted(placement.config), f"secrets/{placement.run_id}"):
+        for place in (*_cache_entries(placement.config), f"secrets/{placement.run_id}"):
             if self._records.dataset(place) in refs:
                 self._records.remove_dataset(place)
 
@@ -76,7 +76,7 @@ class Mounting:
         return removed
 
 
-def _wanted(config: Mapping[str, Any]) -> Iterator[str]:
+def _cache_entries(config: Mapping[str, Any]) -> Iterator[str]:
     """The cache entries that this machine provides."""
     data, cache = config["data"], str(config["data"]["cache_dir"])
     if data.get("upload"):

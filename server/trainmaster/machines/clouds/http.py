@@ -23,6 +23,8 @@ from trainmaster.machines.clouds.replies import InstanceReply, readable
 if TYPE_CHECKING:
     import httpx
 
+    from trainmaster.machines.clouds.cloud import Cloud
+
 Row = TypeVar("Row", bound=InstanceReply)
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -56,6 +58,18 @@ class Account:
     variable: str
     key_page: str
     path_end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What a provider's module declares as `PROVIDER`; for the fields see `Account`. `client` is
+    the module's class that implements `Cloud`."""
+
+    client: Callable[[Api], Cloud]
+    base_url: str
+    key_page: str
+    path_end: str = ""
+    pace: Pace = Pace()
 
 
 class Refusal(Exception):
@@ -109,7 +123,7 @@ class Api:
                 `INVALID_RESPONSE`.
         """
         may_retry = method in _RETRIED if retried is None else retried
-        once = partial(self._once, method, self.url(*segments), query, body)
+        once = partial(self._send, method, self.url(*segments), query, body)
         try:
             async with asyncio.timeout(self._pace.call_s):
                 return await (self._with_retries(once) if may_retry else once())
@@ -235,7 +249,7 @@ class Api:
             await asyncio.sleep(wait_s)
         return await once()
 
-    async def _once(self, method: str, url: str, query: Mapping[str, str] | None, body: Any) -> Any:
+    async def _send(self, method: str, url: str, query: Mapping[str, str] | None, body: Any) -> Any:
         import httpx
 
         await self._wait_for_slot()

@@ -23,7 +23,7 @@ from trainmaster.machines.clouds.cloud import (
     Offer,
     Wanted,
 )
-from trainmaster.machines.clouds.http import Api, Pace, Refusal
+from trainmaster.machines.clouds.http import Api, Pace, Provider, Refusal
 from trainmaster.machines.clouds.offering import (
     fitting,
     gpu_name,
@@ -45,9 +45,6 @@ from trainmaster.machines.clouds.replies import (
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
 from trainmaster.settings.clouds import CloudName
 
-BASE_URL = "https://cloud.lambda.ai/api/v1"
-KEY_PAGE = "https://cloud.lambda.ai/api-keys"
-PACE = Pace(spacing_s=1.05)  # one request a second, and a launch every 12 seconds
 USER = "ubuntu"
 SSH_PORT = 22
 TAG_KEY = "trainmaster"
@@ -268,3 +265,11 @@ def _instance(row: _LambdaInstance) -> Instance:
         user=USER,
         usd_per_h=(row.instance_type.price_cents_per_hour or 0) / 100 or None,
     )
+
+
+PROVIDER = Provider(
+    Lambda,
+    base_url="https://cloud.lambda.ai/api/v1",
+    key_page="https://cloud.lambda.ai/api-keys",
+    pace=Pace(spacing_s=1.05),  # one request a second, and a launch every 12 seconds
+)

@@ -23,7 +23,7 @@ from trainmaster.machines.clouds.cloud import (
     Offer,
     Wanted,
 )
-from trainmaster.machines.clouds.http import Api, Refusal
+from trainmaster.machines.clouds.http import Api, Provider, Refusal
 from trainmaster.machines.clouds.offering import (
     GB_PER_GIB,
     dollars,
@@ -51,8 +51,6 @@ from trainmaster.machines.clouds.replies import (
 from trainmaster.machines.clouds.runpod_volumes import RunPodVolumes
 from trainmaster.settings.clouds import CloudName
 
-BASE_URL = "https://api.runpod.io/v2"
-KEY_PAGE = "https://www.console.runpod.io/user/settings"
 # Starts an sshd that accepts PUBLIC_KEY.
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 OLDEST_CUDA = "12.8"  # the image's
@@ -321,3 +319,10 @@ def _instance(pod: _Pod) -> Instance:
 
 def _gb(gib: float) -> float:
     return gib * GB_PER_GIB
+
+
+PROVIDER = Provider(
+    RunPod,
+    base_url="https://api.runpod.io/v2",
+    key_page="https://www.console.runpod.io/user/settings",
+)

@@ -29,7 +29,7 @@ from trainmaster.machines.clouds.cloud import (
     Offer,
     Wanted,
 )
-from trainmaster.machines.clouds.http import Api, Refusal
+from trainmaster.machines.clouds.http import Api, Provider, Refusal
 from trainmaster.machines.clouds.offering import (
     GB_PER_GIB,
     MIB_PER_GIB,
@@ -53,9 +53,6 @@ from trainmaster.machines.clouds.replies import (
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
 from trainmaster.settings.clouds import CloudName
 
-BASE_URL = "https://console.vast.ai/api"
-KEY_PAGE = "https://cloud.vast.ai/manage-keys/"
-PATH_END = "/"  # as in all examples of its documentation
 IMAGE = "vastai/base-image:@vastai-automatic-tag"
 # An instance's own key is limited to that instance (api-reference/hello-world.mdx).
 INSTANCE_KEY = "CONTAINER_API_KEY"
@@ -359,3 +356,11 @@ def _direct_port(row: _VastInstance) -> int | None:
     published = row.ports.get("22/tcp")
     ports, _ = readable(published if isinstance(published, list) else [], _Published)
     return next((port.HostPort for port in ports if port.HostPort), None)
+
+
+PROVIDER = Provider(
+    Vast,
+    base_url="https://console.vast.ai/api",
+    key_page="https://cloud.vast.ai/manage-keys/",
+    path_end="/",  # as in all examples of its documentation
+)

@@ -10,9 +10,9 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError, StateError
 from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.host_options import HostOptions
-from trainmaster.machines.registry import add_host, remove_host
-from trainmaster.machines.renting.keys import rented_key
+from trainmaster.machines.host_registry import add_host, remove_host
 from trainmaster.machines.renting.leases import LeaseTimer, ensure_lease, lease_of
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.host_record import DEFAULT_ROOT
 from trainmaster.sync.workspace import Workspace

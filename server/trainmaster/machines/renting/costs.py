@@ -7,8 +7,8 @@ import time
 from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.answers.rentals import CostsAnswer, InstanceRow, ReconcileAnswer
 from trainmaster.machines.renting.instance_answers import reason_of
+from trainmaster.runs.overview.volume_use import volume_rows
 from trainmaster.runs.status.cost import all_rented, committed_usd, spans_of, spent_usd, usd_of
-from trainmaster.runs.volumes import volume_rows
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.failures import Failures

@@ -13,11 +13,11 @@ from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import CloudError, HostError, StateError
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
-from trainmaster.machines.registry import remove_host
+from trainmaster.machines.host_registry import remove_host
 from trainmaster.machines.renting.bootstrap import bootstrap_instance
 from trainmaster.machines.renting.drain import drain
-from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import ensure_lease, is_alive, lease_of
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.machines.renting.volumes import create_volume
 from trainmaster.store.control.instances import (
     RecordedError,

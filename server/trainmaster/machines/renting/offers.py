@@ -14,9 +14,10 @@ from trainer_runtime.core.protocol.text import shown as shown_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.answers.rentals import OfferColumns, OffersAnswer
 from trainmaster.errors.errors import CloudError, UsageError
-from trainmaster.machines.clouds import KEY_NAMES, NAMES, Offer, Wanted
+from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.token_price import Prices, prices_for
+from trainmaster.settings.clouds import CLOUD_NAMES, KEY_NAMES
 from trainmaster.sync.workspace import Workspace
 
 Sort = Literal["price", "value"]
@@ -118,12 +119,13 @@ def _sort(query: OffersQuery) -> Sort:
 
 def _names(provider: str | None) -> Sequence[str]:
     if provider is None:
-        return NAMES
-    if provider not in NAMES:
+        return CLOUD_NAMES
+    if provider not in CLOUD_NAMES:
         raise UsageError(
             "CLOUD_UNKNOWN",
             f"{provider!r} is not a known provider.",
-            f"Use one of {', '.join(NAMES)}; an offer is named PROVIDER:ID, as `offers` lists it.",
+            f"Use one of {', '.join(CLOUD_NAMES)}; an offer is named PROVIDER:ID, as `offers` "
+            "lists it.",
             field="provider",
         )
     return (provider,)

@@ -25,9 +25,9 @@ from trainmaster.machines.renting.caps import refuse_beyond_caps
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instance_answers import provision_answer, recorded_error
 from trainmaster.machines.renting.instances import start_provision_worker, wait_while
-from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import expected_timer
 from trainmaster.machines.renting.offers import DEFAULT_DISK_GIB, find_offer
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.machines.renting.token_price import prices_for
 from trainmaster.machines.renting.volume_request import (
@@ -39,8 +39,8 @@ from trainmaster.machines.renting.volume_request import (
     volume_in_use,
 )
 from trainmaster.machines.renting.volumes import with_volume_left
+from trainmaster.runs.overview.volume_use import user_of
 from trainmaster.runs.status.cost import all_rented
-from trainmaster.runs.volumes import user_of
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.instances import (

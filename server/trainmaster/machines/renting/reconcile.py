@@ -14,11 +14,12 @@ from trainmaster.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswe
 from trainmaster.errors.confirmation import Confirm, Quote
 from trainmaster.errors.errors import CloudError, TrainmasterError
 from trainmaster.home.paths import Home
-from trainmaster.machines.clouds import NAMES, Cloud, Instance
+from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.clouds.volumes import Volume, listed_volumes
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.tags import home_of
+from trainmaster.settings.clouds import CLOUD_NAMES
 from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.store.failures import as_error
 from trainmaster.sync.workspace import Workspace
@@ -164,8 +165,10 @@ async def _list_all(home: Home, clouds: CloudFactory) -> _Lists:
         finally:
             await cloud.disconnect()
 
-    await asyncio.gather(*(ask(name) for name in NAMES))
-    in_order = {name: lists.listed[name] for name in NAMES if name in lists.listed}
+    await asyncio.gather(*(ask(name) for name in CLOUD_NAMES))
+    in_order: dict[str, list[Instance]] = {
+        name: lists.listed[name] for name in CLOUD_NAMES if name in lists.listed
+    }
     return _Lists(in_order, lists.volumes, lists.not_asked)
 
 

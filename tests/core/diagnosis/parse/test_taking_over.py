@@ -11,6 +11,7 @@ from support.core.mixed_logs import mixed_log
 from support.core.parsed_logs import Item, items_of
 from support.core.synthetic_bars import BARS, made_bars
 from support.core.synthetic_logs import DIALECTS, made_log
+from support.session.tiers import at_length
 
 from trainer_runtime.core.diagnosis.parse import Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
@@ -67,7 +68,7 @@ def test_in_the_log_of_every_framework_the_guess_is_right(name: str) -> None:
     assert _is_taken_over(log, size // 4, jumped_to, begin, size)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(6), *at_length(*range(6, 60))])
 def test_where_lines_of_any_kinds_alternate_no_wrong_guess_is_taken_over(seed: int) -> None:
     chosen = random.Random(seed)
     log = mixed_log(chosen)
@@ -109,7 +110,7 @@ _OF_ANY_CLOCK = (
 )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(4), *at_length(*range(4, 40))])
 def test_no_count_is_taken_over_on_which_other_lines_depend(seed: int) -> None:
     chosen, lines, step = random.Random(seed), [], 0
     kinds = chosen.sample(_OF_ANY_CLOCK, chosen.randrange(2, 6))

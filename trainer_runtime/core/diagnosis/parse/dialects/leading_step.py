@@ -59,4 +59,5 @@ DIALECT = Dialect(
     rb"|\bEp\. \d+ : Up\. \d+ : |^\d+m \d+s \(- |^\[\d+\]\s+train",
     read,
     counts=True,
+    needles=(b" : Up. ", b"s (- "),
 )
