@@ -61,7 +61,7 @@ KINDS = (
         "A function gets values that are NaN, infinite or outside the range that it takes: the "
         "model's output diverged, or the data has such values.",
         (
-            "Look for NaN in the data first (isnan(x).any()), then at the losses before: where "
+            "Check the data for NaN first (isnan(x).any()), then the losses before: where "
             "they grew, use a lower learning rate or clip gradients.",
             "A loss of probabilities needs a sigmoid before it (or its form with logits).",
         ),
