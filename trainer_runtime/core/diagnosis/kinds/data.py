@@ -185,7 +185,7 @@ KINDS = (
     ),
     Kind(
         "text_not_string",
-        "A text of the data is no string: an empty cell (None, NaN), a number or a list.",
+        "A text of the data is not a string: an empty cell (None, NaN), a number or a list.",
         (
             "Filter out or fill the rows without text before tokenizing (an empty cell of a CSV "
             "file is read as NaN); convert numbers by str().",

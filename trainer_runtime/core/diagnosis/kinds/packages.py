@@ -319,8 +319,8 @@ KINDS = (
         "python_too_old",
         "The program or a package needs a newer Python than the one that runs it.",
         (
-            "Use a newer Python (types joined by a bar need 3.10, tomllib 3.11), or an older version "
-            "of the package whose file the last frame names.",
+            "Use a newer Python (types joined by a bar need 3.10, tomllib 3.11), or an older "
+            "version of the package whose file the last frame names.",
         ),
         (
             Wording(

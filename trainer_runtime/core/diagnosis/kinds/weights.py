@@ -253,7 +253,7 @@ KINDS = (
         (
             "To train a new head on the checkpoint's body: ignore_mismatched_sizes=True (or remove "
             "the head from the state first).",
-            "To go on with the old head: num_labels as it was saved.",
+            "To continue with the old head: num_labels as it was saved.",
         ),
         (
             Wording(
