@@ -41,6 +41,7 @@ NEEDLES = (
     b"raining ",
     b"inished t",
     b"atch ",
+    b"STEP: ",
     b'"kind"',
     *(needle for dialect in HEADED for needle in dialect.needles),
 )
