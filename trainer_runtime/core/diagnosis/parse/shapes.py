@@ -9,7 +9,6 @@ from itertools import chain, compress
 
 from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import LineReader
-from trainer_runtime.core.diagnosis.parse.line_table import TableSorter, Tabulate
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.reduced_noise import ReducedNoise
@@ -83,9 +82,8 @@ class _Outline:
 class Shapes:
     """How each shape of line is handled. Only a shortcut: it may be forgotten at any time."""
 
-    def __init__(self, reader: LineReader, tabulate: Tabulate | None = None) -> None:
+    def __init__(self, reader: LineReader) -> None:
         self._reader = reader
-        self._tables = None if tabulate is None else TableSorter(tabulate, self._handling_of)
         self._noise = ReducedNoise((*reader.needles, BAR))
         self._by_shape: dict[bytes, Handling] = {}
         self._by_shape_bytes = 0
@@ -115,8 +113,6 @@ class Shapes:
             everything = range(block.count)
             return self._with_credit(Sorted({}, objects=everything, noise_with_numbers=None))
         zeros = block.data.translate(ZEROS)
-        if self._tables is not None and (found := self._tables.sort(block, zeros)) is not None:
-            return self._judged(block, found)
         if self._expected is not None:
             as_expected = self._expected.sort(block, zeros)
             if as_expected is not None:
@@ -131,8 +127,6 @@ class Shapes:
             self._surprised -= 1
         else:
             self._expected = expected_lines(shapes, handlings)
-        if self._tables is not None and self._tables.prepare(shapes):
-            self._expected = None
         found = sorted_lines(handlings)
         found.shapes = self._shapes_of_templates(shapes)
         return self._judged(block, found)

@@ -9,7 +9,6 @@ from itertools import compress, repeat
 from operator import is_not
 
 from trainer_runtime.core.diagnosis.parse.template import Template
-from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
 
 # How lines of a shape are handled: read by a template, or one of these.
@@ -38,7 +37,6 @@ class Sorted:
     noise_with_numbers: int | None = 0  # of them; None: not counted
     # All shapes that a template's lines have in the block, where that is known.
     shapes: Mapping[Template, Collection[bytes]] = field(default_factory=dict)
-    tokens: Mapping[Template, Tokens] = field(default_factory=dict)  # where they are known
 
 
 def sorted_lines(
