@@ -18,6 +18,7 @@ from trainer_runtime.core.diagnosis.parse.rank_state import (
 )
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
+_OF_EPOCHS = frozenset((EPOCHS, ENDED_AT))
 MAX_RANKS = 16_384  # lines of further ranks are left out
 
 
@@ -127,9 +128,10 @@ class Clock:
             rows.counted = rows.counted or logged.counted_losses
 
     def _rank(self, number: int) -> Rank | None:
-        if number not in self._ranks and len(self._ranks) >= MAX_RANKS:
-            return None
-        return self._ranks.setdefault(number, Rank())
+        rank = self._ranks.get(number)
+        if rank is None and len(self._ranks) < MAX_RANKS:
+            rank = self._ranks[number] = Rank()
+        return rank
 
     def to_dict(self) -> dict[str, Any]:
         ranks = {str(number): rank.to_dict() for number, rank in self._ranks.items()}
@@ -203,4 +205,4 @@ def _ends_epoch(rank: Rank, clock: str) -> bool:
 
 def _has_steps(rank: Rank) -> bool:
     """Whether there were lines with more than an epoch."""
-    return bool(rank.steps.keys() - {EPOCHS, ENDED_AT})
+    return not rank.steps.keys() <= _OF_EPOCHS

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import cycle
 
 from trainer_runtime.core.diagnosis.parse.columns import Column
 from trainer_runtime.core.diagnosis.parse.conversion import Conversion
@@ -169,24 +170,22 @@ def _without_idle_runs(
     run = _RUN if len(indexes) > 2 * _RUN else 1
     for begin in range(0, len(indexes), run):
         part = indexes[begin : begin + run]
-        if run > 1 and all(
-            _is_equal(
-                experiment.read_with(_with_others(experiment, part, turn)), experiment.reading
-            )
-            for turn in (0, 1)
-        ):
+        if run > 1 and _is_idle(experiment, part):
             texts = {index: experiment.tokens.original(index) for index in part}
             roles.update({index: () for index, text in texts.items() if _PLAIN.fullmatch(text)})
         else:
             yield from part
 
 
-def _with_others(experiment: _Experiment, part: Sequence[int], turn: int) -> dict[int, bytes]:
-    """Texts with other digits for the tokens of a run."""
-    return {
-        index: _with_other_digits(experiment.tokens.original(index), _OTHER_DIGITS[(i + turn) % 2])
-        for i, index in enumerate(part)
-    }
+def _is_idle(experiment: _Experiment, part: Sequence[int]) -> bool:
+    """Whether other digits in all of these tokens have no effect."""
+    originals = [experiment.tokens.original(index) for index in part]
+    for tables in (_OTHER_DIGITS, _OTHER_DIGITS[::-1]):
+        others = map(_with_other_digits, originals, cycle(tables))
+        reading = experiment.read_with(dict(zip(part, others, strict=False)))
+        if not _is_equal(reading, experiment.reading):
+            return False
+    return True
 
 
 def _passing(indexes: list[int], passes: Callable[[Sequence[int]], bool]) -> set[int]:
