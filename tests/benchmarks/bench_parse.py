@@ -40,7 +40,9 @@ def measure(bench: Benchmark) -> None:
         compare(bench, dialect, log, goal_mb_s=_GOAL_MB_S)
     compare_real_logs(bench, size)
     for kind in BARS:
-        compare(bench, f"bars: {kind}", of_size(lambda n, k=kind: made_bars(k, n), size), _GOAL_MB_S)
+        compare(
+            bench, f"bars: {kind}", of_size(lambda n, k=kind: made_bars(k, n), size), _GOAL_MB_S
+        )
     compare(bench, "noise", of_size(noise, size), goal_mb_s=300)
     log = of_size(reordered_json, size)
     lines, megabytes = log.splitlines(), len(log) / 1e6

@@ -6,17 +6,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from functools import cache
 from itertools import chain, pairwise
 
 from trainer_runtime.core.diagnosis.parse import Batch
-from trainer_runtime.core.diagnosis.parse.even_steps import EvenSteps
 from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.thinned_series import falls_in
 from trainmaster.metrics.wanted import Wanted
 
 _FARTHEST_STEP = 2**53
-_MOST_FIRST = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ def _column(key: str, parts: Sequence[_Values]) -> Column:
         values = _joined(order, [part.values for part in parts])
         if times is not None:
             times = _joined(order, [part.times or () for part in parts])
-    never_fall = isinstance(steps, EvenSteps) or sorted(steps) == steps
+    never_fall = sorted(steps) == steps
     ends = (steps[0], steps[-1]) if never_fall and steps else steps
     if ends and not (_is_possible(min(ends)) and _is_possible(max(ends))):
         kept = [i for i, step in enumerate(steps) if _is_possible(step)]
@@ -81,24 +78,11 @@ def _column(key: str, parts: Sequence[_Values]) -> Column:
         times = times and [times[i] for i in kept]
     return Column(
         key,
-        _whole(steps),
+        array("q", map(int, steps)),
         None if times is None else array("d", times),
         array("d", values),
         0 if never_fall else falls_in(steps),
     )
-
-
-def _whole(steps: Sequence[float]) -> array[int]:
-    if not isinstance(steps, EvenSteps):
-        return array("q", map(int, steps))
-    first, end, between = steps.numbers.start, steps.numbers.stop, steps.numbers.step
-    return _first_steps()[first:end:between] if end <= _MOST_FIRST else array("q", steps.numbers)
-
-
-@cache
-def _first_steps() -> array[int]:
-    """Most steps are among these, which are copied in a tenth of the time of making them."""
-    return array("q", range(_MOST_FIRST))
 
 
 def _in_one_order(parts: Sequence[_Values]) -> tuple[Sequence[_Values], Sequence[int] | None]:

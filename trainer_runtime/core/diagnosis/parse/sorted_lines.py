@@ -49,7 +49,7 @@ def sorted_lines(
     others = count - handlings.count(usual)
     if lines is None and others * _RARE < count:
         places = compress(range(count), map(is_not, handlings, repeat(usual)))
-        return sorted_as(usual, {k: handlings[k] for k in places} if others else {}, count)
+        return _sorted_as(usual, {k: handlings[k] for k in places} if others else {}, count)
     numbers = _numbers_by_handling(handlings)
     if lines is None:
         return by_handling(numbers)
@@ -69,7 +69,7 @@ def _numbers_by_handling(
     return found
 
 
-def sorted_as(
+def _sorted_as(
     usual: Handling | None, exceptions: Mapping[int, Handling | None], count: int
 ) -> Sorted:
     """The `count` lines of a block, all handled as `usual` but the exceptions, in order."""

@@ -89,7 +89,7 @@ class Template:
     def steps(self, tokens: Tokens) -> Sequence[float] | None:
         """The step of each row; None where lines have none."""
         column = self.marks.get("step")
-        return None if column is None else column.steps(tokens)
+        return None if column is None else column.of(tokens)
 
     def splits_like(self, other: Template) -> bool:
         """Whether a line has the same tokens for both."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import cycle
 
 from trainer_runtime.core.diagnosis.parse.columns import Column
-from trainer_runtime.core.diagnosis.parse.conversion import Conversion
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberTokens
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import UNITS, number
@@ -218,14 +217,14 @@ def _roles_of(
 
 def _columns(reading: Reading, roles: _Roles) -> tuple[dict[str, Column], dict[str, Column]]:
     """The columns of values, constant unless a token has the role, and those of marks."""
-    columns = {key: Column(None, Conversion(1.0), value) for key, value in reading.values}
+    columns = {key: Column(None, value=value) for key, value in reading.values}
     marks: dict[str, Column] = {}
     for index, found in roles.items():
         for role in found:
             target = marks if role.name in MARKS and role.name not in columns else columns
-            target[role.name] = Column(index, Conversion(role.scale))
+            target[role.name] = Column(index, role.scale)
     if reading.lap_steps is not None:  # where a fact depends on it too, its token is fixed
-        marks.setdefault("lap_steps", Column(None, Conversion(1.0), reading.lap_steps))
+        marks.setdefault("lap_steps", Column(None, value=reading.lap_steps))
     return columns, marks
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from trainer_runtime.core.diagnosis.parse.conversion import Conversion
-from trainer_runtime.core.diagnosis.parse.even_steps import even_steps
 from trainer_runtime.core.records import dataclass
 
 
@@ -25,19 +23,17 @@ class Tokens:
         """Whether each line has so many tokens. Nothing else may be called where that is not so."""
         return len(self.texts) == self.rows * width
 
-    def values(self, index: int, rows: slice, conversion: Conversion) -> Sequence[float]:
-        """The numbers that a token is in some neighbouring rows; not to be changed."""
+    def values(self, index: int, rows: slice, scale: float) -> Sequence[float]:
+        """The numbers that a token is in some neighbouring rows, times `scale`."""
         width = len(self.texts) // self.rows
-        begin, end = index + rows.start * width, rows.stop * width
-        return conversion.values(self.texts[begin:end:width], self._decimals_of(index))
-
-    def steps(self, index: int, conversion: Conversion) -> Sequence[float]:
-        """The same in all rows, of a token that counts; `EvenSteps` where they rise evenly."""
-        if not self._decimals_of(index) and conversion.scale == 1.0:
-            steps = even_steps(self._column(index))
-            if steps is not None:
-                return steps
-        return self.values(index, slice(0, self.rows), conversion)
+        texts = self.texts[index + rows.start * width : rows.stop * width : width]
+        decimals = None if self.decimals is None else self.decimals[index]
+        if decimals is None:
+            values = list(map(float, texts))
+        else:
+            power = 10**decimals
+            values = [digits / power for digits in map(int, texts)]
+        return values if scale == 1.0 else [value * scale for value in values]
 
     def repeat(self, index: int, rows: Collection[int]) -> bool:
         """Whether a token is the same in each of these rows as in the row before."""
@@ -62,9 +58,6 @@ class Tokens:
             begin = (row + 1) * width
         kept += self.texts[begin:]
         return Tokens(kept, self.rows - len(rows), self.decimals)
-
-    def _decimals_of(self, index: int) -> int | None:
-        return None if self.decimals is None else self.decimals[index]
 
     def _column(self, index: int) -> list[bytes]:
         return self.texts[index :: len(self.texts) // self.rows]
