@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help install setup demo test suite test-attack test-faults test-live check quick evals bench bench-gpu test-gpu gpu docs format release locks fuzz clean
+.PHONY: help install setup demo test suite test-engines test-room test-attack test-faults test-live check quick evals bench bench-gpu test-gpu gpu docs format release locks fuzz clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,9 +24,14 @@ OLDEST_PYTHON := --python-version 3.10 --cache-dir .mypy_cache/oldest --no-site-
 	--ignore-missing-imports --allow-subclassing-any --allow-untyped-decorators \
 	--no-warn-return-any --no-warn-unused-ignores
 PYTEST := $(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# What starts other engines, and what shows at length what shorter tests show, is for test-engines.
+WITHOUT_ENGINES := smoke or not (engine or long)
+# The last run's folders go meanwhile: pytest would remove them during some test, in minutes.
+FRESH_FOLDER = { test ! -e '$(TEST_FOLDER)' || mv '$(TEST_FOLDER)' '$(TEST_FOLDER)'.old.$$$$; \
+	rm -rf '$(TEST_FOLDER)'.old.* & }
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
 
 setup: ## .venv with everything for development
 	@scripts/setup.sh train,frameworks,dev $(TEST_PROGRAMS)
@@ -42,16 +47,23 @@ demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train
 	@.venv/bin/trainmaster demo
 
-test: ## style, types, layers, and all tests; prints the slowest
+test: ## style, types, layers, and the tests without other engines; prints the slowest
 	@$(MAKE) --no-print-directory -j2 check suite
 
 suite: setup
 	@# Before the first run, else each worker compiles all tests; later there are few to compile.
 	@test -d tests/__pycache__ || $(PYTHON_BIN) -m pytest --collect-only --quiet >/dev/null
-	@# The last run's folders go meanwhile: pytest would remove them during some test, in minutes.
-	@test ! -e $(TEST_FOLDER) || mv $(TEST_FOLDER) $(TEST_FOLDER).old.$$$$
-	@rm -rf $(TEST_FOLDER).old.* &
-	$(PYTEST) --basetemp=$(TEST_FOLDER) --durations=50 --durations-min=1
+	@$(FRESH_FOLDER)
+	$(PYTEST) --basetemp='$(TEST_FOLDER)' --durations=50 --durations-min=1 -m '$(WITHOUT_ENGINES)'
+
+test-engines: setup ## real Slurm, containers, environments, frameworks, transports, browser; faults at length
+	@$(FRESH_FOLDER)
+	$(PYTEST) --basetemp='$(TEST_FOLDER)' --durations=50 --durations-min=1 -m 'not ($(WITHOUT_ENGINES))'
+
+test-room: ## the quick tests of one room, without setup: ROOM=plan, ROOM=runs/status, OPTIONS=-x
+	@test -x $(PYTHON_BIN) || { echo 'First: make setup'; exit 2; }
+	@test -n '$(ROOM)' -a -d 'tests/$(ROOM)' || { echo 'ROOM names a folder of tests/'; exit 2; }
+	$(PYTHON_BIN) -m pytest --quiet -m 'not slow and ($(WITHOUT_ENGINES))' $(OPTIONS) 'tests/$(ROOM)'
 
 test-attack: setup ## the attacks of tests/attack and those marked so, with many generated cases; minutes
 	TRAINMASTER_ATTACKS=$(ATTACKS) $(PYTEST) --durations=20 -m attack
@@ -70,7 +82,7 @@ check: setup ## style, types, layers, oldest Python
 	@.venv/bin/lint-imports
 
 quick: setup ## the tests that neither train nor install
-	$(PYTEST) -m "not slow" --ignore=tests/contract --ignore=tests/e2e --ignore=tests/train
+	$(PYTEST) -m "not slow and ($(WITHOUT_ENGINES))" --ignore=tests/contract --ignore=tests/e2e --ignore=tests/train
 
 evals: setup ## every case of skills/*/evals by the scripted agent, with calls and tokens; EVALS=--model
 	@$(PYTHON_BIN) scripts/run_evals.py $(EVALS)

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import tomllib
 
-from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.mcp.toolsets import TOOLSETS
+from trainmaster.settings.clouds import KEY_NAMES
 
 ROOT = Path(__file__).parents[1]
 # Variables of the server that hold secrets, and what for.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Iterator
@@ -56,6 +57,9 @@ gc.disable()
 def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
+        # A shell starts what is in its background with Ctrl-C ignored, and all that it starts.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ["PATH"] = without_shims(os.environ.get("PATH", os.defpath))
 
 

@@ -16,10 +16,10 @@ from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts as service
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.list_alerts import list_alerts
-from trainmaster.runs.maintain import maintain
+from trainmaster.runs.lists.list_alerts import list_alerts
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import maintain
 from trainmaster.sync.follow import catch_up
 
 

@@ -11,7 +11,7 @@ from support.runs.running_run import run_async, small_spec
 
 from trainmaster.errors.errors import SpecError, StateError, TrainmasterError, UsageError
 from trainmaster.runs import alerts as service
-from trainmaster.runs.list_alerts import list_alerts
+from trainmaster.runs.lists.list_alerts import list_alerts
 from trainmaster.runs.planning.plan_run import plan_run
 
 

@@ -22,7 +22,7 @@ from trainmaster.alerts.send import send_due
 from trainmaster.errors.errors import StateError
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts
-from trainmaster.runs.advance import fire_alerts
+from trainmaster.runs.upkeep.advance import fire_alerts
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ _ADD = ("alerts", "add", "--when", "state failed")
 def test_the_settings_get_a_line_and_keep_the_rest(text: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.settings.write_text(text)
-    new = new_destination(f"command:{sys.executable} -c pass")
+    new = new_destination(f"command:{shlex.quote(sys.executable)} -c pass")
     assert new is not None
     add_destination(home, new)
     add_destination(home, new)  # is there already
@@ -74,7 +75,7 @@ def test_without_a_destination_the_way_to_one_is_shown(command: CommandLine) -> 
 
 
 def test_a_person_at_a_terminal_adds_one_and_is_asked_before(command: CommandLine) -> None:
-    to = f"command:{sys.executable} -c pass"
+    to = f"command:{shlex.quote(sys.executable)} -c pass"
     settings = Home(Path(command.environment["TRAINMASTER_HOME"])).settings
     with Terminal(command, *_ADD, "--to", to) as terminal:
         terminal.wait_for("Go ahead? [y/N]")
@@ -90,7 +91,7 @@ def test_a_message_reaches_the_desktop_once_also_from_a_timer_without_a_session(
 ) -> None:
     shown, program = tmp_path / "shown", tmp_path / "bin" / "notify-send"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nprintf "%s|" "$DBUS_SESSION_BUS_ADDRESS" "$@" >> {shown}\n')
+    program.write_text(f'#!/bin/sh\nprintf "%s|" "$DBUS_SESSION_BUS_ADDRESS" "$@" >> "{shown}"\n')
     program.chmod(0o755)
     command.environment["PATH"] = f"{program.parent}:{command.environment['PATH']}"
     command.environment.pop("DBUS_SESSION_BUS_ADDRESS", None)
@@ -108,7 +109,7 @@ def test_a_message_reaches_the_desktop_once_also_from_a_timer_without_a_session(
 
 def test_one_condition_is_sent_to_several_destinations(command: CommandLine) -> None:
     settings = Home(Path(command.environment["TRAINMASTER_HOME"])).settings
-    entry = f"{{kind: command, command: [{sys.executable}], defaults: false}}"
+    entry = f"{{kind: command, command: [{json.dumps(sys.executable)}], defaults: false}}"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(f"destinations: {{one: {entry}, other: {entry}}}\n")
     added = [command(*_ADD, "--to", to)["alert"]["name"] for to in ("one", "other")]
@@ -118,7 +119,7 @@ def test_one_condition_is_sent_to_several_destinations(command: CommandLine) -> 
 
 @pytest.mark.attack
 def test_nobody_else_can_set_a_command(command: CommandLine) -> None:
-    to = f"command:{sys.executable} -c pass"
+    to = f"command:{shlex.quote(sys.executable)} -c pass"
     settings = Home(Path(command.environment["TRAINMASTER_HOME"])).settings
     error = command(*_ADD, "--to", to, code=1)["error"]  # no terminal
     assert json.dumps(sys.executable) in error["fix"]

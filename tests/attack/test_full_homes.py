@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.attack.small_disk import mounts_disk
+from support.session.tiers import at_length
 
 pytestmark = [
     pytest.mark.attack,
@@ -75,11 +76,14 @@ _REASONS = {
     "inodes": ("NO_INODES", "no inodes are left"),
     "ro": ("ROOT_NOT_WRITABLE", "mounted read-only"),
 }
+_CASES = [(kind, ticked) for kind in _REASONS for ticked in ("ticked", "never ticked")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ticked", ["ticked", "never ticked"])
-@pytest.mark.parametrize("kind", _REASONS)
+@pytest.mark.parametrize(
+    ("kind", "ticked"),
+    [("full", "ticked"), *at_length(*(pair for pair in _CASES if pair != ("full", "ticked")))],
+)
 def test_a_home_that_takes_no_more_is_read_and_says_why_it_is_not_current(
     tmp_path: Path, kind: str, ticked: str
 ) -> None:

@@ -19,7 +19,7 @@ from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace, heartbea
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.errors.errors import StorageError
 from trainmaster.home.paths import Home
-from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.runs.status.status import get_status
 from trainmaster.store.database import out_of_room
 from trainmaster.store.reserve import margin_bytes

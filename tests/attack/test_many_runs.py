@@ -19,9 +19,9 @@ from support.sync.mutations import mutated
 
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.home.paths import Home
-from trainmaster.runs.list_runs import list_runs
-from trainmaster.runs.maintain import due_runs, maintain
+from trainmaster.runs.lists.list_runs import list_runs
 from trainmaster.runs.overview.overview import overview
+from trainmaster.runs.upkeep.maintain import due_runs, maintain
 
 pytestmark = pytest.mark.attack
 

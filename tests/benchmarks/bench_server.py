@@ -27,7 +27,7 @@ from support.benchmarks.turns import command_seconds
 from support.runs.running_run import kill_processes, pace, small_spec
 
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.sync.workspace import open_workspace
 
 _IMPORT = "from mcp.server import MCPServer; MCPServer('bare')"

@@ -28,7 +28,7 @@ from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.backends.hosts.trees import put_tree
 from trainmaster.home.paths import Home
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.sync.workspace import open_workspace
 
 _SMALL_FILES, _SMALL_BYTES = 3000, 2000

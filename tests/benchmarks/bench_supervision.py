@@ -22,7 +22,7 @@ from support.runs.running_run import kill_processes, processes_of, small_spec
 
 from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace, open_workspace
 

@@ -30,12 +30,13 @@ from support.runs.running_run import small_spec
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.host.files.layout import RunFolder
+from trainmaster.home.assets import find_assets
 from trainmaster.home.paths import Home
+from trainmaster.plan.render import render_recorded
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.export.rerender import bundle_of
-from trainmaster.runs.launch import launch
-from trainmaster.runs.list_runs import list_runs
-from trainmaster.runs.maintain import due_runs, maintain, until_closed
+from trainmaster.runs.launch.launch import launch
+from trainmaster.runs.lists.list_runs import list_runs
+from trainmaster.runs.upkeep.maintain import due_runs, maintain, until_closed
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace, open_workspace
 
@@ -172,7 +173,7 @@ def add_open_runs(workspace: Workspace, sample: Run, count: int, place: Place) -
     """Runs whose trainings are under way, but for those that wait, which are last; the folders of
     those that have begun."""
     bundle = place.root / "bundle"
-    for name, data in bundle_of(sample).files.items():
+    for name, data in render_recorded(sample.document, sample.plan, find_assets()).files.items():
         path = bundle / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

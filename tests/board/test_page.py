@@ -19,6 +19,8 @@ from support.session.leftovers import end_supervisors_of
 from trainmaster.board.serve import Board
 from trainmaster.sync.workspace import open_workspace
 
+pytestmark = pytest.mark.engine
+
 _KILLED = '{TRAINMASTER_STEP_S: "0.04", TRAINMASTER_FAULTS: "kill@30"}'
 _RUN, _OTHER, _FAILED = "gpt2-124m-abcdef", "gpt2-124m-lr3e-4-abcdef", "sft-qwen-abcdef"
 
@@ -73,6 +75,7 @@ def test_the_token_leaves_the_address_and_lasts_for_the_tab(shown: Shown) -> Non
     assert browser.ask("document.cookie") == ""
 
 
+@pytest.mark.smoke
 def test_runs_are_listed_with_what_needs_attention_and_filtered(shown: Shown) -> None:
     browser = shown.page("#/runs", f"{_count('.attention li')} >= 3")
     assert "sft-qwen failed: cuda_oom" in browser.ask(_text(".attention"))

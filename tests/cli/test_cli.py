@@ -16,7 +16,7 @@ from support.runs.running_run import LONGEST_S
 from trainmaster.cli import run
 from trainmaster.cli.reference import every_command, reference
 from trainmaster.errors.error_codes import CODES
-from trainmaster.runs.events.wait import EVENTS
+from trainmaster.runs.events.event_watch import EVENTS
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 _COMMANDS = every_command()

@@ -12,8 +12,8 @@ from support.runs.running_run import run_async, small_spec
 
 from trainmaster.cli.command_table import LISTED
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import until_closed
+from trainmaster.runs.launch.launch import launch
+from trainmaster.runs.upkeep.maintain import until_closed
 from trainmaster.sync.workspace import Workspace
 
 _IMPORTED = """\

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.backends.reachability import TRANSPORTS, Reach, SharedHosts, User
 from support.host.container_images import podman, podman_folder  # noqa: F401 - fixtures
+from support.session.tiers import by_engines
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +18,8 @@ def hosts() -> Iterator[SharedHosts]:
         yield SharedHosts(stack)
 
 
-@pytest.fixture(params=TRANSPORTS)
+# asyncssh is what hosts are reached by unless their record names another.
+@pytest.fixture(params=[TRANSPORTS[0], *by_engines(*TRANSPORTS[1:])])
 def reach(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reach:
     """The way to hosts by each transport in turn, for a user without configuration and agent."""
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -28,6 +28,7 @@ from support.runs.running_run import (
     standing_after,
     wait_until,
 )
+from support.session.tiers import at_length
 
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
@@ -37,9 +38,9 @@ from trainmaster.errors.errors import StateError
 from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.list_checkpoints import list_checkpoints
-from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.launch.launch import launch
+from trainmaster.runs.lists.list_checkpoints import list_checkpoints
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
@@ -47,6 +48,8 @@ from trainmaster.sync.workspace import Workspace
 
 everywhere = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 decided_by_the_host = pytest.mark.parametrize("host", ["local", "debug"])
+# With PyTorch, which trains by itself in tests/train and tests/e2e.
+decided_by_the_trainer = pytest.mark.parametrize("host", ["debug", *at_length("local")])
 
 
 class Place:
@@ -159,7 +162,7 @@ async def _clean_keeps_the_record(place: Place, run: str) -> None:
         await resume(place.workspace, run, start="scratch")
 
 
-@decided_by_the_host
+@decided_by_the_trainer
 def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
     async def work() -> None:
         changes = {"steps": "240", "checkpoint": "{every: 50}"}
@@ -180,7 +183,7 @@ def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
     run_async(work)
 
 
-@decided_by_the_host
+@decided_by_the_trainer
 def test_sigterm_from_outside_saves_and_continues_from_there(place: Place) -> None:
     async def work() -> None:
         run = await place.launch(faults="preempt@53", first=standing_after(100, 1), steps="160")
@@ -229,7 +232,7 @@ def test_a_stop_right_after_the_launch_leaves_nothing_running(place: Place) -> N
     run_async(work)
 
 
-@decided_by_the_host
+@decided_by_the_trainer
 def test_what_is_damaged_is_passed_over_and_what_follows_a_resume_superseded(place: Place) -> None:
     async def work() -> None:
         run = await place.launch()
@@ -318,7 +321,7 @@ def _python_that_cannot_train(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     python = folder / "python"
     script = f"""#!/bin/sh
-case $1 in -*) exec {sys.executable} "$@" ;; esac
+case $1 in -*) exec "{sys.executable}" "$@" ;; esac
 echo "ImportError: libcudnn.so.9: cannot open shared object file"
 exit 1
 """

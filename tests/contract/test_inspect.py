@@ -20,8 +20,8 @@ from trainer_runtime.host.files.layout import RunFolder
 from trainmaster.answers.inspect import InspectionAnswer
 from trainmaster.errors.errors import HostError, StateError
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.inspect.service import inspect_run
-from trainmaster.runs.launch import launch
+from trainmaster.runs.inspect.inspect_run import inspect_run
+from trainmaster.runs.launch.launch import launch
 from trainmaster.sync.workspace import Workspace
 
 # On this machine it does what it does over SSH, but for the way of the stacks.

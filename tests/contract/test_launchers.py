@@ -18,6 +18,7 @@ from support.backends.slurm_cluster import SlurmCluster, slurm_cluster
 from support.host.container_images import BARE, Podman
 from support.host.scripted_processes import CONFIG
 from support.runs.running_run import LONGEST_S, begin_with, own_run_id, run_async, wait_until
+from support.session.tiers import by_engines
 
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.host.files.layout import RunFolder
@@ -166,7 +167,7 @@ def _submitted(
     return Submitted(LAUNCHERS[place](), host, folder)
 
 
-@pytest.fixture(params=[*LAUNCHERS, *CONTAINED])
+@pytest.fixture(params=["process", "in-process", *by_engines("slurm", *CONTAINED)])
 def job(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Submitted]:
@@ -223,6 +224,7 @@ def test_a_signal_reaches_the_supervisor_where_jobs_take_signals(job: Submitted)
     run_async(work)
 
 
+@pytest.mark.engine
 def test_sbatch_takes_exported_scripts(cluster: SlurmCluster) -> None:
     folder = Path(__file__).parents[1] / "golden" / "export"
     smaller = ("--cpus-per-task=1", "--mem=10M", "--time=1")

@@ -256,7 +256,7 @@ def test_a_proxy_command_of_the_configuration_is_used(
     host = hosts()
     used = user.home / "used"
     relay = (
-        f"{sys.executable} -c \"import socket,sys,threading,os;open('{used}','w').close();"
+        f"'{sys.executable}' -c \"import socket,sys,threading,os;open('{used}','w').close();"
         "s=socket.create_connection((sys.argv[1],int(sys.argv[2])));"
         "threading.Thread(target=lambda:[s.sendall(b) for b in iter(lambda:os.read(0,65536),b'')],"
         "daemon=True).start();"

@@ -33,7 +33,7 @@ from scripts.manifests import (
 from trainer_runtime import __version__
 from trainmaster.backends.kaggle.credentials import TOKEN
 from trainmaster.cli.command_table import LISTED
-from trainmaster.machines.clouds import KEY_NAMES
+from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.store.secret_values import HF_TOKEN
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -6,6 +6,7 @@ import os
 import random
 from pathlib import Path
 
+import pytest
 from support.alerts.webhook_receiver import Receiver, receiving
 from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import (
@@ -42,6 +43,7 @@ def spec_for(command: CommandLine, folder: Path, receiver: Receiver, sender: str
     return str(spec)
 
 
+@pytest.mark.long
 def test_the_host_reports_everything_though_the_client_is_gone_and_it_is_killed_itself(
     command: CommandLine, tmp_path: Path
 ) -> None:

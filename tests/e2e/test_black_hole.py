@@ -18,11 +18,13 @@ from support.sync.mirrors import assert_mirror_equals_the_host
 from trainmaster.answers.runs import WaitAnswer
 from trainmaster.errors.errors import HostError
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import maintaining
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import maintaining
 from trainmaster.sync.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 # What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s.
 STATUS_S, WAIT_S, STOP_S, LAUNCH_S = 15.0, 15.0, 25.0, 40.0

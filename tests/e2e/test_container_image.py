@@ -23,7 +23,7 @@ from support.host.container_images import Podman, add_tree
 from support.mcp.mcp_client import answer_of
 from support.runs.running_run import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _BASE, _IMAGE = "localhost/python-base:1", "localhost/trainmaster:1"

@@ -31,7 +31,7 @@ from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.home.paths import Home
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 SECRET = "a-secret-of-the-run"
 PROGRAM_SPEC = """\
 name: program

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.host.logical_clock import contents
 from support.runs.faults import (
     KILLS,
@@ -21,6 +22,8 @@ from support.runs.faults import (
 from support.runs.running_run import CommandLine
 
 from trainmaster.store.metrics_store import MetricsStore
+
+pytestmark = pytest.mark.long
 
 
 def test_a_run_survives_whatever_is_killed_with_nothing_lost_or_doubled(

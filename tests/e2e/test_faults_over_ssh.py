@@ -60,6 +60,7 @@ def remote(home: Path, sshd: Sshd, proxy: CuttingProxy) -> CommandLine:
     return command
 
 
+@pytest.mark.long
 def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled
     assert_the_same_was_learnt(remote, undisturbed, disturbed)
 
 
+@pytest.mark.long
 def test_an_client_that_is_killed_at_any_time_loses_and_doubles_nothing(
     remote: CommandLine, tmp_path: Path, proxy: CuttingProxy
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(
     assert holding(remote.root, TOKEN.encode()) == [f"runs/{run}/attempts/1/train.log"]
 
 
+@pytest.mark.long
 def test_checkpoints_come_here_by_themselves_and_a_fetch_survives_cuts_and_kills(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:

@@ -17,6 +17,8 @@ from support.runs.comparable_runs import (
 )
 from support.runs.running_run import LONGEST_S, CommandLine
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.mark.parametrize("framework", ["nanogpt", "litgpt", "hf", "trl"])
 def test_a_killed_run_recovers_completes_and_answers_alike(

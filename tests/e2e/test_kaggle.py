@@ -89,6 +89,7 @@ def losses(command: CommandLine, *runs: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.engine
 def test_a_run_continues_over_sessions_as_if_it_were_one(
     at_kaggle: CommandLine, kaggle_site: KaggleSite, tmp_path: Path
 ) -> None:

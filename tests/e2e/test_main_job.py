@@ -98,6 +98,7 @@ def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(
     assert ended["event"] == "completed"
 
 
+@pytest.mark.long
 def test_the_mcp_client_drives_a_real_training_over_stdio(home: Path, tmp_path: Path) -> None:
     server = StdioServerParameters(
         command=sys.executable,
@@ -177,7 +178,7 @@ def test_the_demo_ends_well_and_shows_what_it_promises(
     assert reported["steps_repeated_bit_for_bit"] > 0
     assert reported["sample"].startswith("def ")
     advised = next(line for line in errors.splitlines() if line.startswith("Next: "))
-    assert Path(advised.split()[1]).is_absolute(), advised
+    assert Path(shlex.split(advised)[1]).is_absolute(), advised
     own = next(line for line in errors.splitlines() if "FOLDER/OF/TEXTS" in line)
     words = shlex.split(own.replace("/FOLDER/OF/TEXTS", str(tmp_path)))
     words[words.index("launch")] = "plan"

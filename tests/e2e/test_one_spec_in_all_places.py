@@ -18,7 +18,7 @@ from support.backends.ssh_hosts import Network, Sshd
 from support.host.container_images import TORCH, Podman
 from support.runs.running_run import LONGEST_S, CommandLine, small_spec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0"))
 # Of an answer about a run: what a place may not change.
 _SAME = ("state", "reason", "attempt", "step", "target_step", "findings", "checkpoint")

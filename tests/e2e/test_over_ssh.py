@@ -94,6 +94,7 @@ def test_a_host_over_ssh_does_what_this_machine_does_and_with_another_key_nothin
     assert remote("status", run)["state"] == "completed"
 
 
+@pytest.mark.long
 def test_cut_links_and_killed_commands_lose_and_double_nothing(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_reboot_ends_an_attempt_and_the_next_continues(home: Path, tmp_path: P
         assert_mirror_equals_the_host(remote, run)
 
 
+@pytest.mark.long
 def test_a_partition_changes_nothing_but_how_current_answers_are(
     home: Path, tmp_path: Path
 ) -> None:

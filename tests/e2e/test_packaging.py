@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import small_spec
 
+pytestmark = pytest.mark.engine
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 

@@ -47,6 +47,7 @@ def _everything(home: Path) -> list[Path]:
     return [home, *home.rglob("*")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("umask", "host"), [(0o000, "local"), (0o077, "debug")])
 def test_another_user_can_neither_read_lock_nor_change_anything_of_a_home(
     open_folder: Path, umask: int, host: str

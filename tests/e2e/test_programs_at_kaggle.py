@@ -9,7 +9,7 @@ from support.host.foreign_program import program_spec, with_data, write_program
 from support.kaggle.site import KaggleSite
 from support.runs.running_run import LONGEST_S, CommandLine, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
 def test_a_program_is_sent_to_a_session_and_its_saves_come_back(

@@ -18,11 +18,11 @@ from trainmaster.errors.errors import StateError
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.metrics.run_series import run_points
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import maintaining
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import maintaining
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 

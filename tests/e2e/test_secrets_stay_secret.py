@@ -66,6 +66,7 @@ def in_command_lines() -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
     command: CommandLine, launch: Launch
 ) -> None:

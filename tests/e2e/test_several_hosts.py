@@ -27,7 +27,7 @@ from support.runs.two_hosts import PROGRAM, TwoHosts
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
@@ -69,6 +69,7 @@ def test_two_hosts_share_a_model_out_and_are_cleaned(two: TwoHosts) -> None:
         assert not (host.home / "trainmaster/runs" / run).exists()
 
 
+@pytest.mark.smoke
 def test_a_program_runs_on_both_hosts_and_all_of_it_resumes_after_a_kill(two: TwoHosts) -> None:
     program = two.folder / "program"
     program.mkdir()

@@ -28,7 +28,7 @@ from support.runs.slurm_run import (
     submit,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 IS_LONG = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0")) > 0
 
 
@@ -367,6 +367,7 @@ def _session_of_its_attempt(command: CommandLine, run: str) -> dict[str, Any] | 
     return attempt.get("session")
 
 
+@pytest.mark.smoke
 def test_a_program_runs_as_a_job(here: CommandLine, cluster: SlurmCluster, tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.mkdir()

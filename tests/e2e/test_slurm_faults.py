@@ -44,7 +44,7 @@ from support.runs.slurm_run import (
 from trainer_runtime.host.processes.hold import marker
 from trainer_runtime.host.processes.identity import carriers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 IS_LONG = "TRAINMASTER_FAULT_ROUNDS" in os.environ
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))

@@ -36,7 +36,7 @@ from trainer_runtime.host.slurm.queue import CACHE
 from trainmaster.home.assets import find_assets
 from trainmaster.plan.job_script import job_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "0"))
 STEPS = 300
 _NVIDIA_SMI = """\

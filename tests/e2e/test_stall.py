@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -70,6 +71,7 @@ class Hurried:
         return next((event for event in reversed(reported) if event["kind"] == kind), None)
 
 
+@pytest.mark.long
 def test_a_trainer_that_stands_still_is_ended_and_continues_from_its_checkpoint(
     command: CommandLine, tmp_path: Path
 ) -> None:

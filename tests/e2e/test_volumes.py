@@ -21,12 +21,12 @@ from support.runs.running_run import wait_until
 
 from trainmaster.cli import run
 from trainmaster.machines.renting.factory import cloud_factory
-from trainmaster.machines.renting.maintain import maintain_instances
+from trainmaster.machines.renting.maintain_rentals import maintain_instances
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import maintaining
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import maintaining
 from trainmaster.sync.workspace import Workspace
 
 Command = Callable[..., dict[str, Any]]

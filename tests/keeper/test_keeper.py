@@ -27,7 +27,7 @@ from trainmaster.keeper.call import Call, parse_every
 from trainmaster.keeper.systemd import service as service_unit
 from trainmaster.keeper.systemd import timer as timer_unit
 from trainmaster.keeper.tick import tick
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.keeper_state import keeper_problem, read_last_tick, record_installed, ticking
 from trainmaster.sync.workspace import Workspace, open_workspace

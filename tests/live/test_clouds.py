@@ -10,11 +10,12 @@ import pytest
 
 from trainmaster.errors.errors import CloudError
 from trainmaster.home.paths import Home
-from trainmaster.machines.clouds import KEY_NAMES, NAMES, Instance, Offer, Wanted, open_cloud
+from trainmaster.machines.clouds import Instance, Offer, Wanted, open_cloud
+from trainmaster.settings.clouds import CLOUD_NAMES, KEY_NAMES
 from trainmaster.settings.settings import read_settings
 
 
-@pytest.mark.parametrize("provider", NAMES)
+@pytest.mark.parametrize("provider", CLOUD_NAMES)
 def test_a_provider_reports_its_offers_and_the_accounts_instances(
     provider: str, needs: Callable[[str, list[str]], None], real_home: Home
 ) -> None:

@@ -14,7 +14,7 @@ from support.runs.running_run import run_async
 from trainer_runtime.core.decoding import Fields, decode_fields
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import RuntimeCall
-from trainmaster.machines.registry import list_hosts
+from trainmaster.machines.host_registry import list_hosts
 from trainmaster.sync.workspace import Workspace
 
 
@@ -100,7 +100,7 @@ def test_what_a_host_reports_stands_in_untrusted_fields_alone(
     ) -> object:
         return parse(decode_fields(json.dumps(reported), "check"))
 
-    monkeypatch.setattr("trainmaster.machines.check.runtime_call", answered)
+    monkeypatch.setattr("trainmaster.machines.check_host.runtime_call", answered)
     answer = check(workspace, "local")
     assert {"another check", "root"} <= set(rows(answer))
     assert rows(answer)["root"].untrusted_found == words

@@ -75,6 +75,7 @@ def test_a_tick_of_a_restored_home_finds_the_live_run_on_a_host_over_ssh(
     _recovers_by_a_tick(remote, run_id, backup)
 
 
+@pytest.mark.engine
 def test_a_tick_of_a_restored_home_finds_the_live_run_in_a_job_of_a_cluster(
     home: Path,
     login: Sshd,  # noqa: F811 - the fixture

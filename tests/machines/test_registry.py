@@ -20,8 +20,8 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.errors.errors import HostError, TrainmasterError
 from trainmaster.machines.cache_gc import collect
 from trainmaster.machines.host_options import HostOptions
+from trainmaster.machines.host_registry import add_host, list_hosts, remove_host, trust_host
 from trainmaster.machines.open_host import open_host
-from trainmaster.machines.registry import add_host, list_hosts, remove_host, trust_host
 from trainmaster.store.host_record import TransportName
 from trainmaster.store.run import Run, new_run_id
 from trainmaster.sync.last_pass import record_pass

@@ -27,6 +27,8 @@ from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
 
+pytestmark = pytest.mark.long
+
 _TOOLS = {one.name for definitions in TOOLSETS.values() for one in map(build_tool, definitions)}
 _OFFER = "runpod:nvidia-geforce-rtx-4090:1x:community"
 _SPEC = """\

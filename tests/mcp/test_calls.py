@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def test_a_wait_shows_progress_and_its_timeout_names_the_shell_command(
             cursor = result.structured_content["cursor"]
             wait = f" wait {run_id} --until completed --timeout 14400 --cursor {cursor}"
             assert waits.endswith(wait)
-            assert f"trainmaster --home {environment['TRAINMASTER_HOME']} " in waits
+            assert f"trainmaster --home {shlex.quote(environment['TRAINMASTER_HOME'])} " in waits
             await answer_of(client, "stop", run_id=run_id)
 
     anyio.run(scenario)
@@ -266,7 +267,7 @@ def test_answers_fit_into_little_context(
                 (1200, "tail_log", {"run_id": str(numbers)}),
             ):
                 answer = await answer_of(client, name, **arguments)
-                assert tokens_of(answer) <= budget, (name, answer)
+                assert tokens_of(answer, corpus.parent) <= budget, (name, answer)
 
     anyio.run(scenario)
 

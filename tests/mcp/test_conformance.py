@@ -16,7 +16,7 @@ from support.mcp.stdio_bridge import bridged
 
 from trainmaster.mcp.toolsets import TOOLSETS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
 _NEEDS_A_FIXTURE = r"tools-call-(?!simple-text|error).*|json-schema-2020-12|elicitation-sep.*|"
@@ -106,6 +106,7 @@ def test_the_page_lists_what_does_not_apply() -> None:
     assert all(f"| {reason} |" in page for reason in _NOT_APPLYING)
 
 
+@pytest.mark.smoke
 def test_the_inspector_lists_and_calls_over_stdio(home: Path, tmp_path: Path) -> None:
     server = (sys.executable, "-m", "trainmaster", "--home", str(home), "mcp")
 

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from support.mcp.mcp_client import answer_of, connected, error_of
+from support.session.tiers import at_length
 
 from trainmaster.runs.log.log_lines import end_of_lines
 from trainmaster.runs.log.log_search import LogSearch
@@ -154,8 +155,22 @@ def test_arguments_that_nothing_can_hold_are_refused_by_name(
     anyio.run(scenario)
 
 
-@pytest.mark.parametrize("unit", [b"x", b"loss 2.5 step 1 ", b'{"a":[1,2,{"step":1,', b"\x1b]8;;"])
-@pytest.mark.parametrize(("tool", "given"), [("tail_log", {"grep": "loss"}), ("diagnose", {})])
+_READERS = [("tail_log", {"grep": "loss"}), ("diagnose", {})]
+
+
+@pytest.mark.parametrize(
+    ("unit", "tool", "given"),
+    [
+        (b"loss 2.5 step 1 ", "tail_log", {"grep": "loss"}),
+        (b'{"a":[1,2,{"step":1,', "diagnose", {}),
+        *at_length(
+            (b"loss 2.5 step 1 ", "diagnose", {}),
+            (b'{"a":[1,2,{"step":1,', "tail_log", {"grep": "loss"}),
+            *((b"x", tool, given) for tool, given in _READERS),
+            *((b"\x1b]8;;", tool, given) for tool, given in _READERS),
+        ),
+    ],
+)
 def test_a_huge_line_is_read_while_other_calls_are_answered(
     environment: dict[str, str], tmp_path: Path, unit: bytes, tool: str, given: dict[str, str]
 ) -> None:

@@ -41,7 +41,7 @@ from support.sync.followed_run import FakeRun
 from trainmaster.answers.fitting import size_of
 from trainmaster.errors.error_codes import CODES
 from trainmaster.home.paths import Home
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
@@ -136,6 +136,7 @@ def _finding(number: int) -> dict[str, Any]:
     return {**place, **text, "severity": "critical", "confidence": 1.0, "patches": [patch]}
 
 
+@pytest.mark.long
 def test_random_calls_are_all_answered_by_the_contract_and_change_nothing_outside(
     workspace: RecordedWorkspace, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

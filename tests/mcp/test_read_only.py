@@ -36,32 +36,35 @@ from trainmaster.cli.doctor.checks import examine
 from trainmaster.home.paths import Home
 from trainmaster.keeper import tick
 from trainmaster.keeper.service import status as keeper_status
-from trainmaster.machines.check import check_host
-from trainmaster.machines.registry import list_hosts
+from trainmaster.machines.check_host import check_host
+from trainmaster.machines.host_registry import list_hosts
 from trainmaster.machines.renting import instances
-from trainmaster.machines.renting import maintain as maintain_instances
+from trainmaster.machines.renting import maintain_rentals as maintain_instances
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.offers import OffersQuery, list_offers
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.toolsets import TOOLSETS
-from trainmaster.runs import advance, launch, maintain, query_metrics, secret_delivery, stop
 from trainmaster.runs import diagnose as diagnosis
+from trainmaster.runs import stop
 from trainmaster.runs.action_log import list_actions
-from trainmaster.runs.advance import advance as advance_run
-from trainmaster.runs.diagnosis.report import report_of
+from trainmaster.runs.diagnosis.failure_report import report_of
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.events.watch import Watch
-from trainmaster.runs.list_alerts import list_alerts
-from trainmaster.runs.list_checkpoints import list_checkpoints
-from trainmaster.runs.list_runs import list_runs
+from trainmaster.runs.launch import launch
+from trainmaster.runs.lists.list_alerts import list_alerts
+from trainmaster.runs.lists.list_checkpoints import list_checkpoints
+from trainmaster.runs.lists.list_runs import list_runs
 from trainmaster.runs.log.logs import read_log
-from trainmaster.runs.monitor.service import monitor
+from trainmaster.runs.metrics import query_metrics
+from trainmaster.runs.metrics.plot import sketch_runs
+from trainmaster.runs.monitor.monitor import monitor
 from trainmaster.runs.overview.overview import overview
 from trainmaster.runs.planning.plan_run import plan_run
-from trainmaster.runs.plot import sketch_runs
 from trainmaster.runs.resume import resume
 from trainmaster.runs.status import status
 from trainmaster.runs.status.status_page import get_page
+from trainmaster.runs.upkeep import advance, maintain, secret_delivery
+from trainmaster.runs.upkeep.advance import advance as advance_run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers import transfer
 

@@ -17,7 +17,7 @@ from support.runs.planted_journal import EVENTS, PlantedJournal
 from support.runs.planted_runs import HALVED, HALVES_LR, finding
 from support.runs.running_run import CommandLine
 
-from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
+from trainer_runtime.core.diagnosis.detectors.messages import CODES
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, sentences
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainmaster.backends import KAGGLE
@@ -149,6 +149,7 @@ def files_of(command: CommandLine, run_id: str) -> None:
         (folder / file).write_text("step 1: loss 2.5\n")
 
 
+@pytest.mark.long
 def test_what_each_state_of_a_run_advises_runs_as_a_command(
     command: CommandLine, executed: ExecutedAdvice
 ) -> None:
@@ -182,7 +183,7 @@ def test_what_each_state_of_a_run_advises_runs_as_a_call(
 def plant_each_kind(command: CommandLine) -> tuple[str, set[str]]:
     """A failed run on this machine with a finding of each kind, and their codes."""
     codes = {code: sentences(code) for code in ADVICE}
-    codes |= {code: message.advice for code, message in MESSAGES.items()}
+    codes |= {code: message.advice for code, message in CODES.items()}
     with open_workspace(command.environment) as workspace:
         run = PlantedJournal(workspace, "ill", host="local")
         files_of(command, run.run_id)

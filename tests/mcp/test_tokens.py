@@ -50,7 +50,7 @@ def test_the_list_and_the_answers_keep_their_limits_and_the_page_shows_them(
     assert sum(map(sum, listed.values())) <= _MOST_WITH_OUTPUT
     with open_workspace(environment) as workspace:
         cases = typical(workspace, tmp_path)
-    answers = anyio.run(measured, environment, cases)
+    answers = anyio.run(measured, environment, cases, tmp_path)
     beyond = {case.key: answers[case.key] for case in cases if answers[case.key] > case.limit}
     assert not beyond
     most = dict(largest())

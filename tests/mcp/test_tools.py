@@ -19,7 +19,7 @@ from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import build_server
 from trainmaster.mcp.instructions import instructions_for
 from trainmaster.mcp.toolsets import PERSONAS, TOOLSETS, chosen_tools
-from trainmaster.runs.events.wait import EVENTS
+from trainmaster.runs.events.event_watch import EVENTS
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GOLDEN = _ROOT / "tests" / "golden" / "mcp_tools.json"
@@ -150,7 +150,7 @@ def test_importing_the_server_imports_no_service() -> None:
     script = (
         "import sys, trainmaster.mcp;"
         "heavy = {'jinja2', 'sqlite3', 'torch',"
-        " 'trainmaster.runs.launch', 'trainmaster.sync.workspace'};"
+        " 'trainmaster.runs.launch.launch', 'trainmaster.sync.workspace'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

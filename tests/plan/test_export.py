@@ -220,6 +220,7 @@ def test_the_heads_say_what_gpus_need_what_spot_prices_take_and_what_is_restarte
         assert restarted in _text(on_gpus, engine)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("planned", ["on_gpus", "on_cpu"])
 def test_composes_own_client_takes_the_file(
     planned: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -243,6 +244,7 @@ def test_composes_own_client_takes_the_file(
         assert service["environment"] == {"HF_TOKEN": "from-the-environment"}
 
 
+@pytest.mark.engine
 def test_skypilots_own_client_takes_the_task(on_gpus: Plan, tmp_path: Path) -> None:
     python = os.environ.get("TRAINMASTER_SKYPILOT") or f"{sys.prefix}/skypilot/bin/python"
     if not Path(python).exists():

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from support.runs.running_run import run_async
 
-from trainer_runtime.core.decoding import Fields, decode_fields
 from trainer_runtime.core.environment.gpus import find_gpu, gpu_label
-from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.facts import examine_host
-from trainmaster.backends.hosts.runtime_call import RuntimeCall
 from trainmaster.machines.open_host import open_host
 from trainmaster.plan import plan
 from trainmaster.plan.facts import CorpusFacts, GpuFacts, HostFacts, TorchFacts
@@ -66,16 +65,12 @@ def test_what_is_no_version_is_refused(version: str) -> None:
 
 
 def test_a_host_is_named_as_its_operator_calls_it(
-    workspace: Workspace, cpu_host: HostFacts, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, cpu_host: HostFacts, tmp_path: Path
 ) -> None:
     reported: dict[str, Any] = {**cpu_host.model_dump(), "hostname": _WORDS}
-
-    async def answered(
-        _host: Host, _call: RuntimeCall, parse: Callable[[Fields], object]
-    ) -> object:
-        return parse(decode_fields(json.dumps(reported), "facts"))
-
-    monkeypatch.setattr("trainmaster.backends.hosts.facts.runtime_call", answered)
+    lying = tmp_path / "python"
+    lying.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(reported))}\n")
+    lying.chmod(0o755)
     host = open_host(workspace, "local")
-    facts = run_async(lambda: examine_host(host, None, timeout_s=5.0))
+    facts = run_async(lambda: examine_host(host, str(lying), timeout_s=60.0))
     assert facts.hostname == "local"

@@ -211,6 +211,7 @@ def test_tools_fetch_below_the_download_folder_alone(place: Place) -> None:
     assert below(str(home / "downloads" / "y")).files
 
 
+@pytest.mark.long
 def test_a_fetch_killed_at_random_moments_ends_with_the_same_bytes(
     command: CommandLine, tmp_path: Path
 ) -> None:

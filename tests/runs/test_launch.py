@@ -16,7 +16,7 @@ from support.runs.running_run import LONGEST_S, CommandLine, run_async, small_sp
 from trainmaster.answers.runs import LaunchAnswer
 from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.store.run import RUN_ID
 from trainmaster.sync.workspace import Workspace

@@ -17,7 +17,7 @@ from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
 from trainmaster.home.paths import Home
-from trainmaster.runs.list_checkpoints import list_checkpoints
+from trainmaster.runs.lists.list_checkpoints import list_checkpoints
 
 RUN = "small-abc234"
 EVENTS = [

@@ -15,7 +15,7 @@ from trainmaster.answers.run_list import RunsAnswer
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.errors.errors import UsageError
 from trainmaster.home.paths import Home
-from trainmaster.runs.list_runs import list_runs
+from trainmaster.runs.lists.list_runs import list_runs
 
 ENDS = ("completed", "failed", "completed", "stopped", "failed")
 

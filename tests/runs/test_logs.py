@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.host.scripted_processes import CONFIG
 from support.runs.running_run import run_async
+from support.session.tiers import at_length
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -19,7 +20,7 @@ from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.runs.attach import AttachOptions, attach
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.log.logs import read_log
-from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
@@ -314,7 +315,7 @@ def test_a_run_without_a_log_here_cannot_be_read_again(logs: Logs) -> None:
     assert refused.value.code == "LOG_NOT_READABLE"
 
 
-@pytest.mark.parametrize("cursor", [None, "l1.train.1.100", "e1.train.2.5000000"])
+@pytest.mark.parametrize("cursor", ["l1.train.1.100", *at_length(None, "e1.train.2.5000000")])
 def test_a_servers_search_of_a_long_log_answers_as_a_command_does(
     logs: Logs, started_here: Callable[[], list[int]], cursor: str | None
 ) -> None:

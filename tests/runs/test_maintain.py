@@ -26,9 +26,9 @@ from trainmaster.errors.errors import StateError
 from trainmaster.home.paths import Home
 from trainmaster.mcp import maintenance
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.maintain import Round, due_runs, maintain, maintaining
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import Round, due_runs, maintain, maintaining
 
 RUN = "small-aaaaaa"
 STOP = Desired(DesiredState.STOPPED, 2, why="stop")

@@ -18,7 +18,7 @@ from trainer_runtime.host.watch.watcher import Watch
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.cli.views.blocks import view
 from trainmaster.home.paths import Home
-from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.follow import catch_up
 

@@ -25,8 +25,8 @@ from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.cli.views.monitor import line
 from trainmaster.errors.errors import HostError, UsageError
-from trainmaster.runs.monitor.record import MonitorRecord
-from trainmaster.runs.monitor.service import Monitor, monitor
+from trainmaster.runs.monitor.monitor import Monitor, monitor
+from trainmaster.runs.monitor.monitor_record import MonitorRecord
 from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -94,7 +94,7 @@ def test_events_of_before_stay_unreported_though_reading_takes_long(
         view = load_view(workspace, run)
         return replace(view, now=view.now - 60.0)
 
-    monkeypatch.setattr("trainmaster.runs.monitor.service.load_view", load_slowly)
+    monkeypatch.setattr("trainmaster.runs.monitor.monitor.load_view", load_slowly)
     plant(workspace, "gpt", *_RUNNING, _SPIKE)
     assert Listener(workspace).words() == []
 

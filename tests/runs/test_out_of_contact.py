@@ -18,8 +18,8 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.errors.errors import HostError
 from trainmaster.runs import alerts as service
-from trainmaster.runs.maintain import maintain
 from trainmaster.runs.status.status import get_status
+from trainmaster.runs.upkeep.maintain import maintain
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -129,7 +130,7 @@ def test_nothing_at_all_names_the_way_in(workspace: Workspace) -> None:
 
 
 def test_twenty_runs_fit_into_three_hundred_tokens(
-    workspace: Workspace, environment: dict[str, str]
+    workspace: Workspace, environment: dict[str, str], tmp_path: Path
 ) -> None:
     for n in range(20):
         journal = _FAILED if n % 7 == 0 else _COMPLETED if n % 5 == 0 else _RUNNING
@@ -141,8 +142,7 @@ def test_twenty_runs_fit_into_three_hundred_tokens(
             return await answer_of(client, "overview")
 
     answer = anyio.run(ask)
-    print("TOKENS", tokens_of(answer))
-    assert tokens_of(answer) <= 300, answer
+    assert tokens_of(answer, tmp_path) <= 300, answer
     assert len(answer["attention"]) >= 3
     assert answer["attention"][0].startswith("gpt-medium-lr")
     assert "failed" in answer["attention"][0]

@@ -29,7 +29,7 @@ from trainmaster.metrics.plots.curves import Mark, RunCurves
 from trainmaster.metrics.plots.palette import LIGHT
 from trainmaster.metrics.plots.panels import panels_of
 from trainmaster.metrics.plots.sketch import curve, plain, sketch
-from trainmaster.runs.plot import draw_runs, plot_runs, sketch_runs
+from trainmaster.runs.metrics.plot import draw_runs, plot_runs, sketch_runs
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.workspace import Workspace

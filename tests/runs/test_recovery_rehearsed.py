@@ -10,7 +10,7 @@ from support.runs.running_run import LONGEST_S, run_async, small_spec
 from trainmaster.answers.status import StatusAnswer
 from trainmaster.cli.views.blocks import view
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace
 

@@ -14,9 +14,9 @@ from trainmaster.errors.errors import SpecError, StateError, TrainmasterError, U
 from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.list_checkpoints import list_checkpoints
-from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.launch.launch import launch
+from trainmaster.runs.lists.list_checkpoints import list_checkpoints
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop

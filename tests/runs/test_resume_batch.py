@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.runs.resume.batch import of_one_batch
+from trainmaster.plan.changes.batch import of_one_batch
 
 
 def batch(micro_batch: int, accumulation: int) -> dict[str, Any]:

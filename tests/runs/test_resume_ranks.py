@@ -13,7 +13,7 @@ from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import apply_sets
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan import CorpusFacts, HostFacts
-from trainmaster.runs.resume.ranks import sets_of_batch
+from trainmaster.plan.changes.ranks import sets_of_batch
 
 Config = dict[str, Any]
 BATCH = ("data.seq_len=64", "batch.micro_batch=2", "batch.tokens=768")  # 12 sequences a step
@@ -30,7 +30,7 @@ class Resumed:
         return planned("hf", self._host, self._corpus, *BATCH, *sets).config
 
     def sets(self, *asked: str, newest: Config | None = None, **given: Any) -> list[str]:
-        return sets_of_batch(asked, newest or self.newest, self.plan, **given)
+        return sets_of_batch(asked, newest or self.newest, self.plan(asked), **given)
 
     def batch(self, *asked: str, newest: Config | None = None) -> tuple[int, ...]:
         """Ranks, micro-batch and accumulation of the resume."""
@@ -126,7 +126,7 @@ def test_a_program_is_started_with_another_number_once_it_is_said_to_take_any(
         return sets_of_batch(
             ["compute.processes=4"],
             program,
-            lambda _: apply_sets(planned, {"compute.processes": 4}),
+            apply_sets(planned, {"compute.processes": 4}),
         )
 
     assert sets(elastic) == []

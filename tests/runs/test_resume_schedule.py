@@ -15,7 +15,7 @@ from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.config.optimization import ScheduleConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.policy.patch import apply_sets
-from trainmaster.runs.resume.resumed_schedule import rate_in_words, sets_of_schedule
+from trainmaster.plan.changes.schedule import rate_in_words, sets_of_schedule
 
 _SPEC = """\
 name: rehearsal

@@ -47,6 +47,7 @@ def refused(command: CommandLine, *arguments: str, code: int = 1) -> dict[str, A
     return error
 
 
+@pytest.mark.engine
 def test_a_program_s_folder_of_transformers_writes_text_without_control_characters(
     command: CommandLine, tmp_path: Path
 ) -> None:

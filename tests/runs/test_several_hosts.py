@@ -25,11 +25,11 @@ from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.home.paths import Home
 from trainmaster.runs.clean import clean
 from trainmaster.runs.log.rank_log import read_rank_log
-from trainmaster.runs.nodes import start_members
 from trainmaster.runs.resume.remaining_hosts import host_changes, on_remaining_hosts
 from trainmaster.runs.resume.resume import resume
-from trainmaster.runs.secret_delivery import deliver_secrets
 from trainmaster.runs.status.node_states import members_of
+from trainmaster.runs.upkeep.further_hosts import start_members
+from trainmaster.runs.upkeep.secret_delivery import deliver_secrets
 from trainmaster.store import secret_values
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run

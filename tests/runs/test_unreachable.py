@@ -16,9 +16,9 @@ from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.cli.output import emit_log
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.blocks import view as shown
-from trainmaster.machines.check import check_host
+from trainmaster.machines.check_host import check_host
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.list_checkpoints import list_checkpoints
+from trainmaster.runs.lists.list_checkpoints import list_checkpoints
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.status.next_step import next_step
 from trainmaster.runs.status.status import get_status

@@ -11,8 +11,9 @@ from trainer_runtime.core.protocol.states import RunState
 from trainmaster.answers.runs import Change, WaitAnswer
 from trainmaster.answers.status import StatusAnswer
 from trainmaster.errors.errors import StateError, UsageError
-from trainmaster.runs.events.wait import exit_code, wait_for_event, wanted_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.events.event_watch import wanted_event
+from trainmaster.runs.events.wait import exit_code, wait_for_event
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace

@@ -9,10 +9,11 @@ from support.runs.running_run import run_async, small_spec
 
 from trainmaster.answers.runs import LaunchAnswer, WaitAnswer
 from trainmaster.errors.errors import UsageError
+from trainmaster.runs.events.event_watch import ALL_ENDED
 from trainmaster.runs.events.positions import BEGINNING, Position, cursor_of_many, positions_after
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.events.wait_any import ALL_ENDED, wait_for_any
-from trainmaster.runs.launch import launch
+from trainmaster.runs.events.wait_any import wait_for_any
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.overview.overview import overview
 from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace

@@ -74,6 +74,7 @@ def test_a_stopped_run_of_an_old_home_resumes_at_its_step_and_is_stopped_again(
     assert answer["attempt"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_live_run_of_an_old_home_is_followed_stopped_and_resumed_by_its_own_old_runtime(
     home: Path, command: CommandLine

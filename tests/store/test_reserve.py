@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.attack.small_disk import mounts_disk
 from support.host.scripted_processes import CONFIG
+from support.session.tiers import at_length
 
 from trainmaster.home.paths import Home
 from trainmaster.store.mirror import Mirror
@@ -95,9 +96,18 @@ assert home.reserve.exists()
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
-@pytest.mark.parametrize("by_quota", [False, True])
 @pytest.mark.parametrize(
-    "words", [["tick"], ["stop", "small-abc234"], ["release", "gpu2", "--force", "--yes"]]
+    ("words", "by_quota"),
+    [
+        (["stop", "small-abc234"], False),
+        *at_length(
+            (["tick"], False),
+            (["release", "gpu2", "--force", "--yes"], False),
+            (["tick"], True),
+            (["stop", "small-abc234"], True),
+            (["release", "gpu2", "--force", "--yes"], True),
+        ),
+    ],
 )
 def test_what_ends_things_works_on_a_full_disk_and_tick_keeps_the_reserve_afterwards(
     tmp_path: Path, words: list[str], by_quota: bool

@@ -33,7 +33,7 @@ from trainmaster.home.paths import Home
 from trainmaster.keeper.parts import tick_instances, tick_runs
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.diagnosis.diagnose_run import found_of
-from trainmaster.runs.list_runs import list_runs
+from trainmaster.runs.lists.list_runs import list_runs
 from trainmaster.runs.status.status import get_status, status_of
 from trainmaster.store.control.instances import RentState
 from trainmaster.sync.follow import catch_up
@@ -162,6 +162,7 @@ def site(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPodSite]:
         yield site
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_mutated_journals_and_events_harm_no_other_run_and_no_lease(
     workspace: FollowedWorkspace, site: RunPodSite

@@ -16,7 +16,7 @@ from trainer_runtime.core.protocol.lines import Event
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.diagnosis.diagnose_run import found_of
-from trainmaster.runs.events.changes import news_of
+from trainmaster.runs.events.news import news_of
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView

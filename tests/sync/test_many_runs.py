@@ -16,9 +16,9 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.home.paths import Home
-from trainmaster.runs.list_runs import list_runs
-from trainmaster.runs.maintain import due_runs, maintain
+from trainmaster.runs.lists.list_runs import list_runs
 from trainmaster.runs.overview.overview import overview
+from trainmaster.runs.upkeep.maintain import due_runs, maintain
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up

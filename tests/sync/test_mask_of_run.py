@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from trainmaster.home.paths import Home
-from trainmaster.store import secrets_folder
-from trainmaster.store.masking import Mask, mask_of
 from trainmaster.store.secret_values import forget, keep
 from trainmaster.store.secrets_folder import SecretsFolder
-from trainmaster.sync import mask_of_run
 from trainmaster.sync.mask_of_run import MaskOfRun
 
 RUN, OTHER = "one-abcdef", "other-abcdef"
 TOKEN = "t0k3n-of-this-run"
+# Whatever changed has changed long ago.
+LONG_AGO_S = -60.0
+Stat = Callable[[str], os.stat_result]
 
 
 class Masks:
-    """The masks of two runs whose secrets lie in one folder."""
+    """The masks of two runs whose secrets lie in one folder, which is asked by `of_folder`, and
+    whose files are asked by `of_file`."""
 
-    def __init__(self, home: Home) -> None:
-        self._folder = SecretsFolder(home)
-        self._masks = {run: MaskOfRun(home, run, self._folder) for run in (RUN, OTHER)}
+    def __init__(
+        self,
+        home: Home,
+        *,
+        settled_s: float = 3.0,
+        of_folder: Stat = os.stat,
+        of_file: Stat = os.stat,
+    ) -> None:
+        self._folder = SecretsFolder(home, settled_s=settled_s, stat=of_folder)
+        self._masks = {
+            run: MaskOfRun(home, run, self._folder, stat=of_file) for run in (RUN, OTHER)
+        }
 
     def masked(self) -> set[str]:
         """The runs whose token is masked, by one question."""
@@ -36,12 +46,6 @@ class Masks:
     def _hides(self, run: str) -> bool:
         mask = self._masks[run]()
         return mask is not None and mask.apply(TOKEN.encode(), final=True) != TOKEN.encode()
-
-
-@pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever changed has changed long ago."""
-    monkeypatch.setattr(secrets_folder, "_SETTLED_S", -60.0)
 
 
 def let_the_clock_tick(home: Home) -> None:
@@ -56,26 +60,23 @@ def let_the_clock_tick(home: Home) -> None:
 
 
 @pytest.fixture(params=[0, 5], ids=["its clock", "a clock behind"])
-def coarse_times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def coarse(request: pytest.FixtureRequest) -> Stat:
     """Files have times as of a file system that counts in tenths of a second, by another clock."""
     tick_ns, behind_ns = 10**8, request.param * 10**9
 
-    def coarse(path: str) -> SimpleNamespace:
-        found = os.stat(path)
-        t_ns = found.st_ctime_ns // tick_ns * tick_ns - behind_ns
-        return SimpleNamespace(
-            st_dev=found.st_dev, st_ino=found.st_ino, st_ctime_ns=t_ns, st_mtime_ns=t_ns
-        )
+    def stat(path: str) -> os.stat_result:
+        fields = os.stat(path)
+        t_ns = fields.st_ctime_ns // tick_ns * tick_ns - behind_ns
+        return os.stat_result(fields[:10], {"st_ctime_ns": t_ns, "st_mtime_ns": t_ns})
 
-    monkeypatch.setattr(secrets_folder, "os", SimpleNamespace(stat=coarse))
+    return stat
 
 
-@pytest.mark.usefixtures("coarse_times")
 def test_a_secret_that_comes_right_after_a_question_is_masked_after_the_next(
-    tmp_path: Path,
+    tmp_path: Path, coarse: Stat
 ) -> None:
     home = Home(tmp_path)
-    masks = Masks(home)
+    masks = Masks(home, of_folder=coarse)
     assert masks.masked() == set()
     keep(home, RUN, {"HF_TOKEN": TOKEN})
     assert masks.masked() == {RUN}
@@ -83,10 +84,9 @@ def test_a_secret_that_comes_right_after_a_question_is_masked_after_the_next(
     assert masks.masked() == {RUN, OTHER}
 
 
-@pytest.mark.usefixtures("settled")
 def test_a_secret_that_comes_long_after_the_folder_has_changed_is_masked(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    masks = Masks(home)
+    masks = Masks(home, settled_s=LONG_AGO_S)
     keep(home, RUN, {"HF_TOKEN": TOKEN})
     assert masks.masked() == masks.masked() == {RUN}
     let_the_clock_tick(home)
@@ -94,10 +94,9 @@ def test_a_secret_that_comes_long_after_the_folder_has_changed_is_masked(tmp_pat
     assert masks.masked() == {RUN, OTHER}
 
 
-@pytest.mark.usefixtures("settled")
 def test_what_was_masked_once_stays_masked_when_the_secret_is_removed(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    masks = Masks(home)
+    masks = Masks(home, settled_s=LONG_AGO_S)
     keep(home, RUN, {"HF_TOKEN": TOKEN})
     assert masks.masked() == {RUN}
     forget(home, RUN)
@@ -107,40 +106,41 @@ def test_what_was_masked_once_stays_masked_when_the_secret_is_removed(tmp_path: 
     assert masks.masked() == set()
 
 
-@pytest.mark.usefixtures("settled")
 def test_a_file_that_was_missed_is_not_asked_for_again_in_a_folder_that_has_not_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     home = Home(tmp_path)
     keep(home, RUN, {"HF_TOKEN": TOKEN})
-    masks = Masks(home)
-    masks.masked()
     asked: list[str] = []
 
     def ask(path: str) -> os.stat_result:
         asked.append(path)
         return os.stat(path)
 
-    monkeypatch.setattr(mask_of_run, "os", SimpleNamespace(stat=ask))
+    masks = Masks(home, settled_s=LONG_AGO_S, of_file=ask)
+    masks.masked()
+    asked.clear()
     assert masks.masked() == {RUN}
     assert asked == [str(home.secrets(RUN))]
 
 
-def test_a_file_that_is_removed_while_it_is_read_leaves_the_known_mask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_removed_while_it_is_read_leaves_the_known_mask(tmp_path: Path) -> None:
     home = Home(tmp_path)
     keep(home, RUN, {"HF_TOKEN": TOKEN})
-    masks = Masks(home)
+    disappears = False
+
+    def ask(path: str) -> os.stat_result:
+        status = os.stat(path)
+        if disappears:
+            forget(home, RUN)
+        return status
+
+    masks = Masks(home, of_file=ask)
     assert masks.masked() == {RUN}
     keep(home, RUN, {"HF_TOKEN": "another one"})
-
-    def removed_before(home: Home, run_id: str) -> Mask:
-        forget(home, run_id)
-        return mask_of(home, run_id)
-
-    monkeypatch.setattr(mask_of_run, "mask_of", removed_before)
+    disappears = True
     assert masks.masked() == {RUN}
+    assert not home.secrets(RUN).exists()
 
 
 def test_nothing_is_written_where_the_folder_cannot_be_asked(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from support.sync.followed_run import FakeRun
 from trainmaster.backends.hosts.carried import CARRIED
 from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.home.paths import Home
-from trainmaster.machines.check import check_host
-from trainmaster.runs.list_checkpoints import list_checkpoints
+from trainmaster.machines.check_host import check_host
+from trainmaster.runs.lists.list_checkpoints import list_checkpoints
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.status.status import get_status

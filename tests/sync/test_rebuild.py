@@ -14,10 +14,10 @@ from trainer_runtime.core.files.durable import try_lock
 from trainmaster.cli import run as command
 from trainmaster.errors.errors import StorageError
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import until_closed
-from trainmaster.runs.query_metrics import query_metrics
+from trainmaster.runs.launch.launch import launch
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.runs.status.status import get_status
+from trainmaster.runs.upkeep.maintain import until_closed
 from trainmaster.sync.rebuild import rebuild, rebuild_within
 from trainmaster.sync.replay import replay
 from trainmaster.sync.workspace import Workspace, open_workspace

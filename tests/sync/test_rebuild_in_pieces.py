@@ -18,9 +18,9 @@ from support.runs.running_run import run_async
 
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.errors.errors import StateError
-from trainmaster.runs.list_runs import list_runs
+from trainmaster.runs.lists.list_runs import list_runs
+from trainmaster.runs.metrics.query_metrics import query_metrics
 from trainmaster.runs.overview.overview import overview_on_record
-from trainmaster.runs.query_metrics import query_metrics
 from trainmaster.runs.status.status import status_of
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.sync.follow import catch_up

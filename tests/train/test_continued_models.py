@@ -21,7 +21,7 @@ from trainer_runtime.train.checkpoints.restore import model_tensors
 from trainer_runtime.train.data import tokenizers
 from trainer_runtime.train.data.batches import Corpus, TrainingData
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 TEXT = "the same words in every row"
 

@@ -10,6 +10,8 @@ import pytest
 from support.host.fake_packages import make_wheel
 from support.runs.running_run import CommandLine, small_spec
 
+pytestmark = pytest.mark.engine
+
 BASE = "/usr/bin/python3"
 
 

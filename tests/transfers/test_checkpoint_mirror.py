@@ -28,7 +28,7 @@ from trainmaster.errors.errors import HostError
 from trainmaster.runs.clean import clean
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.fetch import fetch
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.resume.resume import resume
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.run_view import load_view
@@ -279,6 +279,7 @@ def test_a_mirror_that_can_not_be_written_is_reported_before_anything(
     assert not (tmp_path / "deep").exists()
 
 
+@pytest.mark.long
 def test_checkpoints_are_copied_whichever_process_is_killed_meanwhile(
     command: CommandLine, tmp_path: Path
 ) -> None:

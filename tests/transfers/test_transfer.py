@@ -121,6 +121,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+@pytest.mark.long
 def test_an_upload_that_is_killed_again_and_again_ends_in_the_same_shards(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_an_upload_that_is_killed_again_and_again_ends_in_the_same_shards(
         assert remote("status", run).get("transfer") is None
 
 
+@pytest.mark.long
 def test_shards_cut_here_are_those_that_the_box_cuts(
     remote: CommandLine, workspace: Workspace, tmp_path: Path
 ) -> None:

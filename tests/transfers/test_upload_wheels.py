@@ -15,7 +15,7 @@ from support.runs.running_run import CommandLine, small_spec
 
 from trainmaster.sync.workspace import Workspace
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
 def spec_with_wheels(folder: Path, wheels: Path) -> str:

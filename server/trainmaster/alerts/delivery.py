@@ -78,7 +78,7 @@ def _given(workspace: Workspace, run: Run, there: Collection[str]) -> dict[str, 
     rows = [row for row in alerts_of(workspace, run) if row.sender == "box"]
     known = destinations(workspace.home)
     addresses: dict[str, dict[str, str]] = {}
-    for name in sorted({row.to for row in rows if known[row.to].kind != "command"}):
+    for name in sorted({row.to for row in rows if not known[row.to].command}):
         try:
             url = address(workspace.home, name, known[name], os.environ)
         except StateError:

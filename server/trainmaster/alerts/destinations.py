@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.alerts.condition import Condition, needs_operator
+from trainer_runtime.core.alerts.destination_kinds import WEB_KINDS
 from trainer_runtime.core.protocol.command import command, option
 from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.home.paths import Home
@@ -43,9 +44,10 @@ def known_destination(home: Home, name: str, field: str) -> Destination:
 
 def how_to_name_one(home: Home) -> str:
     """How settings without a destination get one."""
+    others = ", ".join(name for name in WEB_KINDS if name != "slack")
     return (
         f"Let {home.settings} name one, for example in one line: "
-        "destinations: {ops: {kind: slack, url_secret: OPS_WEBHOOK}} (also webhook, discord, or "
+        f"destinations: {{ops: {{kind: slack, url_secret: OPS_WEBHOOK}}}} (also {others}, or "
         "{kind: command, command: [PROGRAM]}). A person at a terminal can have it written: "
         f"{command('alerts add', '--when', 'state failed', '--to', 'desktop')}, or "
         f"{option('--to', 'command:PROGRAM')}, {option('--to', 'https://ADDRESS')}."
@@ -85,7 +87,7 @@ def address(home: Home, name: str, given: Destination, environment: Mapping[str,
 
 def sender_of(given: Destination, condition: Condition) -> Sender:
     """The sender of a condition's alert: the destination's, or the client if the host can't."""
-    if given.kind == "command" or needs_operator(condition):
+    if given.command or needs_operator(condition):
         return "operator"
     return given.sender or "box"
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.alerts.destination_kinds import kind_of_web_host
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import destinations, is_address
@@ -62,7 +63,7 @@ def new_destination(to: str) -> NewDestination | None:
         return NewDestination(name or "command", {"kind": "command", "command": words})
     if is_address(to):
         host = to.split("/")[2].rpartition("@")[2].partition(":")[0]
-        kind = {"hooks.slack.com": "slack", "discord.com": "discord"}.get(host, "webhook")
+        kind = kind_of_web_host(host)
         name = kind if kind != "webhook" else re.sub(r"[^A-Za-z0-9_-]+", "-", host)[:32]
         return NewDestination(name, {"kind": kind, "url": to})
     return None

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from trainer_runtime.core.alerts.message import body_for
+from trainer_runtime.core.alerts.destination_kinds import KINDS
 from trainer_runtime.core.alerts.post_answer import PostAnswer
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import try_lock
@@ -76,9 +76,9 @@ async def try_once(workspace: Workspace, to: str, given: Destination, message: A
     Raises:
         StateError: the secret of its address can't be read.
     """
-    body = body_for(given.kind, message)
-    if given.kind == "command":
-        return await asyncio.to_thread(_run_command, list(given.command or []), body)
+    body = KINDS[given.kind].body(message)
+    if given.command:
+        return await asyncio.to_thread(_run_command, given.command, body)
     url = address(workspace.home, to, given, os.environ)
     asked = json.dumps({"url": url, "body": body, "id": message.id}).encode()
     return await asyncio.to_thread(_post, asked)

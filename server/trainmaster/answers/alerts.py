@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from trainer_runtime.core.alerts.destination_kinds import KindName
 from trainmaster.answers.base import Answer, WholeAnswer
 
 
@@ -61,7 +62,7 @@ class AlertTestAnswer(WholeAnswer):
     """The result of a test message. `untrusted_said` is the receiver's text."""
 
     destination: str
-    kind: Literal["webhook", "slack", "discord", "command"]
+    kind: KindName
     id: str
     sent: bool
     status: int | None = None

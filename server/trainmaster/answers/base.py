@@ -88,15 +88,15 @@ class Answer:
     def __init_subclass__(cls) -> None:
         cls.model_fields = {**cls.model_fields, **declared_fields(cls)}
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **remaining: Any) -> None:
         fields, floats, values = self.model_fields, self._float_fields(), vars(self)
         for name, declared in fields.items():
-            value = given.pop(name, declared.default)
+            value = remaining.pop(name, declared.default)
             if value is REQUIRED:
                 raise TypeError(f"{type(self).__name__} lacks {name}")
             values[name] = as_floats(value) if name in floats else value
-        if given:
-            raise TypeError(f"{type(self).__name__} has no {', '.join(given)}")
+        if remaining:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(remaining)}")
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -149,9 +149,9 @@ class Answer:
 
     def advising(self) -> Self:
         """The same with the commands of its advice as the face that shows it has them."""
-        given = {name: getattr(self, name) for name in self.model_fields}
-        worded = {name: _advising(value, name in _ADVICE) for name, value in given.items()}
-        changed = {name: new for name, new in worded.items() if new is not given[name]}
+        values = {name: getattr(self, name) for name in self.model_fields}
+        worded = {name: _advising(value, name in _ADVICE) for name, value in values.items()}
+        changed = {name: new for name, new in worded.items() if new is not values[name]}
         return self.model_copy(update=changed) if changed else self
 
     def outgoing(self, _: Mapping[str, Any] | None) -> Fields:
@@ -174,7 +174,9 @@ class Answer:
         """Which fields have floats, found for the first answer of the class."""
         if "_floats" not in vars(cls):
             fields = cls.model_fields.items()
-            cls._floats = frozenset(name for name, one in fields if takes_floats(one.annotation))
+            cls._floats = frozenset(
+                name for name, field in fields if takes_floats(field.annotation)
+            )
         return cls._floats
 
 

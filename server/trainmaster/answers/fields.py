@@ -38,7 +38,7 @@ def declared_fields(kind: type) -> dict[str, AnswerField]:
     Raises:
         TypeError: an annotation is text: its module has `from __future__ import annotations`.
     """
-    found = {}
+    fields = {}
     for name, annotation in vars(kind).get("__annotations__", {}).items():
         if isinstance(annotation, str):
             raise TypeError(f"the annotation of {kind.__name__}.{name} is text")
@@ -46,13 +46,13 @@ def declared_fields(kind: type) -> dict[str, AnswerField]:
             continue
         described = vars(kind).get(name, REQUIRED)
         if isinstance(described, _Description):
-            found[name] = AnswerField(
+            fields[name] = AnswerField(
                 annotation, described.default, described.description, described.alias
             )
             delattr(kind, name)
         else:
-            found[name] = AnswerField(annotation, described)
-    return found
+            fields[name] = AnswerField(annotation, described)
+    return fields
 
 
 def takes_floats(annotation: object) -> bool:

@@ -58,13 +58,13 @@ def fit(whole: Fields, cap: Cap) -> tuple[Fields, dict[str, int]]:
     """
     if size_of(whole) <= cap.size_bytes:
         return whole, {}
-    found = _within(whole, cap)
+    fitted = _within(whole, cap)
     lost = {
-        name: _entries(value) - _entries(found[name])
+        name: _entries(value) - _entries(fitted[name])
         for name, value in whole.items()
-        if _entries(value) > _entries(found[name])
+        if _entries(value) > _entries(fitted[name])
     }
-    return found, lost
+    return fitted, lost
 
 
 def _within(body: Fields, cap: Cap) -> Fields:
@@ -123,8 +123,8 @@ def _cut(body: Fields, longest: int, most: int, *, kept: frozenset[str] = _KEPT)
             return [cut(item, name) for item in (_even if sampled else _first)(value, most)]
         return value
 
-    found: Fields = cut(body, "")
-    return found
+    cut_body: Fields = cut(body, "")
+    return cut_body
 
 
 def shortened(text: str, longest: int) -> str:

@@ -49,7 +49,7 @@ class PlanAnswer(WholeAnswer):
         """A larger one for reasons, and for fields."""
         if self.fields is not None:
             return _FIELDS
-        reasons = any(one.reason is not None for one in self.decisions or ())
+        reasons = any(decision.reason is not None for decision in self.decisions or ())
         return _DETAILED_PLAN if reasons else self.cap
 
 

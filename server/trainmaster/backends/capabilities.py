@@ -48,12 +48,12 @@ class Capability(ABC):
         Raises:
             HostError: `UNSUPPORTED`, it has not.
         """
-        found = cls.find(backend)
-        if found is None:
+        capability = cls.find(backend)
+        if capability is None:
             message = f"{backend.name} can't {cls.cannot}."
             instead = cls.instead if run_id is None else of_run(cls.instead, run_id)
             raise HostError("UNSUPPORTED", message, instead, field=field)
-        return found
+        return capability
 
     @classmethod
     def find(cls, backend: Backend) -> Self | None:
@@ -170,7 +170,7 @@ class AlertSender(Capability):
     instead = f"Install the keeper, which sends them from here: {command('keeper install')}."
 
     @abstractmethod
-    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
+    async def deliver_alerts(self, run_id: str, config: Mapping[str, Any]) -> None:
         """Give a placed run its alerts, in a file that only its owner can read."""
 
 
@@ -256,7 +256,7 @@ class NodeProber(Capability):
         those that can't be connected to; a sentence, why the port can't be used."""
 
     @abstractmethod
-    async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
+    async def deliver_nodes(self, run_id: str, config: NodesConfig) -> None:
         """Give a placed run what it has to know of its nodes, in a file of its owner's alone."""
 
     @abstractmethod

@@ -118,14 +118,14 @@ class HostedBackend(
     async def deliver_secrets(
         self, run_id: str, generation: int, values: Mapping[str, str]
     ) -> None:
-        given = {"v": 1, "generation": generation, "values": dict(values)}
-        await self._put_json(run_id, ".secrets.json", given, mode=0o600)
+        document = {"v": 1, "generation": generation, "values": dict(values)}
+        await self._put_json(run_id, ".secrets.json", document, mode=0o600)
 
     async def withdraw_secrets(self, run_id: str) -> bool:
         return False
 
-    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
-        await self._put_json(run_id, ".alerts.json", {"v": 1, **given}, mode=0o600)
+    async def deliver_alerts(self, run_id: str, config: Mapping[str, Any]) -> None:
+        await self._put_json(run_id, ".alerts.json", {"v": 1, **config}, mode=0o600)
 
     async def start(self, run_id: str) -> bool:
         started = await self._launcher.submit(self._host, await self.folder(run_id))
@@ -287,8 +287,8 @@ class HostedBackend(
         asked = {"own": own.to_dict(), "others": peers, "nonce": nonce, "within_s": within_s}
         return await reach.reach_others(self._host, asked)
 
-    async def deliver_nodes(self, run_id: str, given: NodesConfig) -> None:
-        await self._put_json(run_id, NODES, given.to_dict(), mode=0o600)
+    async def deliver_nodes(self, run_id: str, config: NodesConfig) -> None:
+        await self._put_json(run_id, NODES, config.to_dict(), mode=0o600)
 
     async def end_member(self, run_id: str) -> bool:
         return await self._launcher.cancel(self._host, await self.folder(run_id))

@@ -53,7 +53,9 @@ class PolledFollower:
 
     async def copy_new(self, placements: Mapping[str, Followed]) -> News:
         news = News()
-        self._known = {run_id: one for run_id, one in self._known.items() if run_id in placements}
+        self._known = {
+            run_id: known_run for run_id, known_run in self._known.items() if run_id in placements
+        }
         left = iter(placements.items())
         copies = [
             asyncio.create_task(self._copy_some(left, news))
@@ -74,21 +76,21 @@ class PolledFollower:
         """Copy one run after the other, beside others that take from the same ones."""
         for run_id, followed in left:
             await asyncio.sleep(0)  # files of this machine are read without waiting for anything
-            known = self._known.pop(run_id, None)
+            known_run = self._known.pop(run_id, None)
             try:
-                if known is None or known.followed is not followed:
-                    known = _Known(followed, await self._folder(run_id), followed.writer())
-                await self._copy_run(run_id, known, news)
+                if known_run is None or known_run.followed is not followed:
+                    known_run = _Known(followed, await self._folder(run_id), followed.writer())
+                await self._copy_run(run_id, known_run, news)
             except OSError:
                 news.failed.add(run_id)
             except UnusableDataError as error:
                 news.refused[run_id] = (error.code, error.reason)
             else:
-                self._known[run_id] = known
+                self._known[run_id] = known_run
 
-    async def _copy_run(self, run_id: str, known: _Known, news: News) -> None:
+    async def _copy_run(self, run_id: str, known_run: _Known, news: News) -> None:
         """Copy the journal last, up to its size before the other files were read."""
-        copy, followed = _Copy(self._host, run_id, known, news), known.followed
+        copy, followed = _Copy(self._host, run_id, known_run, news), known_run.followed
         journal_end = await self._host.size(f"{copy.folder}/{JOURNAL}")
         names = await self._host.names(f"{copy.folder}/attempts")
         numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
@@ -107,10 +109,10 @@ class PolledFollower:
         if journal_end is not None and events_whole and self._may_copy_journal(run_id, logs_whole):
             await copy.appended(JOURNAL, final=followed.over, end=journal_end)
         now = time.monotonic()
-        if followed.over or (run_id in news.changed and now >= known.wholes_due):
+        if followed.over or (run_id in news.changed and now >= known_run.wholes_due):
             for name in REPLACED_IN_RUN:
                 await copy.whole(name)
-            known.wholes_due = now + WHOLE_EVERY_S
+            known_run.wholes_due = now + WHOLE_EVERY_S
         news.more |= not logs_whole and not copy.ended_early
 
     def _may_copy_journal(self, run_id: str, logs_whole: bool) -> bool:
@@ -137,10 +139,10 @@ class _Known:
 class _Copy:
     """One pass over one run."""
 
-    def __init__(self, host: Host, run_id: str, known: _Known, news: News) -> None:
-        self.folder = known.folder
-        self.writer = known.writer
-        self._replaced = known.replaced
+    def __init__(self, host: Host, run_id: str, known_run: _Known, news: News) -> None:
+        self.folder = known_run.folder
+        self.writer = known_run.writer
+        self._replaced = known_run.replaced
         self._host = host
         self._run_id = run_id
         self._news = news

@@ -81,7 +81,7 @@ class Access:
 
     def _is_ours(self, host: str) -> bool:
         name = _without_port(host).casefold()
-        if name == "localhost" or name in {one.casefold() for one in self.names}:
+        if name == "localhost" or name in {own_name.casefold() for own_name in self.names}:
             return True
         try:
             address = ipaddress.ip_address(name)
@@ -90,8 +90,8 @@ class Access:
         return self.beyond_loopback or address.is_loopback
 
     def _is_holder(self, authorization: str) -> bool:
-        given = authorization.removeprefix(_BEARER).encode(errors="replace")
-        return secrets.compare_digest(given, self.token.encode())
+        token = authorization.removeprefix(_BEARER).encode(errors="replace")
+        return secrets.compare_digest(token, self.token.encode())
 
 
 class Guarded:

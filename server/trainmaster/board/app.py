@@ -95,27 +95,29 @@ class BoardApp:
             rebuild_behind(self._workspace)
             held = await while_awaited(request, self._remembered.answer(asked, make))
         except Exception as error:
-            known = as_error(error, self._workspace.home, request.url.path)
-            if known.code == "DATABASE_DAMAGED":  # it is set aside by now, and the page asks again
+            failure = as_error(error, self._workspace.home, request.url.path)
+            if (
+                failure.code == "DATABASE_DAMAGED"
+            ):  # it is set aside by now, and the page asks again
                 self._workspace.reopen_metrics()
-            return error_response(known, _status(known))
+            return error_response(failure, _status(failure))
         return _unless_known(request, held.body, held.etag, "application/json")
 
 
 def _curves_query(request: Request) -> CurvesQuery:
     """Raises: UsageError: `BAD_ARGUMENT`."""
-    given = request.query_params
+    parameters = request.query_params
     return CurvesQuery(
         runs=_runs(request),
-        keys=tuple(one[:_LONGEST_NAME] for one in given.getlist("key")),
-        axis=as_axis(given.get("x", "step")),
-        first=_step(given.get("from")),
-        last=_step(given.get("to")),
+        keys=tuple(key[:_LONGEST_NAME] for key in parameters.getlist("key")),
+        axis=as_axis(parameters.get("x", "step")),
+        first=_step(parameters.get("from")),
+        last=_step(parameters.get("to")),
     )
 
 
 def _runs(request: Request) -> tuple[str, ...]:
-    return tuple(one[:_LONGEST_NAME] for one in request.query_params.getlist("run"))
+    return tuple(run[:_LONGEST_NAME] for run in request.query_params.getlist("run"))
 
 
 def _step(text: str | None) -> int | None:
@@ -141,5 +143,5 @@ def _unless_known(request: Request, body: bytes, etag: str, media_type: str) -> 
 
 def _files() -> dict[str, bytes]:
     """By name, what the page consists of."""
-    found = {path.name: path.read_bytes() for path in _PAGE.iterdir() if path.suffix in _TYPES}
-    return {**found, "palette.css": stylesheet().encode()}
+    page_files = {path.name: path.read_bytes() for path in _PAGE.iterdir() if path.suffix in _TYPES}
+    return {**page_files, "palette.css": stylesheet().encode()}

@@ -15,7 +15,7 @@ from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.directions import PRIMARY_KEYS, is_better_higher
 from trainmaster.metrics.selection import EVERYTHING
 from trainmaster.metrics.sources import RunSource
-from trainmaster.runs.settings import differences, settings_of
+from trainmaster.runs.metrics.compared_settings import differences, settings_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 

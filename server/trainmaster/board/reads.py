@@ -24,7 +24,7 @@ from trainmaster.answers.plot import Axis
 from trainmaster.board.comparison import comparison_of
 from trainmaster.board.run_parts import board_checkpoints, board_samples, board_settings
 from trainmaster.errors.errors import UsageError
-from trainmaster.machines.registry import list_hosts
+from trainmaster.machines.host_registry import list_hosts
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.plots.curves import Mark, marks_of
@@ -35,8 +35,8 @@ from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.runs.diagnose import diagnosis_of
 from trainmaster.runs.events.watch import Watch
 from trainmaster.runs.log.logs import last_lines
+from trainmaster.runs.metrics.plot import MOST_RUNS
 from trainmaster.runs.overview.overview import overview_on_record
-from trainmaster.runs.plot import MOST_RUNS
 from trainmaster.runs.status.status import whole_status
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -106,16 +106,16 @@ class Reads:
             raise UsageError("BAD_ARGUMENT", message, f"Name {MOST_PANELS} at most.", field="key")
         views = self._views(query.runs)
         sources = [RunSource(self._workspace, view, view.run.run_id) for view in views]
-        known = set[str]().union(*(source.keys() for source in sources))
-        panels = panels_among(known, query.axis, compared=len(sources) > 1)
+        all_keys = set[str]().union(*(source.keys() for source in sources))
+        panels = panels_among(all_keys, query.axis, compared=len(sources) > 1)
         standard = {key for panel in panels for key in panel.keys}
-        wanted = [key for key in query.keys if key in known and key not in standard]
-        panels += panels_among(known, query.axis, wanted)
+        wanted = [key for key in query.keys if key in all_keys and key not in standard]
+        panels += panels_among(all_keys, query.axis, wanted)
         drawn = [key for panel in panels for key in panel.keys]
         return BoardCurvesAnswer(
             axis=query.axis,
             panels=[_panel(panel) for panel in panels],
-            keys=sorted(known - standard)[:_MOST_KEYS],
+            keys=sorted(all_keys - standard)[:_MOST_KEYS],
             runs=[
                 self._curve(view, source, drawn, query)
                 for view, source in zip(views, sources, strict=True)
@@ -158,11 +158,11 @@ def _series(source: RunSource, keys: Sequence[str], query: CurvesQuery) -> dict[
     stepped = [key for key in has if not is_telemetry(key)]
     axis = None if query.axis == "step" else query.axis
     part = Selection(from_step=query.first, to_step=query.last, axis=axis)
-    found: dict[str, MetricSeries] = {}
+    series: dict[str, MetricSeries] = {}
     for chosen, selection in ((stepped, part), (timed, Selection())):
         if chosen:
-            found |= compare_metrics([source], chosen, _POINTS, selection).runs[source.name]
-    return found
+            series |= compare_metrics([source], chosen, _POINTS, selection).runs[source.name]
+    return series
 
 
 def _can_resume(view: RunView) -> bool:
@@ -174,13 +174,13 @@ def _can_resume(view: RunView) -> bool:
 def _patches(view: RunView, findings: Sequence[FindingAnswer]) -> list[BoardPatch]:
     return [
         BoardPatch(
-            finding=one.id,
+            finding=finding.id,
             patch=patch.id,
-            next_step=command("resume", view.run.run_id, "--apply", f"{one.id}:{patch.id}"),
+            next_step=command("resume", view.run.run_id, "--apply", f"{finding.id}:{patch.id}"),
         )
-        for one in findings
-        if not one.over
-        for patch in one.patches
+        for finding in findings
+        if not finding.over
+        for patch in finding.patches
     ]
 
 

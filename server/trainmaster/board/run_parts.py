@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from trainmaster.answers.board import BoardCheckpoint, BoardSample, BoardSetting
 from trainmaster.answers.runs import CheckpointRow
 from trainmaster.metrics.run_series import RunSeries, run_series
-from trainmaster.runs.diagnosis.attempts import is_of, named_in_spec
-from trainmaster.runs.list_checkpoints import checkpoints_of
-from trainmaster.runs.recorded_samples import of_training
-from trainmaster.runs.settings import settings_of
+from trainmaster.runs.diagnosis.attempt_changes import is_of, named_in_spec
+from trainmaster.runs.lists.list_checkpoints import checkpoints_of
+from trainmaster.runs.metrics.compared_settings import settings_of
+from trainmaster.runs.status.newest_samples import of_training
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 

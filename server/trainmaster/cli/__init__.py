@@ -73,14 +73,14 @@ def _answered(typed: Sequence[str], commands: typer.Typer | None, as_json: bool)
     """The exit code of what was typed, once it is answered."""
     try:
         _refuse_undecodable(typed)
-        words = _whole(typed) if commands is None else list(typed)
+        words = _with_default(typed) if commands is None else list(typed)
         return _run(commands or commands_for(words), words)
     except TrainmasterError as error:
         emit_error(error, as_json)
         return 2 if error.code == "BAD_ARGUMENT" else 1
 
 
-def _whole(words: Sequence[str]) -> list[str]:
+def _with_default(words: Sequence[str]) -> list[str]:
     """What was typed; `overview` where no command was, and no shell asks."""
     if _COMPLETING in os.environ or any(word not in _OF_EVERY for word in words):
         return list(words)

@@ -44,14 +44,14 @@ class Listed:
     def add_to(self, app: typer.Typer, *, as_listed: bool = False) -> None:
         """Add the command to `app`. `as_listed`: only to be listed, without its parameters, which
         Typer takes a third of the time of `--help` to read."""
-        found = getattr(import_module(f"{_PACKAGE}.{self.module}"), self.function)
+        declared = getattr(import_module(f"{_PACKAGE}.{self.module}"), self.function)
         if as_listed:
-            text = found.info.help if self.is_group else found.__doc__
+            text = declared.info.help if self.is_group else declared.__doc__
             app.command(self.word, hidden=self.hidden, help=text)(_nothing)
         elif self.is_group:
-            app.add_typer(found, name=self.word)
+            app.add_typer(declared, name=self.word)
         else:
-            command = acts(self.word)(found) if self.acts else found
+            command = acts(self.word)(declared) if self.acts else declared
             described = app.command(
                 self.word, cls=Command, hidden=self.hidden, epilog=epilog(self.word)
             )
@@ -117,7 +117,7 @@ LISTED = (
 
 def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
     """The command that these arguments name; every command where they name none."""
-    named = [one for one in LISTED if arguments and one.word == arguments[0]]
+    named = [listed for listed in LISTED if arguments and listed.word == arguments[0]]
     app = typer.Typer(
         name="trainmaster",
         cls=_Sections,
@@ -128,8 +128,8 @@ def commands_for(arguments: Sequence[str] = ()) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_group)
-    for one in named or LISTED:
-        one.add_to(app, as_listed=list(arguments) == [HELP])
+    for listed in named or LISTED:
+        listed.add_to(app, as_listed=list(arguments) == [HELP])
     return app
 
 
@@ -142,14 +142,14 @@ class _Sections(Group):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         rows: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
-        for one in LISTED:
-            command = self.get_command(ctx, one.word)
-            if command is not None and one.section:
-                rows[one.section].append((one.word, command.get_short_help_str(_WHOLE)))
-        for section, found in rows.items():
-            if found:
+        for listed in LISTED:
+            command = self.get_command(ctx, listed.word)
+            if command is not None and listed.section:
+                rows[listed.section].append((listed.word, command.get_short_help_str(_WHOLE)))
+        for section, rows_of in rows.items():
+            if rows_of:
                 with formatter.section(section):
-                    formatter.write_dl(found)
+                    formatter.write_dl(rows_of)
 
 
 def _show_version(is_wanted: bool) -> None:

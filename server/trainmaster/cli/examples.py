@@ -61,5 +61,7 @@ def epilog(command: str) -> str | None:
     """The examples of a command as `--help` prints them, each in its line; None without any."""
     examples = EXAMPLES.get(command)
     return (
-        None if examples is None else "\b\nExamples:\n" + "\n".join(f"  {one}" for one in examples)
+        None
+        if examples is None
+        else "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
     )

@@ -19,7 +19,7 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its arguments and options, `--help` among them."""
-        return [_unconverted(one) for one in super().get_params(ctx)]
+        return [_unconverted(parameter) for parameter in super().get_params(ctx)]
 
 
 class Group(TyperGroup):
@@ -27,7 +27,7 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its options, `--help` among them."""
-        return [_unconverted(one) for one in super().get_params(ctx)]
+        return [_unconverted(parameter) for parameter in super().get_params(ctx)]
 
 
 def _unconverted(parameter: Any) -> Any:
@@ -54,6 +54,8 @@ def _is_converted(parameter: Parameter, value: Any) -> bool:
     if parameter.required and parameter.value_is_missing(value):
         return True
     if parameter.multiple or parameter.nargs == -1:
-        is_text = declared.annotation == list[str] and all(type(one) is str for one in value or ())
+        is_text = declared.annotation == list[str] and all(
+            type(item) is str for item in value or ()
+        )
         return bool(value) and not is_text
     return not (value is None or value is parameter.default or type(value) is declared.annotation)

@@ -246,7 +246,7 @@ def _name(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     places = iter(call.places)
     left = iter(words)
     for word in left:
@@ -254,7 +254,7 @@ def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
             parameter: str | None = next(places, None)
             value: Any = word
             if parameter is None and call.repeats:
-                parameter, value = call.places[-1], [*_listed(found[call.places[-1]]), word]
+                parameter, value = call.places[-1], [*_listed(arguments[call.places[-1]]), word]
         elif word in call.flags:
             parameter, value = call.flags[word], True
         else:
@@ -262,22 +262,22 @@ def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
         if parameter is None:
             return None
         if parameter:
-            _put(found, parameter, value)
-    return found
+            _put(arguments, parameter, value)
+    return arguments
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _put(found: dict[str, Any], parameter: str, value: Any) -> None:
+def _put(arguments: dict[str, Any], parameter: str, value: Any) -> None:
     if parameter in _COMMAS:
         value = [part for part in value.split(",") if part]
     elif parameter in _LISTS:
-        value = [*found.get(parameter, ()), value]
+        value = [*arguments.get(parameter, ()), value]
     elif isinstance(value, str) and re.fullmatch(r"[0-9]+", value) and parameter in _NUMBERS:
         value = int(value)
-    found[parameter] = value
+    arguments[parameter] = value
 
 
 def _worded(face: Face, named: Named) -> tuple[str | None, str]:

@@ -179,14 +179,14 @@ class SpecError(TrainmasterError):
     @classmethod
     def listing(cls, problems: Sequence[Problem]) -> SpecError:
         """One error for all `problems` (at least one), under the first one's code and field."""
-        first, found = problems[0], len(problems)
+        first, count = problems[0], len(problems)
         problems = [_cleaned(item) for item in problems[:_MOST_PROBLEMS]]
-        if found == 1:
+        if count == 1:
             error = cls(first.code, first.message, first.fix, field=first.field or None)
         else:
             messages = " ".join(f"({n}) {item.message}" for n, item in enumerate(problems, 1))
             fixes = " ".join(f"({n}) {item.fix}" for n, item in enumerate(problems, 1))
-            message = f"The spec has {found} problems: {messages}"
+            message = f"The spec has {count} problems: {messages}"
             error = cls(first.code, message, fixes, field=first.field or None)
         error.problems = tuple(problems)
         return error

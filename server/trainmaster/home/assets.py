@@ -38,11 +38,11 @@ def read_package(package: Path, *suffixes: str) -> dict[str, bytes]:
     """The files of a package with these suffixes, by their paths from the folder that it is in."""
     # Without `Path`, which costs more than reading: there are half a thousand.
     beside = f"{package.parent}/"
-    found = []
+    files = []
     for place, folders, names in os.walk(package):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        found += [f"{place}/{name}".removeprefix(beside) for name in names]
-    chosen = sorted((name for name in found if name.endswith(suffixes)), key=lambda n: n.split("/"))
+        files += [f"{place}/{name}".removeprefix(beside) for name in names]
+    chosen = sorted((name for name in files if name.endswith(suffixes)), key=lambda n: n.split("/"))
     return {name: _read(f"{beside}{name}") for name in chosen}
 
 

@@ -72,7 +72,7 @@ class Crontab:
     def _replace(self, lines: list[str]) -> None:
         words = (CRONTAB, "-") if lines else (CRONTAB, "-r")
         text = "".join(f"{entry}\n" for entry in lines)
-        result = call_program(self._environment, *words, given=text)
+        result = call_program(self._environment, *words, stdin=text)
         if result.code != 0:
             raise scheduler_refused(words, result)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.alerts.destinations import destinations
 from trainmaster.errors.errors import StateError
-from trainmaster.machines.clouds import KEY_NAMES
+from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.store.secret_values import stored_names
 from trainmaster.sync.workspace import Workspace
 
@@ -19,8 +19,8 @@ def lacking_keys(workspace: Workspace, environment: Mapping[str, str]) -> list[s
     in_use = {name for name in (*KEY_NAMES.values(), *KAGGLE_KEYS) if environment.get(name)}
     in_use |= {name for name in _of_destinations(workspace) if environment.get(name)}
     control = workspace.control
-    rented = {one.provider for one in control.instances.all(only_open=True)}
-    rented |= {one.provider for one in control.volumes.all(only_open=True)}
+    rented = {rental.provider for rental in control.instances.all(only_open=True)}
+    rented |= {rental.provider for rental in control.volumes.all(only_open=True)}
     in_use |= {KEY_NAMES[name] for name in rented if name in KEY_NAMES}
     try:
         return sorted(in_use - stored_names(workspace.home))
@@ -30,7 +30,9 @@ def lacking_keys(workspace: Workspace, environment: Mapping[str, str]) -> list[s
 
 def _of_destinations(workspace: Workspace) -> Iterable[str]:
     try:
-        given = destinations(workspace.home).values()
+        configured = destinations(workspace.home).values()
     except StateError:
         return []
-    return [one.url_secret for one in given if one.url_secret is not None]
+    return [
+        destination.url_secret for destination in configured if destination.url_secret is not None
+    ]

@@ -12,9 +12,9 @@ from trainer_runtime.core.files.durable import lock_within
 from trainmaster.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 from trainmaster.machines.recover import recover_due
 from trainmaster.machines.renting.has_rentals import has_rentals
-from trainmaster.runs.maintain import Round, described, due_runs, maintain
 from trainmaster.runs.resume.old_placements import stop_old_placements
-from trainmaster.runs.secret_delivery import sweep_secrets
+from trainmaster.runs.upkeep.maintain import Round, described, due_runs, maintain
+from trainmaster.runs.upkeep.secret_delivery import sweep_secrets
 from trainmaster.store.failures import Failures
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
@@ -47,7 +47,9 @@ async def tick_runs(workspace: Workspace, *, by_timer: bool = False) -> TickAnsw
 
 
 async def _instances(workspace: Workspace) -> TickAnswer:
-    from trainmaster.machines.renting.maintain import maintain_instances  # heavy, and rarely needed
+    from trainmaster.machines.renting.maintain_rentals import (
+        maintain_instances,  # heavy, and rarely needed
+    )
 
     report = await maintain_instances(workspace)
     did = {name: [why] for name, why in report.failed.items()}
@@ -64,11 +66,11 @@ async def _runs(workspace: Workspace, by_timer: bool) -> TickAnswer:
     left = await stop_old_placements(workspace, failures)
     runs = due_runs(workspace)
     how = Round(thorough=True, pauses=by_timer, bound_s=_RUN_S, sends=False)
-    found = await maintain(workspace, runs, how)
+    maintained = await maintain(workspace, runs, how)
     left |= await recover_due(workspace, failures)  # started, if it has to be, by the next tick
     rows = []
     for run in runs:
-        done = found[run.run_id]
+        done = maintained[run.run_id]
         did = [*done.did, *([] if done.error is None else [described(done.error)])]
         if done.error is not None and done.tried:
             failures.add(run.run_id, done.error)

@@ -59,14 +59,14 @@ class Scheduler(Protocol):
 
 
 def call_program(
-    environment: Mapping[str, str], *words: str, given: str | None = None
+    environment: Mapping[str, str], *words: str, stdin: str | None = None
 ) -> CommandResult:
     """Call a program; `given` is its standard input."""
     try:
         done = subprocess.run(
             words,
             env=dict(environment),
-            input=given or "",
+            input=stdin or "",
             capture_output=True,
             text=True,
             errors="replace",

@@ -46,11 +46,11 @@ async def install(
     """
     call = _call(workspace, every)
     schedulers = _schedulers(workspace, environment)
-    problems = await asyncio.to_thread(lambda: [one.problem() for one in schedulers])
-    able = [one for one, why in zip(schedulers, problems, strict=True) if why is None]
+    problems = await asyncio.to_thread(lambda: [scheduler.problem() for scheduler in schedulers])
+    able = [scheduler for scheduler, why in zip(schedulers, problems, strict=True) if why is None]
     if not able:
         raise _missing([why or "" for why in problems])
-    chosen, others = able[0], [one for one in schedulers if one is not able[0]]
+    chosen, others = able[0], [scheduler for scheduler in schedulers if scheduler is not able[0]]
     await asyncio.to_thread(chosen.install, call)
     record_installed(workspace.home, call.every_minutes * 60.0)
     for other in others:
@@ -104,22 +104,22 @@ async def remove(workspace: Workspace, environment: Mapping[str, str]) -> Keeper
 
 async def status(workspace: Workspace, environment: Mapping[str, str]) -> KeeperAnswer:
     """Whether a keeper is installed, by which scheduler, its last tick, and any problem."""
-    found = await asyncio.to_thread(_installed, _schedulers(workspace, environment))
+    installed = await asyncio.to_thread(_installed, _schedulers(workspace, environment))
     ticked, now = read_last_tick(workspace.home), time.time()
     problem = keeper_problem(workspace.home, now)
-    there = found is not None
+    there = installed is not None
     return KeeperAnswer(
         home=str(workspace.home.root),
         installed=there,
-        by=found[0].name if found else None,
-        every=_every_in(found[1]) if found else None,
-        wrote=found[1] if found else None,
+        by=installed[0].name if installed else None,
+        every=_every_in(installed[1]) if installed else None,
+        wrote=installed[1] if installed else None,
         last_tick_at=in_utc(ticked.began_t) if ticked else None,
         last_tick=_outcome(workspace, ticked) if ticked else None,
         failed=(ticked.failed or None) if ticked else None,
         overdue=None if not there or problem == NEVER else problem is not None,
         put_into_secrets_env=lacking_keys(workspace, environment) or None,
-        hints=(found[0].hints() + _of_interpreter() or None) if found else None,
+        hints=(installed[0].hints() + _of_interpreter() or None) if installed else None,
         next_step=_next_step(there, problem, ticked),
     )
 

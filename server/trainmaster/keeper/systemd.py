@@ -40,15 +40,15 @@ class UserTimer:
         return missing if result.code is None else "the user's systemd does not answer"
 
     def entries(self) -> dict[str, str]:
-        found = {}
+        entries = {}
         for path in (self._service_path, self._timer_path):
             try:
                 text = path.read_text()
             except OSError:
                 continue
             if text.startswith(marker_of(self._home)):
-                found[str(path)] = text
-        return found
+                entries[str(path)] = text
+        return entries
 
     def written(self, call: Call) -> dict[str, str]:
         return {str(self._service_path): service(call), str(self._timer_path): timer(call)}

@@ -66,9 +66,9 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
         yield failed_by("partition of jobs", error)
     else:
         yield passed("partition of jobs", _described(chosen), _names(chosen))
-    others = [one for one in cluster.partitions if one != chosen]
-    for one in others[:_MOST_SHOWN]:
-        yield passed("other partition", _described(one), _names(one))
+    others = [partition for partition in cluster.partitions if partition != chosen]
+    for partition in others[:_MOST_SHOWN]:
+        yield passed("other partition", _described(partition), _names(partition))
     yield from _disk(cluster, options, chosen)
     yield from _modules(cluster, options)
     if cluster.accounts:
@@ -79,16 +79,16 @@ def _rows(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
 
 def _accounts(accounts: Sequence[str], options: HostRecord) -> CheckRow:
     """A cluster that does not enforce accounts takes jobs of any."""
-    found = _plain(", ".join(accounts[:_MOST_SHOWN]))
+    names = _plain(", ".join(accounts[:_MOST_SHOWN]))
     if options.account is None or options.account.lower() in {
-        one.split(" ")[0].lower() for one in accounts
+        account.split(" ")[0].lower() for account in accounts
     }:
-        return passed("accounts", "that jobs may be charged to", found)
+        return passed("accounts", "that jobs may be charged to", names)
     return warning(
         "accounts",
         f"jobs would be charged to {options.account}, which is not one of yours",
         f"Change it: {job_option(options.name, 'account', 'NAME')}.",
-        found,
+        names,
     )
 
 
@@ -149,11 +149,11 @@ def _quota(quota: QuotaAnswer) -> CheckRow:
     used = size_text(1024 * quota.used_kib)
     space = "no limit" if quota.limit_kib is None else f"of {size_text(1024 * quota.limit_kib)}"
     files = "" if quota.most_files is None else f"; {quota.files:,} of {quota.most_files:,} files"
-    found = f"{used}, {space}{files}"
+    usage = f"{used}, {space}{files}"
     pairs = ((quota.used_kib, quota.limit_kib), (quota.files, quota.most_files))
     if any(most is not None and used >= _NEARLY * most for used, most in pairs):
-        return warning("quota", found, "Free space there: checkpoints may not fit.")
-    return passed("quota", found)
+        return warning("quota", usage, "Free space there: checkpoints may not fit.")
+    return passed("quota", usage)
 
 
 def _modules(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
@@ -168,16 +168,20 @@ def _modules(cluster: ClusterAnswer, options: HostRecord) -> Iterator[CheckRow]:
         )
     elif cluster.modules is not None:
         names = ", ".join(cluster.modules)
-        found = "`module` has, among others" if names else "`module` has none of CUDA or Python"
-        yield passed("modules", found, _plain(names) if names else None)
+        state = "`module` has, among others" if names else "`module` has none of CUDA or Python"
+        yield passed("modules", state, _plain(names) if names else None)
 
 
-def _described(one: PartitionAnswer) -> str:
-    limit = "no time limit" if one.limit_s is None else f"jobs up to {spoken_duration(one.limit_s)}"
-    state = "" if one.is_up else ", takes no jobs now"
-    accounts = ", for some accounts only" if one.accounts else ""
+def _described(partition: PartitionAnswer) -> str:
+    limit = (
+        "no time limit"
+        if partition.limit_s is None
+        else f"jobs up to {spoken_duration(partition.limit_s)}"
+    )
+    state = "" if partition.is_up else ", takes no jobs now"
+    accounts = ", for some accounts only" if partition.accounts else ""
     alike = Counter[str]()
-    for kind in one.kinds:
+    for kind in partition.kinds:
         alike[_hardware(kind)] += kind.nodes
     shown_kinds = [
         f"{'1 node' if count == 1 else f'{count} nodes'} of {what}"
@@ -195,10 +199,10 @@ def _hardware(kind: NodeKind) -> str:
     return f"{kind.cpus} cores{memory}{f', {gpus} GPUs' if gpus else ''}"
 
 
-def _names(one: PartitionAnswer) -> str:
+def _names(partition: PartitionAnswer) -> str:
     """What the cluster calls a partition and its GPUs."""
-    types = {name for kind in one.kinds for name in kind.gpus if name}
-    return _plain(", ".join([one.name, *sorted(types)[:_MOST_SHOWN]]))
+    types = {name for kind in partition.kinds for name in kind.gpus if name}
+    return _plain(", ".join([partition.name, *sorted(types)[:_MOST_SHOWN]]))
 
 
 def _plain(text: str) -> str:

@@ -98,8 +98,8 @@ def slurm_options(text: str) -> dict[str, Any]:
     words = text.split()
     if not words:
         return {}
-    given = dict(word.partition("=")[::2] for word in words if word != "yes")
-    unknown = [name for name, value in given.items() if name not in SLURM_OPTIONS or not value]
+    options = dict(word.partition("=")[::2] for word in words if word != "yes")
+    unknown = [name for name, value in options.items() if name not in SLURM_OPTIONS or not value]
     if unknown:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -107,7 +107,7 @@ def slurm_options(text: str) -> dict[str, Any]:
             f"Use `yes`, or NAME=VALUE of {', '.join(SLURM_OPTIONS)}, with blanks between them.",
             field="slurm",
         )
-    return {"launcher": "slurm", **given}
+    return {"launcher": "slurm", **options}
 
 
 def _refuse_slurm_option(name: str, value: str, launcher: LauncherName) -> None:
@@ -145,17 +145,17 @@ def _refuse_time(value: str) -> None:
 
 def _refuse_counted(gres: str) -> None:
     """A number of GPUs: each plan asks for its own."""
-    for one in gres.split(","):
-        name, *rest = one.split(":")
+    for resource in gres.split(","):
+        name, *rest = resource.split(":")
         if name == "gpu" and (len(rest) > 1 or any(word.isdigit() or not word for word in rest)):
             kinds = [word for word in rest if word and not word.isdigit()]
-            given = ":".join(["gpu", *kinds[:1]])
+            uncounted = ":".join(["gpu", *kinds[:1]])
             fix = (
-                f"Use {option('--gres', given)}."
+                f"Use {option('--gres', uncounted)}."
                 if kinds
                 else f"Leave it out, or use {option('--gres', 'gpu:TYPE')}."
             )
-            message = f"{one!r} says how many GPUs; each run's plan does (`compute.gpus`)."
+            message = f"{resource!r} says how many GPUs; each run's plan does (`compute.gpus`)."
             raise UsageError("BAD_ARGUMENT", message, fix, field="--gres")
 
 

@@ -12,8 +12,8 @@ from trainmaster.backends import SLURM
 from trainmaster.backends.slurm.cluster import chosen_partition, read_cluster
 from trainmaster.errors.errors import UsageError
 from trainmaster.machines.host_options import refuse_unusable_job_options
+from trainmaster.machines.host_registry import job_options
 from trainmaster.machines.open_host import known_record, open_host
-from trainmaster.machines.registry import job_options
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import Workspace
 
@@ -44,9 +44,9 @@ async def set_job_options(
             "Nothing is to be changed.",
             f"Give an option, such as {option('--time', '12h')}.",
         )
-    given = {option: value or None for option, value in changes.items()}
-    refuse_unusable_job_options(given, before.launcher)
-    record = HostRecord(**{**before.to_dict(), **given})
+    options = {option: value or None for option, value in changes.items()}
+    refuse_unusable_job_options(options, before.launcher)
+    record = HostRecord(**{**before.to_dict(), **options})
     if not offline:
         await _refuse_unknown(workspace, record)
     workspace.control.put_host(record, time.time())

@@ -26,7 +26,7 @@ from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.errors.errors import HostError, StateError, TrainmasterError
 from trainmaster.machines.open_host import open_host
-from trainmaster.runs.host_copy import bare_record, is_run_id, own_record
+from trainmaster.runs.upkeep.host_copy import bare_record, is_run_id, own_record
 from trainmaster.store import secret_values
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
@@ -64,7 +64,7 @@ async def recover_runs(workspace: Workspace, name: str, named: Sequence[str] = (
     """
     _refuse_without_folders(name)
     left, more = await _search(workspace, name, _TIMEOUT_S)
-    rows = [_taken(workspace, name, left_run, named) for left_run in left]
+    rows = [_recover_run(workspace, name, left_run, named) for left_run in left]
     recovered = [row.run_id for row in rows if row.state == "recovered"]
     others = [row.run_id for row in rows if row.state == "left"]
     _remember(workspace, name)
@@ -131,12 +131,14 @@ async def count_left(workspace: Workspace, name: str) -> int:
 async def _search(workspace: Workspace, name: str, within_s: float) -> tuple[list[_Left], bool]:
     host = open_host(workspace, name)
     try:
-        return await _left(workspace, host, within_s)
+        return await _list_left_runs(workspace, host, within_s)
     finally:
         await host.disconnect()
 
 
-async def _left(workspace: Workspace, host: Host, within_s: float) -> tuple[list[_Left], bool]:
+async def _list_left_runs(
+    workspace: Workspace, host: Host, within_s: float
+) -> tuple[list[_Left], bool]:
     generations = {
         run.run_id: workspace.control.desired(run.run_id)[0].generation
         for run in workspace.control.runs()
@@ -180,7 +182,7 @@ def _parsed(
     return _Left(run_id, folder, desired, supervised, run, own is not None, is_known)
 
 
-def _taken(workspace: Workspace, host: str, left: _Left, named: Sequence[str]) -> LeftRunRow:
+def _recover_run(workspace: Workspace, host: str, left: _Left, named: Sequence[str]) -> LeftRunRow:
     reason = None
     try:
         if left.is_known:

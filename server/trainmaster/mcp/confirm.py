@@ -128,8 +128,8 @@ class _Asking:
     def give_back(self) -> None:
         """Let the agreement count again, unless it led to an instance, which has cost money."""
         control = self._workspace.control
-        began = [(one.intended_t, one.created_t) for one in control.instances.all()]
-        began += [(one.intended_t, one.created_t) for one in control.volumes.all()]
+        began = [(rental.intended_t, rental.created_t) for rental in control.instances.all()]
+        began += [(rental.intended_t, rental.created_t) for rental in control.volumes.all()]
         has_cost = any(t >= self._began_t and created_t is not None for t, created_t in began)
         if self._taken is not None and not has_cost:
             self._records.give_back(self._taken)

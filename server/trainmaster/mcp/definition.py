@@ -146,10 +146,10 @@ class OpenWorkspace:
         """What an error of a database means; a damaged one is opened again by the next call."""
         from trainmaster.store.database import storage_error
 
-        found = storage_error(error, self.home.metrics_db)
-        if found.code == "DATABASE_DAMAGED" and self._workspace is not None:
+        known_error = storage_error(error, self.home.metrics_db)
+        if known_error.code == "DATABASE_DAMAGED" and self._workspace is not None:
             self._workspace.reopen_metrics()
-        return found
+        return known_error
 
     async def disconnect(self) -> None:
         """End the background tasks and the connections to hosts."""
@@ -253,7 +253,7 @@ def answer_type(function: Callable[..., Any]) -> type[Answer]:
     """The type of a tool's answer; `Annotated` where it returns the SDK's result."""
     returned = get_type_hints(function, include_extras=True)["return"]
     kinds = [returned, *get_args(returned)]
-    return next(one for one in kinds if isinstance(one, type) and issubclass(one, Answer))
+    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Answer))
 
 
 def _lean(schema: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def _type_alone(described: Mapping[str, Any], is_required: bool) -> dict[str, An
     """The type of a field, none where it may have several. Null is a value of required fields only:
     others are left out then."""
     options = described.get("anyOf", [described])
-    kinds = [one for one in options if one.get("type") != "null"]
+    kinds = [option for option in options if option.get("type") != "null"]
     if len(kinds) != 1:
         return {}
     kind = "object" if "$ref" in kinds[0] else kinds[0].get("type")

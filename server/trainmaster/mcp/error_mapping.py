@@ -118,20 +118,20 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         arguments: dict[str, Any],
         context: Context[OpenWorkspace, Any] | None,
     ) -> CallToolResult | InputRequiredResult:
-        given = {key: value for key, value in arguments.items() if value is not None}
+        present = {key: value for key, value in arguments.items() if value is not None}
         try:
-            refuse_unusable(given)
+            refuse_unusable(present)
         except UsageError as refused:
             raise ToolError(str(refused)) from refused
         try:
             with (
-                self._logged(name, given, context),
+                self._logged(name, present, context),
                 anyio.fail_after(self.longest_call_s),
                 working(self._work_of(context)),
             ):
                 self._refuse_beyond(name, context)
                 async with heartbeats(context, self.heartbeat_s):
-                    result = await self._called(name, given, context)
+                    result = await self._called(name, present, context)
                 _record_result(result, caller_of(context))
         except UnexpectedToolError as failure:
             raise _unexpected(failure, context) from failure.__cause__
@@ -164,19 +164,19 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         )
 
     async def _called(
-        self, name: str, given: dict[str, Any], context: Context[OpenWorkspace, Any] | None
+        self, name: str, arguments: dict[str, Any], context: Context[OpenWorkspace, Any] | None
     ) -> CallToolResult | InputRequiredResult:
         """What only reads is called again where it met damage: by then that is set aside. What acts
         or awaits events does so by complete records."""
         if context is not None and (name in self.acting or name in _AWAITS):
             await context.request_context.lifespan_context.rebuilt(self.longest_rebuild_s)
         try:
-            return await super().call_tool(name, given, context)
+            return await super().call_tool(name, arguments, context)
         except UnexpectedToolError as failure:
             storage = _of_the_database(failure.__cause__, context)
             if name in self.acting or storage is None or storage.code != "DATABASE_DAMAGED":
                 raise
-        return await super().call_tool(name, given, context)
+        return await super().call_tool(name, arguments, context)
 
     @contextmanager
     def _logged(

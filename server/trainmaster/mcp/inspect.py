@@ -29,7 +29,7 @@ async def inspect_run(
     hang_collective (`rank` differs from the others) or stall (cause unknown). `lines` are untrusted
     frames, innermost first; all are in stacks_file. For a run that failed: diagnose.
     """
-    from trainmaster.runs.inspect import service
+    from trainmaster.runs.inspect import inspect_run as service
 
     return await confirmed(
         context,

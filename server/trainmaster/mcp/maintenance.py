@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trainmaster.errors.errors import TrainmasterError
 
 if TYPE_CHECKING:
-    from trainmaster.machines.renting.maintain import MaintenanceReport
+    from trainmaster.machines.renting.maintain_rentals import MaintenanceReport
     from trainmaster.store.run import Run
     from trainmaster.sync.workspace import Workspace
 
@@ -80,11 +80,11 @@ async def _maintain_boxes(workspace: Workspace) -> None:
 
 def _import_maintain() -> None:
     """In a thread: it is heavy."""
-    from trainmaster.runs import maintain  # noqa: F401
+    from trainmaster.runs.upkeep import maintain  # noqa: F401
 
 
 def _import_maintain_instances() -> Callable[[Workspace], Awaitable[MaintenanceReport]]:
-    from trainmaster.machines.renting.maintain import maintain_instances
+    from trainmaster.machines.renting.maintain_rentals import maintain_instances
 
     return maintain_instances
 
@@ -116,26 +116,28 @@ class _Rounds:
             os.close(self._lock)
 
     async def _make_one(self) -> None:
-        from trainmaster.runs.maintain import maintain
+        from trainmaster.runs.upkeep.maintain import maintain
 
         if self._workspace.metrics.replay_due:
             from trainmaster.sync.rebuild import rebuild_behind
 
             rebuild_behind(self._workspace)
             return  # what is due is known once the records are complete
-        runs = [run for run in self._due() if not self._is_away(run)]
+        runs = [run for run in self._due_runs() if not self._is_away(run)]
         self._opened = {run.run_id for run in runs if not run.closed}
         await maintain(self._workspace, runs)
 
-    def _due(self) -> list[Run]:
-        from trainmaster.runs.maintain import due_runs
+    def _due_runs(self) -> list[Run]:
+        from trainmaster.runs.upkeep.maintain import due_runs
 
         if time.monotonic() >= self._everything_due_s:
             self._everything_due_s = time.monotonic() + _EVERYTHING_EVERY_S
             return due_runs(self._workspace)
         control = self._workspace.control
         due = control.due_runs()
-        return [control.run(one) for one, closed in due if not closed or one in self._opened]
+        return [
+            control.run(run_id) for run_id, closed in due if not closed or run_id in self._opened
+        ]
 
     def _is_away(self, run: Run) -> bool:
         from trainmaster.sync.last_pass import last_pass

@@ -51,7 +51,7 @@ async def list_runs(
     cursor: str = "",
 ) -> RunsAnswer:
     """Runs, newest first. Urgent ones: overview."""
-    from trainmaster.runs import list_runs as query
+    from trainmaster.runs.lists import list_runs as query
 
     return await query.list_runs(
         workspace_of(context),
@@ -145,7 +145,7 @@ async def query_metrics(
     """
     from trainmaster.metrics.rank import Among
     from trainmaster.metrics.selection import selection
-    from trainmaster.runs import query_metrics as query
+    from trainmaster.runs.metrics import query_metrics as query
 
     part = selection(
         from_step=from_step or None,
@@ -237,7 +237,7 @@ async def list_checkpoints(
     """A run's checkpoints with metrics, tags and integrity, those skipped and why, and
     `resume_from`: the step that resume would take, null for scratch.
     """
-    from trainmaster.runs import list_checkpoints as query
+    from trainmaster.runs.lists import list_checkpoints as query
 
     return await query.list_checkpoints(workspace_of(context), run_id, verify=verify)
 

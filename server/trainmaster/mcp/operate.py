@@ -46,7 +46,7 @@ async def launch(
     """Start a training, detached; returns its run_id at once. Plans first, and starts
     nothing where that is refused. Continue with wait_for_event.
     """
-    from trainmaster.runs import launch as service
+    from trainmaster.runs.launch import launch as service
 
     return await confirmed(
         context,
@@ -113,11 +113,12 @@ async def render(
     """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
     a folder here, to be read; starts nothing.
     """
-    from trainmaster.runs.export import render as service
+    from trainmaster.runs.export.render_spec import render_spec
+    from trainmaster.runs.fetch import folder_below_downloads
 
-    return await service.render_below(
-        workspace_of(context), spec, folder, host=host or None, sets=set
-    )
+    workspace = workspace_of(context)
+    target = folder_below_downloads(workspace, folder)
+    return await render_spec(workspace, spec, target, host=host or None, sets=set)
 
 
 async def export(
@@ -131,16 +132,13 @@ async def export(
     set: Sets = (),
 ) -> RenderAnswer:
     """As render, with the file by which another engine trains it, without our supervision."""
-    from trainmaster.runs.export import export as service
+    from trainmaster.runs.export.export import export_spec
+    from trainmaster.runs.fetch import folder_below_downloads
 
-    return await service.export_below(
-        workspace_of(context),
-        spec,
-        folder,
-        to=to,
-        image=image or None,
-        host=host or None,
-        sets=set,
+    workspace = workspace_of(context)
+    target = folder_below_downloads(workspace, folder)
+    return await export_spec(
+        workspace, spec, target, to=to, image=image or None, host=host or None, sets=set
     )
 
 
@@ -218,7 +216,7 @@ async def add_host(
     """Add a machine reached over SSH; the user is asked. Nothing is kept where the connection
     fails. Then list_hosts with `check`.
     """
-    from trainmaster.machines import registry
+    from trainmaster.machines import host_registry as registry
     from trainmaster.machines.host_options import HostOptions, slurm_options
 
     options = HostOptions(

@@ -59,8 +59,8 @@ async def list_hosts(
     training, with remedies; `fail` keeps any training from running. For a new machine: add_host,
     or list_offers.
     """
-    from trainmaster.machines import registry
-    from trainmaster.machines.check import check_host
+    from trainmaster.machines import host_registry as registry
+    from trainmaster.machines.check_host import check_host
 
     workspace = workspace_of(context)
     checked = await check_host(workspace, check, within_s=_LONGEST_CHECK_S) if check else None

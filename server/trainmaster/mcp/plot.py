@@ -24,7 +24,7 @@ async def plot_metrics(
     """A picture of curves (loss, lr, throughput, GPU use), with restarts and findings marked; also
     at `path`. For values: query_metrics.
     """
-    from trainmaster.runs.plot import plot_runs
+    from trainmaster.runs.metrics.plot import plot_runs
 
     answer = await plot_runs(workspace_of(context), run_id, keys=key, axis=x)
     return CallToolResult(

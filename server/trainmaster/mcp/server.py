@@ -37,7 +37,7 @@ def build_server(
         UsageError: `BAD_ARGUMENT`, a toolset or a tool does not exist, or none is left.
     """
     definitions = chosen_tools(toolsets, tools, read_only=read_only)
-    read_only = read_only or all(one.only_reads for one in definitions)
+    read_only = read_only or all(definition.only_reads for definition in definitions)
     return server_of(definitions, environment, _lifespan(environment, read_only, opened))
 
 
@@ -54,20 +54,22 @@ def server_of(
     It is read-only where each of its tools only reads. `is_remote`: its users have no shell here.
     `shares`: those of the process, where it has several servers.
     """
-    names = [one.name for one in definitions]
-    read_only = all(one.only_reads for one in definitions)
+    names = [definition.name for definition in definitions]
+    read_only = all(definition.only_reads for definition in definitions)
     server = AnsweringServer(
         "trainmaster",
         title="Trainmaster",
         version=__version__,
         instructions=instructions_for(names, read_only=read_only, is_remote=is_remote),
         tools=build_tools(definitions),
-        extensions=[board_app()] if any(one.page for one in definitions) else [],
+        extensions=[board_app()] if any(definition.page for definition in definitions) else [],
         lifespan=lifespan,
         log_level="WARNING",
     )
     server.face = Face(command_line(environment), frozenset(names), is_remote)
-    server.acting = frozenset(one.name for one in definitions if not one.only_reads)
+    server.acting = frozenset(
+        definition.name for definition in definitions if not definition.only_reads
+    )
     server.only_reads = read_only
     server.shares = shares or Shares()
     return server

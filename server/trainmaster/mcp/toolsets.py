@@ -68,13 +68,13 @@ def chosen_tools(
     """
     sets = _toolsets_of(toolsets or (() if tools else TOOLSETS))
     _refuse_unknown(tools, _names(), "tool", "tools")
-    found = [
+    chosen = [
         definition
         for toolset, definitions in TOOLSETS.items()
         for definition in definitions
         if toolset in sets or definition.name in tools
     ]
-    left = [definition for definition in found if definition.only_reads or not read_only]
+    left = [definition for definition in chosen if definition.only_reads or not read_only]
     if not left:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -88,24 +88,24 @@ def chosen_tools(
 def _toolsets_of(names: Iterable[str]) -> set[str]:
     named = list(names)
     _refuse_unknown(named, [*TOOLSETS, *PERSONAS], "toolset", "toolsets")
-    found = set[str]()
+    toolsets = set[str]()
     for name in named:
-        found.update(PERSONAS[name].toolsets if name in PERSONAS else (name,))
-    return found
+        toolsets.update(PERSONAS[name].toolsets if name in PERSONAS else (name,))
+    return toolsets
 
 
 def _refuse_unknown(
-    names: Iterable[str], known: Collection[str], kind: str, parameter: str
+    names: Iterable[str], choices: Collection[str], kind: str, parameter: str
 ) -> None:
     for name in names:
-        if name not in known:
+        if name not in choices:
             raise UsageError(
                 "BAD_ARGUMENT",
                 f"Unknown {kind} {name!r}.",
-                f"Choose among: {', '.join(known)}.",
+                f"Choose among: {', '.join(choices)}.",
                 field=parameter,
             )
 
 
 def _names() -> list[str]:
-    return [one.name for definitions in TOOLSETS.values() for one in definitions]
+    return [definition.name for definitions in TOOLSETS.values() for definition in definitions]

@@ -115,8 +115,8 @@ def _read(error: Exception) -> tuple[RequestId | None, str, bool]:
     if inputs and isinstance(inputs[0], str) and not fields:
         return _read_line(inputs[0])
     id, method = fields.get("id"), fields.get("method")
-    known = isinstance(id, str) or (isinstance(id, int) and not isinstance(id, bool))
-    return id if known else None, method if isinstance(method, str) else "", False
+    is_id = isinstance(id, str) or (isinstance(id, int) and not isinstance(id, bool))
+    return id if is_id else None, method if isinstance(method, str) else "", False
 
 
 def _read_line(line: str) -> tuple[RequestId | None, str, bool]:

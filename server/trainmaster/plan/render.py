@@ -1,4 +1,4 @@
-"""Renders a plan into the bundle that is placed on the host.
+"""Renders a plan into the bundle that is placed on the host: the one place that does.
 
 train.py is rendered by choices alone, train.sh is the same for every run: each value stands in
 config.json, which both read.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.records import dataclass
 from trainmaster.home.assets import Assets, read_package
 from trainmaster.plan import Decision, Plan
@@ -49,17 +50,42 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     Raises:
         UnknownChoiceError, jinja2.UndefinedError: see `training_script`.
     """
-    version = {"config_version": plan.config["config_version"], "run_id": run_id}
-    config = {**version, **plan.config}
+    config = {**plan.config, "run_id": run_id}
+    return _bundle(config, plan.decisions, plan.requirements, plan.attached, assets)
+
+
+def render_recorded(document: ConfigDocument, made: Mapping[str, Any], assets: Assets) -> Bundle:
+    """The bundle of a run on record: of its configuration, and of what it keeps of its plan; what
+    is placed to watch a training that others started, where it is one.
+
+    Raises:
+        UnknownChoiceError, jinja2.UndefinedError: see `training_script`.
+    """
+    if document.get("framework") == ATTACHED:
+        return render_attached(document, assets)
+    decisions = tuple(Decision(**item) for item in made["decisions"])
+    attached = made.get("attached", {})
+    return _bundle(document, decisions, made["requirements"], attached, assets)
+
+
+def _bundle(
+    config: ConfigDocument,
+    decisions: tuple[Decision, ...],
+    requirements: Sequence[str],
+    attached: Mapping[str, str],
+    assets: Assets,
+) -> Bundle:
+    first = {name: config[name] for name in ("config_version", "run_id")}
+    config = {**first, **config}
     files = {
         "train.sh": (assets.templates / "launch" / "train.sh").read_bytes(),
         "train.py": training_script(config, assets).encode(),
         **{name: text.encode() for name, text in frameworks.files(RunConfig.parse(config)).items()},
-        "training_config.yaml": training_config(config, plan.decisions).encode(),
+        "training_config.yaml": training_config(config, decisions).encode(),
         "config.json": _json(config),
-        "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
-        **{name: text.encode() for name, text in plan.attached.items()},
-        **job_files(config, run_id, assets),
+        "requirements.txt": "".join(f"{line}\n" for line in requirements).encode(),
+        **{name: text.encode() for name, text in attached.items()},
+        **job_files(config, str(config["run_id"]), assets),
         **_runtime(assets.runtime),
     }
     return Bundle(files=files, executable=frozenset({"train.sh"}))

@@ -15,8 +15,8 @@ from trainmaster.alerts.send import try_once
 from trainmaster.alerts.unknown_metric import unknown_metric_note
 from trainmaster.answers.alerts import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
 from trainmaster.errors.errors import StateError
-from trainmaster.runs.list_alerts import shown_alert
-from trainmaster.runs.maintain import Round, maintain
+from trainmaster.runs.lists.list_alerts import shown_alert
+from trainmaster.runs.upkeep.maintain import Round, maintain
 from trainmaster.store.control.alerts import EVERY_RUN
 from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run

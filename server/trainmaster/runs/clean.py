@@ -12,10 +12,10 @@ from trainmaster.alerts.send import begin_sending
 from trainmaster.answers.runs import CleanAnswer, removed_words
 from trainmaster.errors.confirmation import Confirm, Quote
 from trainmaster.errors.errors import StateError, UsageError
-from trainmaster.runs.advance import fire_alerts
 from trainmaster.runs.attach import detach
-from trainmaster.runs.maintain import until_closed
-from trainmaster.runs.nodes import remove_from_members
+from trainmaster.runs.upkeep.advance import fire_alerts
+from trainmaster.runs.upkeep.further_hosts import remove_from_members
+from trainmaster.runs.upkeep.maintain import until_closed
 from trainmaster.store import secret_values
 from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_step

@@ -23,7 +23,7 @@ from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy
-from trainmaster.runs.recorded_samples import ended_of, of_training
+from trainmaster.runs.status.newest_samples import ended_of, of_training
 from trainmaster.store.masking import mask_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView

@@ -11,8 +11,8 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.answers.runs import StopAnswer
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
-from trainmaster.runs.maintain import deliver
-from trainmaster.runs.status.status import status_of
+from trainmaster.runs.status.next_step import next_step
+from trainmaster.runs.upkeep.maintain import deliver
 from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.chosen_run import chosen_run
 from trainmaster.sync.refresh import refresh
@@ -61,7 +61,7 @@ async def stop(
         run_id=run_id,
         state=view.state.value,
         pending=None if view.delivered else True,
-        next_step=status_of(view).next_step if is_delivered else wait,
+        next_step=next_step(view, open_findings(view)) if is_delivered else wait,
     )
 
 

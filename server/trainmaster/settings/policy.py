@@ -80,7 +80,9 @@ class Policy:
         if not self.bound:
             return real
         named = Path(os.path.abspath(path))
-        by_name = any(names_credentials(one) or is_of_system(one) for one in (named, real))
+        by_name = any(
+            names_credentials(candidate) or is_of_system(candidate) for candidate in (named, real)
+        )
         if by_name or self._is_protected(real) or self._holds_protected(real):
             raise self._protected(named, place)
         if not lies_in(real, self.folders):
@@ -161,7 +163,7 @@ class Policy:
         server, with_port = _server_of(url)
         if not server or (loopback and _is_loopback(server)):
             return
-        is_public = any(server == one or server.endswith(f".{one}") for one in _PUBLIC)
+        is_public = any(server == domain or server.endswith(f".{domain}") for domain in _PUBLIC)
         if not is_public and with_port not in self.endpoints:
             raise self._beyond(
                 "POLICY_ENDPOINT",
@@ -187,7 +189,7 @@ class Policy:
         """Whether a folder has something protected below it."""
         below = [self.user_home, *self.protected]
         below += [] if self.home is None else [_real(self.home.root)]
-        return any(one.is_relative_to(path) for one in below)
+        return any(protected.is_relative_to(path) for protected in below)
 
     def _protected(self, path: Path, place: str | None) -> PolicyError:
         return self._refusal(
@@ -259,7 +261,7 @@ def policy_of_agent(
     settings = read_settings(home)
     user_home = _real(environment.get("HOME") or "~")
     own = [_real(home.root / name) for name in _OWN_FOLDERS]
-    given = [_real(folder) for folder in settings.agent.folders]
+    own_folders = [_real(folder) for folder in settings.agent.folders]
     here = _real(working_folder)
     at_work = [] if user_home.is_relative_to(here) else [here]
     allowed = settings.agent.hosts
@@ -267,7 +269,7 @@ def policy_of_agent(
         bound=True,
         reads_only=reads_only,
         home=home,
-        folders=(*at_work, *own, _real(settings.download_root(home)), *given),
+        folders=(*at_work, *own, _real(settings.download_root(home)), *own_folders),
         protected=protected_folders(user_home, environment),
         user_home=user_home,
         hosts=None if allowed is None else frozenset(allowed),
@@ -280,7 +282,7 @@ def agent_policies(
     home: Home, environment: Mapping[str, str], *, reads_only: bool
 ) -> Callable[[], Policy]:
     """The agent's policy as it is now: settings are read again once their file has changed."""
-    known: list[tuple[object, Policy]] = []
+    newest: list[tuple[object, Policy]] = []
 
     def current() -> Policy:
         try:
@@ -288,10 +290,10 @@ def agent_policies(
         except OSError:  # it was removed
             folder = Path("/")
         stamp = (_stamp(home.settings), folder)
-        if not known or known[-1][0] != stamp:
+        if not newest or newest[-1][0] != stamp:
             policy = policy_of_agent(home, environment, folder, reads_only=reads_only)
-            known[:] = [(stamp, policy)]
-        return known[-1][1]
+            newest[:] = [(stamp, policy)]
+        return newest[-1][1]
 
     return current
 
@@ -306,8 +308,8 @@ def _stamp(path: Path) -> object:
 
 def _endpoints(settings: Settings, environment: Mapping[str, str]) -> frozenset[str]:
     own = [value for name in _ENDPOINT_VARIABLES if (value := environment.get(name))]
-    given = [_server_of(url) for url in (*settings.agent.endpoints, *own)]
-    return frozenset(with_port for _, with_port in given if with_port)
+    servers = [_server_of(url) for url in (*settings.agent.endpoints, *own)]
+    return frozenset(with_port for _, with_port in servers if with_port)
 
 
 def _links_and_credentials(folder: Path) -> Iterator[Path]:

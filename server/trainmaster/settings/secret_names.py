@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainmaster.settings.clouds import CLOUD_NAMES, key_variable
+from trainmaster.settings.clouds import KEY_NAMES
 
 ACCEPTED = "the name of an environment variable, such as HF_TOKEN"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -14,7 +14,7 @@ _RESERVED = re.compile(
     r"|(LD|DYLD|LC|TRAINMASTER|BASH_FUNC|GCONV)_.*|PYTHON.*)"
 )
 # Keys of the user's accounts, which cost money or grant more than a training needs.
-_OPERATORS = re.compile(rf"(?i)({'|'.join(map(key_variable, CLOUD_NAMES))}|KAGGLE_.*)")
+_OPERATORS = re.compile(rf"(?i)({'|'.join(KEY_NAMES.values())}|KAGGLE_.*)")
 
 
 def is_operators(name: str) -> bool:

@@ -64,7 +64,7 @@ def add_token(
     text = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     with _changing(home):
         tokens = read_tokens(home)
-        if any(one.name == name for one in tokens):
+        if any(token_record.name == name for token_record in tokens):
             raise UsageError(
                 "TOKEN_EXISTS",
                 f"There is a token {name!r} already.",
@@ -84,13 +84,13 @@ def remove_token(home: Home, name: str) -> None:
     """
     with _changing(home):
         tokens = read_tokens(home)
-        left = [one for one in tokens if one.name != name]
+        left = [token for token in tokens if token.name != name]
         if len(left) == len(tokens):
-            known = ", ".join(one.name for one in tokens) or "none"
+            names = ", ".join(token.name for token in tokens) or "none"
             raise UsageError(
                 "TOKEN_UNKNOWN",
                 f"No token has the name {name[:80]!r}.",
-                f"There are: {known}. See {command('mcp-tokens')}.",
+                f"There are: {names}. See {command('mcp-tokens')}.",
                 field="name",
             )
         _write(home, left)
@@ -154,7 +154,7 @@ class KnownTokens:
             self._stamp = stamp
         digest = _digest(text)
         # Each is compared, in constant time: how long it takes says nothing.
-        same = [one for one in self._tokens if hmac.compare_digest(one.sha256, digest)]
+        same = [token for token in self._tokens if hmac.compare_digest(token.sha256, digest)]
         return same[0] if same else None
 
     def _stamp_now(self) -> object:
@@ -176,7 +176,7 @@ def _changing(home: Home) -> Iterator[None]:
 
 
 def _write(home: Home, tokens: Sequence[AccessToken]) -> None:
-    data = json.dumps({"tokens": [asdict(one) for one in tokens]}, indent=1)
+    data = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
     write_atomic(home.access_tokens, f"{data}\n".encode())
 
 

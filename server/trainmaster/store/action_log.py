@@ -71,7 +71,7 @@ class _Current:
         for name in _OF_AN_ANSWER:
             value = answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)
             if isinstance(value, str):
-                self.target |= _named(name, value)
+                self.target |= _plain_name(name, value)
 
 
 _current: ContextVar[_Current | None] = ContextVar("current_action", default=None)
@@ -147,15 +147,15 @@ def logged_action(
 
 def targets_of(arguments: Mapping[str, object]) -> dict[str, str]:
     """The arguments that name what is acted on, by name."""
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for name in TARGETS:
         value = arguments.get(name)
         if isinstance(value, str) and value:
-            found |= _named("run_id" if name == "run" else name, value)
+            targets |= _plain_name("run_id" if name == "run" else name, value)
     spec = arguments.get(SPEC)
     if isinstance(spec, str) and "\n" not in spec:
-        found |= _named(SPEC, spec)
-    return found
+        targets |= _plain_name(SPEC, spec)
+    return targets
 
 
 def append(home: Home, action: LoggedAction) -> None:
@@ -253,7 +253,7 @@ def _code_of(error: BaseException) -> str:
     return "INTERNAL"
 
 
-def _named(name: str, value: str) -> dict[str, str]:
+def _plain_name(name: str, value: str) -> dict[str, str]:
     """Free text is left out: it may carry what nobody meant to be logged."""
     text = value[:_LONGEST_VALUE]
     return {name: text} if _NAME.fullmatch(text) else {}

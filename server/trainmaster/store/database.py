@@ -233,9 +233,9 @@ def _migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
 
 def _recreate(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
     with transaction(connection):
-        found = version_of(connection)  # another process may have been faster
+        version_there = version_of(connection)  # another process may have been faster
         refuse_newer(connection, path, version)
-        if found == version:
+        if version_there == version:
             return
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         for (name,) in tables.fetchall():

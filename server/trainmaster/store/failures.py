@@ -34,8 +34,8 @@ class Failures:
             self.add(subject, error)
 
     def add(self, subject: str, error: Exception) -> None:
-        known = as_error(error, self.home, subject)
-        row = ItemFailure(subject=subject, code=known.code, message=known.message)
+        failure = as_error(error, self.home, subject)
+        row = ItemFailure(subject=subject, code=failure.code, message=failure.message)
         self.found.setdefault(subject, row)
 
     @property

@@ -66,7 +66,7 @@ class HostRecord:
         }
         modules = self.modules.split(",") if self.modules else []
         pairs = [(name, value) for name, value in kept.items() if value is not None]
-        pairs += [("module", one) for one in modules]
+        pairs += [("module", module) for module in modules]
         return [word for name, value in pairs for word in (f"--{name}", value)]
 
     def to_dict(self) -> dict[str, Any]:

@@ -191,9 +191,9 @@ class MetricsStore:
         A run's first 2000 keys of at most 200 characters are stored; see `leaves_out`.
         """
         place = (run_id, placement, attempt, segment)
-        known = self._touched[place] = self._known.setdefault(place, {})
+        series_by_key = self._touched[place] = self._known.setdefault(place, {})
         for key, points in points_by_key(rows):
-            series = known[key] if key in known else self._register(place, key)
+            series = series_by_key[key] if key in series_by_key else self._register(place, key)
             if series is not None:
                 series[1].extend(points)
                 self._waiting += len(points)
@@ -291,8 +291,8 @@ class MetricsStore:
 
     def leaves_out(self, run_id: str) -> bool:
         """Whether the run has more keys, or longer ones, than are stored."""
-        found = self.connection.execute("SELECT 1 FROM left_out WHERE run_id = ?", (run_id,))
-        return found.fetchone() is not None
+        rows = self.connection.execute("SELECT 1 FROM left_out WHERE run_id = ?", (run_id,))
+        return rows.fetchone() is not None
 
     def points(self, sid: int, until_x: float = math.inf, from_x: float = -math.inf) -> list[Row]:
         """The points of a series from `from_x` up to `until_x`, in ascending order."""
@@ -323,8 +323,8 @@ class MetricsStore:
     def _insert_rows(self) -> None:
         waiting = [
             series
-            for known in self._touched.values()
-            for series in known.values()
+            for series_by_key in self._touched.values()
+            for series in series_by_key.values()
             if series is not None and series[1]
         ]
         for sid, rows in waiting:

@@ -24,8 +24,8 @@ def packed(steps: Sequence[int], times: Sequence[float | None], values: Sequence
     try:
         numbers = _numbers(2 * count).pack(*times, *values)
     except struct.error:
-        known = [math.nan if t is None else t for t in times]
-        numbers = _numbers(2 * count).pack(*known, *values)
+        finite_times = [math.nan if t is None else t for t in times]
+        numbers = _numbers(2 * count).pack(*finite_times, *values)
     first = steps[0]
     apart = steps[1] - first if count > 1 else 1
     if steps[-1] - first == apart * (count - 1) and tuple(steps) == tuple(

@@ -94,14 +94,14 @@ def _check_home(root: Path) -> None:
     status = root.stat()
     if status.st_uid != os.geteuid():
         raise _refused(root, f"it belongs to {_user(status.st_uid)}", None)
-    for place, found in _entries(root):
-        if found.st_uid != os.geteuid():
-            raise _refused(root, f"{place} belongs to {_user(found.st_uid)}", None)
+    for place, entry_status in _entries(root):
+        if entry_status.st_uid != os.geteuid():
+            raise _refused(root, f"{place} belongs to {_user(entry_status.st_uid)}", None)
         is_within = place.parent == root
-        if others_write(found) and (status.st_mode & _OTHERS_ENTER or not is_within):
+        if others_write(entry_status) and (status.st_mode & _OTHERS_ENTER or not is_within):
             raise _writable(root, place)
         if is_within:
-            _tighten(place, found)
+            _tighten(place, entry_status)
     if others_write(status):
         raise _writable(root, root)
     _tighten(root, status)

@@ -80,11 +80,11 @@ class Refusals:
         ).fetchall()
         return int(total)
 
-    def quarantine(self, run_id: str, placement: int, found: Quarantine) -> None:
+    def quarantine(self, run_id: str, placement: int, quarantine: Quarantine) -> None:
         """Stop reading a placement; the first reason stays."""
         self._connection.execute(
             "INSERT OR IGNORE INTO quarantines VALUES (?, ?, ?, ?, ?)",
-            (run_id, placement, found.code, found.reason, found.t),
+            (run_id, placement, quarantine.code, quarantine.reason, quarantine.t),
         )
 
     def quarantined(self) -> set[tuple[str, int]]:
@@ -97,10 +97,11 @@ class Refusals:
             "SELECT name, reason, lines FROM refusals WHERE run_id = ? AND placement = ?",
             (run_id, placement),
         )
-        found = self._connection.execute(
+        quarantine = self._connection.execute(
             "SELECT code, reason, t FROM quarantines WHERE run_id = ? AND placement = ?",
             (run_id, placement),
         ).fetchone()
         return Refused(
-            tuple(RefusedLines(*row) for row in lines), Quarantine(*found) if found else None
+            tuple(RefusedLines(*row) for row in lines),
+            Quarantine(*quarantine) if quarantine else None,
         )

@@ -150,10 +150,10 @@ def _beyond_margin(place: Path | int) -> int:
 
 
 def _size(folder: Path, most: int, share: float) -> int:
-    found = os.statvfs(folder)
-    return min(most, int(found.f_blocks * found.f_frsize * share))
+    file_system = os.statvfs(folder)
+    return min(most, int(file_system.f_blocks * file_system.f_frsize * share))
 
 
 def _free_bytes(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    file_system = os.statvfs(folder)
+    return file_system.f_bavail * file_system.f_frsize

@@ -133,15 +133,15 @@ class Rollup:
 
     def _take_back(self, sid: int, after: int) -> list[Row]:
         """Remove the first of the finest blocks that begin after `after`; their points."""
-        found = self._connection.execute(
+        blocks = self._connection.execute(
             "SELECT rowid, packed FROM blocks WHERE sid = ? AND level = ? AND first_x > ?"
             " ORDER BY first_x LIMIT ?",
             (sid, _FINEST, after, _PORTION),
         ).fetchall()
         self._connection.executemany(
-            "DELETE FROM blocks WHERE rowid = ?", [(row_id,) for row_id, _ in found]
+            "DELETE FROM blocks WHERE rowid = ?", [(row_id,) for row_id, _ in blocks]
         )
-        return [row for _, data in found for row in unpacked(data)]
+        return [row for _, data in blocks for row in unpacked(data)]
 
     def _complete_blocks(self, sid: int, head: _Head) -> None:
         """Write all complete blocks of the points beyond."""

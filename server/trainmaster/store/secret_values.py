@@ -105,7 +105,7 @@ def keep(home: Home, run_id: str, values: Mapping[str, str]) -> None:
 
     Earlier values are kept for masking: the log may not have been read to its end.
     """
-    before = _kept(home, run_id)
+    before = _read_values(home, run_id)
     earlier = {*before.earlier, *before.values.values()} - set(values.values())
     path = home.secrets(run_id)
     if not values and not earlier:
@@ -122,7 +122,7 @@ def kept(home: Home, run_id: str, names: Sequence[str]) -> dict[str, str]:
     Raises:
         HostError: `SECRET_MISSING`, a value was deleted.
     """
-    values = _kept(home, run_id).values
+    values = _read_values(home, run_id).values
     missing = [name for name in names if name not in values]
     if missing:
         raise HostError(
@@ -140,8 +140,8 @@ def to_mask(home: Home, run_id: str) -> list[str]:
     Raises:
         OSError, ValueError: the values can't be read; then nothing may be mirrored.
     """
-    found = _kept(home, run_id)
-    return [*found.values.values(), *found.earlier]
+    kept = _read_values(home, run_id)
+    return [*kept.values.values(), *kept.earlier]
 
 
 def forget(home: Home, run_id: str) -> bool:
@@ -161,7 +161,7 @@ class _Kept:
     earlier: Sequence[str]
 
 
-def _kept(home: Home, run_id: str) -> _Kept:
+def _read_values(home: Home, run_id: str) -> _Kept:
     try:
         document = json.loads(home.secrets(run_id).read_bytes())
     except FileNotFoundError:
@@ -209,13 +209,13 @@ def _read_file(home: Home) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        found = _LINE.fullmatch(line.strip())
-        if found is None:
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
             raise _unusable(
                 f"Line {number} of {path} is not `NAME=value`.",
                 "Write one `NAME=value` per line; lines that start with # are comments.",
             )
-        values[found[1]] = _unquoted(found[2])
+        values[match[1]] = _unquoted(match[2])
     return values
 
 

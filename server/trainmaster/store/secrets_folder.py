@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from trainmaster.home.paths import Home
@@ -18,11 +18,19 @@ class SecretsFolder:
     """Whether files may have come into the folder since one of them was missed.
 
     `version` is another one after a file has come, and None where nobody has just asked, or the
-    folder can't be asked.
+    folder can't be asked. `settled_s`: as long may a folder change without another time;
+    `stat`: how the file system is asked.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        settled_s: float = _SETTLED_S,
+        stat: Callable[[str], os.stat_result] = os.stat,
+    ) -> None:
         self._path = str(home.secrets("any").parent)
+        self._settled_s, self._stat = settled_s, stat
         self._seen: tuple[int, ...] = ()
         self._first_seen = 0.0  # by this process's clock; the file system may have another
         self._was_settled = False
@@ -43,7 +51,7 @@ class SecretsFolder:
     def _ask(self) -> int | None:
         began = time.monotonic()
         try:
-            status = os.stat(self._path)
+            status = self._stat(self._path)
         except FileNotFoundError:
             seen: tuple[int, ...] = (0,)
         except OSError:
@@ -55,5 +63,5 @@ class SecretsFolder:
             self._was_settled = False
         if not self._was_settled:
             self._asked += 1
-        self._was_settled = began - self._first_seen > _SETTLED_S
+        self._was_settled = began - self._first_seen > self._settled_s
         return self._asked

@@ -276,7 +276,7 @@ async def _pass_alone(workspace: Workspace, host: str, lock: int, bound_s: float
     has_just_failed = last.error is not None and time.time() - last.t < _RECENTLY_S
     again_s = _CLIENT_STARTS_S if host == KAGGLE else _CATCH_UP_S
     bound_s = min(bound_s, again_s if has_just_failed else _OWN_PASS_S)
-    passes = workspace.kept_passes.take(host, lock) or Passes(workspace, host)
+    passes = workspace.kept_passes.take(host, lock, Passes) or Passes(workspace, host)
     try:
         async with (
             asyncio.timeout(bound_s),

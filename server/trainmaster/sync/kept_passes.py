@@ -5,10 +5,19 @@ from __future__ import annotations
 import os
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from trainmaster.sync.passes import Passes
+
+class Continuable(Protocol):
+    """Passes over a host (`sync.passes`). `is_whole`: the newest left nothing to do."""
+
+    is_whole: bool
+
+    def may_continue(self) -> bool:
+        """Whether another call may continue with these."""
+
+
+P = TypeVar("P", bound=Continuable)
 
 
 class KeptPasses:
@@ -20,21 +29,21 @@ class KeptPasses:
 
     def __init__(self) -> None:
         self._mark = secrets.token_hex(16).encode()
-        self._kept: dict[str, Passes] = {}
+        self._kept: dict[str, Continuable] = {}
 
-    def take(self, host: str, lock: int) -> Passes | None:
+    def take(self, host: str, lock: int, kind: type[P]) -> P | None:
         """Those of a host, for the holder of its lock; None where it has to make new ones.
 
         Raises:
             OSError: the lock's file can't be used.
         """
         passes = self._kept.pop(host, None)
-        if passes is not None and self._is_marked(lock) and passes.may_continue():
+        if isinstance(passes, kind) and self._is_marked(lock) and passes.may_continue():
             return passes
         forget_passes(lock)
         return None
 
-    def keep(self, host: str, lock: int, passes: Passes) -> None:
+    def keep(self, host: str, lock: int, passes: Continuable) -> None:
         """Keep what left nothing to do, while the lock is still held."""
         if not passes.is_whole:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from trainmaster.home.paths import Home
 from trainmaster.store.masking import Mask, mask_of
@@ -12,14 +13,23 @@ from trainmaster.store.secrets_folder import SecretsFolder
 class MaskOfRun:
     """A run's mask from its current secrets; the last known mask once they were removed.
 
-    Where `folder` was just asked, a file that was missed is not asked for again.
+    Where `folder` was just asked, a file that was missed is not asked for again. `stat`: how the
+    file system is asked.
     """
 
-    def __init__(self, home: Home, run_id: str, folder: SecretsFolder | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        run_id: str,
+        folder: SecretsFolder | None = None,
+        *,
+        stat: Callable[[str], os.stat_result] = os.stat,
+    ) -> None:
         self._home = home
         self._run_id = run_id
         self._path = str(home.secrets(run_id))
         self._folder = folder or SecretsFolder(home)
+        self._stat = stat
         self._missed_at: int | None = None
         self._seen: tuple[int, int, int] | None = None
         self._mask: Mask | None = None
@@ -32,7 +42,7 @@ class MaskOfRun:
         if version is not None and version == self._missed_at:
             return self._mask
         try:
-            status = os.stat(self._path)
+            status = self._stat(self._path)
         except FileNotFoundError:
             self._missed_at = version
             return self._mask

@@ -42,7 +42,7 @@ _MOST_AHEAD_S = 300.0
 _EXITED_EARLY = "exited_early"
 
 
-@dataclass(frozen=True)  # without slots: some of it is worked out when it is first asked for
+@dataclass(frozen=True)  # without slots: what follows from it is computed once, when it is needed
 class RunView:
     """`now` is by the clock of the run's host, which is `skew_s` ahead of this machine's, and so is
     `last_read_t`: when the host was last read, with or without success; None counts as now.
@@ -86,12 +86,12 @@ class RunView:
             lost_after_s=LOST_AFTER_S,
         )
 
-    @property
+    @cached_property
     def known_until(self) -> float:
         """The last time the host was read, by its clock: later silence proves nothing."""
         return self.now if self.last_read_t is None else min(self.now, self.last_read_t)
 
-    @property
+    @cached_property
     def silent_for_s(self) -> float:
         """Seconds between the last heartbeat and the last read of the host; zero between the
         sessions of a run."""
@@ -104,7 +104,7 @@ class RunView:
             heard = max(heard, self.sessions.heard_t)
         return max(0.0, self.known_until - heard)
 
-    @property
+    @cached_property
     def reason(self) -> str | None:
         """Why the run is in its state, or the error of a lost link."""
         if self.sessions is not None and self.state is RunState.QUEUED:
@@ -141,17 +141,17 @@ class RunView:
         """Whether the host has yet to answer the newest request."""
         return self.desired.generation > self.record.generation
 
-    @property
+    @cached_property
     def ended(self) -> bool:
         return self.state in ENDED_RUNS
 
-    @property
+    @cached_property
     def attempt(self) -> int:
         """The newest attempt's number, 0 before the first."""
         current = self.record.current
         return current.number if current else 0
 
-    @property
+    @cached_property
     def unprepared(self) -> AttemptRecord | None:
         """The last attempt to end, where it failed before its trainer started and no trainer has
         started since."""
@@ -162,7 +162,7 @@ class RunView:
                 return attempt if attempt.code or attempt.signal else None
         return None
 
-    @property
+    @cached_property
     def ended_early(self) -> AttemptRecord | None:
         """The last attempt to end, where its trainer did so by itself before the last step, and
         nobody has requested anything else since."""
@@ -180,7 +180,7 @@ class RunView:
             return self.sessions.data_generation(self.desired)
         return max(1, self.attempt)
 
-    @property
+    @cached_property
     def progress(self) -> Progress | None:
         """That of the newest attempt that started training."""
         return newest_progress(self.attempts)
@@ -205,7 +205,7 @@ class RunView:
     def lineage(self) -> Lineage:
         return lineage_of(self.attempts)
 
-    @property
+    @cached_property
     def started_at(self) -> dict[int, int]:
         """The step that each attempt started from."""
         return {

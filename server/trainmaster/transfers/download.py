@@ -42,8 +42,8 @@ def is_there(file: ListedFile, target: Path) -> bool:
         status = target.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    found = (status.st_size, status.st_mtime_ns)
-    return stat.S_ISREG(status.st_mode) and found == (file.size_bytes, file.mtime_ns)
+    stamp = (status.st_size, status.st_mtime_ns)
+    return stat.S_ISREG(status.st_mode) and stamp == (file.size_bytes, file.mtime_ns)
 
 
 async def download(source: FileSource, file: ListedFile, target: Path, arrived: Arrived) -> None:

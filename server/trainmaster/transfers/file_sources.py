@@ -49,7 +49,7 @@ class HostFiles:
 
     async def digest(self, file: ListedFile, chunk: int) -> str | None:
         if file.sha256 is not None:
-            return _known(file, chunk)
+            return _chunk_digest(file, chunk)
         async with self._reads:
             return await self._run_files.chunk_digest(
                 self._run_id, file.path, chunk, file.size_bytes
@@ -63,15 +63,15 @@ class MirroredFiles:
         self._root = root
 
     async def files(self, pattern: str) -> Sequence[ListedFile | LeftOut]:
-        found = await asyncio.to_thread(lambda: list(listing.list_files(self._root, pattern)))
-        return [item for item in found if is_mirrored(item.path) or _is_brought(item.path)]
+        items = await asyncio.to_thread(lambda: list(listing.list_files(self._root, pattern)))
+        return [item for item in items if is_mirrored(item.path) or _is_brought(item.path)]
 
     async def read(self, path: str, offset: int, limit: int) -> bytes:
         return await asyncio.to_thread(self._read, path, offset, limit)
 
     async def digest(self, file: ListedFile, chunk: int) -> str | None:
         if file.sha256 is not None:
-            return _known(file, chunk)
+            return _chunk_digest(file, chunk)
         return await asyncio.to_thread(
             listing.chunk_digest, self._root, file.path, chunk, file.size_bytes
         )
@@ -95,5 +95,5 @@ def _is_brought(path: str) -> bool:
     return path.startswith(("checkpoints/", "final/"))
 
 
-def _known(file: ListedFile, chunk: int) -> str | None:
+def _chunk_digest(file: ListedFile, chunk: int) -> str | None:
     return file.sha256[chunk] if file.sha256 and chunk < len(file.sha256) else None

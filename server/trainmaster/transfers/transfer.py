@@ -152,7 +152,7 @@ class _Transfers:
         """Carry out the transfers; the items done, in order."""
         done: list[str] = []
         pause_s = _FIRST_PAUSE_S
-        while due := self._due():
+        while due := self._due_transfers():
             failed = False
             for item in due:
                 try:
@@ -170,7 +170,7 @@ class _Transfers:
         self._write(replace(self._progress, active=False))
         return done
 
-    def _due(self) -> list[Transfer]:
+    def _due_transfers(self) -> list[Transfer]:
         """The remaining transfers; none where the host was unreachable for too long."""
         since_s = self._away_since_s
         if since_s is not None and time.monotonic() - since_s > self._patience_s:
@@ -244,7 +244,7 @@ class _Transfers:
     async def _pause(self, pause_s: float) -> None:
         """Wait before another try, while anything is due."""
         until_s = time.monotonic() + pause_s
-        while time.monotonic() < until_s and self._due():
+        while time.monotonic() < until_s and self._due_transfers():
             await asyncio.sleep(min(_CHECK_EVERY_S, pause_s))
         await self._catch_up()
 

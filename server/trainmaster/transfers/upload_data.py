@@ -105,33 +105,33 @@ def _listed(data: dict[str, Any]) -> list[TreeFile]:
     Raises:
         PlanError: `DATA_MISSING`, `DATA_CHANGED`: they are not what the plan was made for.
     """
-    given = [*data["sources"], *data.get("validation", ())]
-    formats = {source["name"]: source["format"] for source in given}
+    sources_given = [*data["sources"], *data.get("validation", ())]
+    formats = {source["name"]: source["format"] for source in sources_given}
     listings = {
         name: list_source(path, formats[name]) for name, path in data["upload"]["sources"].items()
     }
-    for name, found in listings.items():
-        if found.problem is not None:
+    for name, listing in listings.items():
+        if listing.problem is not None:
             raise PlanError(
                 "DATA_MISSING",
-                f"Data source {name}, {found.path}: {found.problem}.",
+                f"Data source {name}, {listing.path}: {listing.problem}.",
                 "Put it back and launch again.",
             )
-    sources = [Source(name, found.path, found.files) for name, found in listings.items()]
+    sources = [Source(name, listing.path, listing.files) for name, listing in listings.items()]
     if listing_digest(sources) != data["upload"]["listing"]:
         raise PlanError(
             "DATA_CHANGED",
             f"The files of {', '.join(source.path for source in sources)} changed since the plan.",
             "Launch again: the plan is made for the current files.",
         )
-    return [file for name, found in listings.items() for file in _files_of(name, found)]
+    return [file for name, listing in listings.items() for file in _files_of(name, listing)]
 
 
-def _files_of(name: str, found: Listing) -> list[TreeFile]:
-    root = Path(os.path.realpath(found.path))
+def _files_of(name: str, listing: Listing) -> list[TreeFile]:
+    root = Path(os.path.realpath(listing.path))
     files = []
-    for document in found.files:
-        path = root / document.name if found.is_folder else root
+    for document in listing.files:
+        path = root / document.name if listing.is_folder else root
         try:
             real = real_path_within(root, path)
             files.append(file_at(real, f"{name}/{document.name}", real.lstat()))

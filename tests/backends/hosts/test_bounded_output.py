@@ -8,15 +8,9 @@ from pathlib import Path
 import pytest
 
 from trainmaster.backends.hosts.local import LocalHost
-from trainmaster.backends.ssh import bounded_output
 from trainmaster.errors.errors import HostError
 
-_BOUND_BYTES = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def a_small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_output, "MAX_DOCUMENT_BYTES", _BOUND_BYTES)
+_SENT_BYTES = 1 << 19
 
 
 @pytest.mark.parametrize("stream", ["1", "2"])
@@ -31,6 +25,6 @@ def test_endless_output_is_refused_and_its_command_ended(tmp_path: Path, stream:
 
 def test_output_within_the_bound_is_whole(tmp_path: Path) -> None:
     host = LocalHost("local", tmp_path)
-    sent = b"x" * (_BOUND_BYTES // 2)
+    sent = b"x" * _SENT_BYTES
     done = asyncio.run(host.run(["cat"], folder=str(tmp_path), timeout_s=60, stdin=sent))
     assert (done.code, done.output.encode()) == (0, sent)

@@ -92,7 +92,7 @@ def test_one_that_is_too_old_is_passed_over(machine: Machine) -> None:
 
 
 def test_what_an_interpreters_start_prints_does_no_harm(machine: Machine) -> None:
-    machine.program("programs/python3", f'#!/bin/sh\nprintf noise\nexec {sys.executable} "$@"\n')
+    machine.program("programs/python3", f'#!/bin/sh\nprintf noise\nexec "{sys.executable}" "$@"\n')
     assert Path(machine.find()).resolve() == Path(sys.executable).resolve()
 
 

@@ -12,7 +12,7 @@ from support.kaggle.stage import AGAIN, JOURNAL, RUN, STOPPED, Stage
 
 from trainmaster.backends.kaggle.sessions import slug_of
 from trainmaster.errors.errors import CloudError, HostError
-from trainmaster.runs.launch import launched
+from trainmaster.runs.launch.launch import launched
 from trainmaster.runs.status.next_step import next_step
 from trainmaster.store.control.kaggle import SessionRequest, SessionState
 from trainmaster.sync.workspace import Workspace

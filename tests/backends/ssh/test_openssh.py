@@ -18,7 +18,7 @@ def settings(folder: Path, endpoint: Endpoint, manners: Prompts | None = None) -
     """What ssh itself makes of the last hop's configuration."""
     place = len(endpoint.jumps)
     text = hop_config(
-        endpoint, place, folder, known=KnownHop(True, False), manners=manners or Prompts()
+        endpoint, place, folder, known_hop=KnownHop(True, False), manners=manners or Prompts()
     )
     config_file(folder, place).write_text(text)
     command = ["ssh", "-G", "-F", config_file(folder, place), "--", endpoint.target.named]

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
-from trainer_runtime.core.alerts.message import Message, Place, body_for, message_of
+from trainer_runtime.core.alerts.destination_kinds import KINDS
+from trainer_runtime.core.alerts.message import Message, Place, message_of
 from trainer_runtime.core.alerts.watcher import MOST_AN_HOUR, Watcher
 from trainer_runtime.core.protocol.lines import Event
 
@@ -193,8 +194,9 @@ def test_a_message_of_what_is_over_does_not_say_that_it_lasts(
 def test_each_kind_of_receiver_gets_what_it_takes() -> None:
     when = "loss > 3"
     said = message(when, Watcher(alert(when)).point(1, 10, 100.0, math.inf))
-    assert body_for("webhook", said) == body_for("command", said) == said.to_dict()
-    slack, discord = body_for("slack", said), body_for("discord", said)
+    bodies = {name: kind.body(said) for name, kind in KINDS.items()}
+    assert bodies["webhook"] == bodies["command"] == said.to_dict()
+    slack, discord = bodies["slack"], bodies["discord"]
     assert set(slack) == {"text"}
     assert "loss is Infinity, &gt; 3." in slack["text"]
     assert discord["content"].startswith("[warning] watched: loss is Infinity, > 3.")

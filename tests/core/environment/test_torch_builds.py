@@ -28,6 +28,7 @@ def test_one_version_of_torch_has_a_build_for_the_cpu(requirement: str, build: s
     assert cpu_build(requirement) == build
 
 
+@pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pip", "uv"])
 @pytest.mark.parametrize(

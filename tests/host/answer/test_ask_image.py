@@ -22,6 +22,8 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.environment.image_problem import ImageAnswer, ImageProblem
 from trainer_runtime.host.answer import ask_image
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture(autouse=True)
 def own_podman(podman: Podman) -> Podman:  # noqa: F811
@@ -44,6 +46,7 @@ def problem(answer: ImageAnswer) -> ImageProblem:
     return answer.problem
 
 
+@pytest.mark.smoke
 def test_an_image_that_can_train_is_tried_once_and_leaves_no_container(
     own_podman: Podman, tmp_path: Path
 ) -> None:
@@ -68,6 +71,7 @@ def test_an_image_without_python_or_pytorch_is_named_and_nothing_is_written(
     assert own_podman.containers() == []
 
 
+@pytest.mark.smoke
 def test_docker_tries_an_image_alike(docker: DockerDaemon, tmp_path: Path) -> None:  # noqa: F811
     lacks = problem(checked(IMAGE, tmp_path))
     assert (lacks.kind, lacks.engine, lacks.lacking) == ("packages", "docker", ("torch>=2.3",))

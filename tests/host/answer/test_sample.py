@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import stat
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from support.programs.python_script import python_script
 
 from trainer_runtime.core.answers.sampled import SampleRequest
 from trainer_runtime.host.answer.sample import sample
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Path:
 def environment(run: Path, program: str) -> None:
     """Lets `program` be what runs as the training's interpreter; it notes what it was given."""
     python = run.parent / "python"
-    python.write_text(f"#!{sys.executable}\nimport sys, json, time\n{program}\n")
+    python.write_text(python_script(f"import sys, json, time\n{program}\n"))
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     settled = {"python": str(python), "variables": {}}
     (run / "attempts/1/environment.json").write_text(json.dumps(settled))

@@ -21,7 +21,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.host.files.resolved_environment import trainer_environment
 from trainer_runtime.host.prepare.cache_roots import registered
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 UNUSABLE = 77
@@ -49,6 +49,7 @@ def own_wheels(box: Box) -> Path:
     return box.folder.parent / "wheels"
 
 
+@pytest.mark.smoke
 def test_an_interpreter_that_has_everything_is_taken_as_it_is(box: Box, tmp_path: Path) -> None:
     box.cache = tmp_path / "cache"
     assert box.prepare() == 0, box.log
@@ -64,6 +65,7 @@ def test_the_cache_learns_which_root_uses_it(box: Box, tmp_path: Path) -> None:
     assert registered(box.cache) == [box.folder.parent]
 
 
+@pytest.mark.smoke
 def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(built: Box) -> None:
     python = built.settled["python"]
     assert built.settled["how"] == f"on top of {sys.executable}"

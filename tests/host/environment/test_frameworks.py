@@ -19,7 +19,7 @@ from trainer_runtime.core.frameworks.packages import MODULES
 from trainer_runtime.host.answer.facts import examine
 from trainer_runtime.train.checks.framework_check import check
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 UNUSABLE = 77
 # As torchvision's build for CUDA fails beside a PyTorch for the processor.

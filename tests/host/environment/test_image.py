@@ -20,6 +20,8 @@ from trainer_runtime.host.environment.installers import (
 )
 from trainmaster.home.assets import find_assets
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture(autouse=True)
 def own_podman(podman: Podman) -> Podman:

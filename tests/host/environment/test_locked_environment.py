@@ -22,7 +22,7 @@ from trainer_runtime.host.environment.interpreters import probe_interpreter
 from trainer_runtime.host.environment.recorded_builds import installed_packages
 from trainer_runtime.host.environment.venvs import Recipe, provide
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
 class Host:

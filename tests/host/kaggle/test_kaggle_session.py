@@ -17,7 +17,7 @@ from support.runs.running_run import kill, processes_of
 from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.core.protocol.states import PlacementState
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 SECRET = 'a"secret\nof two lines, 4f7Q'
 SAYS_IT = 'print(os.environ["TOKEN"], flush=True)\n'
@@ -61,6 +61,7 @@ def kernel(prepared: Mapping[str, Any], tmp_path: Path) -> Iterator[Kernel]:
     kernel.close()
 
 
+@pytest.mark.smoke
 def test_kills_are_survived_inputs_are_used_and_no_secret_is_shown(
     kernel: Kernel, prepared: Mapping[str, Any], tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from support.plan.rendered import script_text
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainer_runtime.core.protocol.states import PlacementState
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 SCRIPT = script_text("nanogpt", style="gpt2")
 # A step that lasts, where a test says so: until the trainer is signalled to save.

@@ -85,6 +85,7 @@ def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNod
     assert list(cache.glob("data/*/meta.json"))  # though that node has no such corpus
 
 
+@pytest.mark.long
 def test_a_run_continues_without_a_node_that_stays_away_and_with_it_again(tmp_path: Path) -> None:
     nodes = TwoNodes(tmp_path, steps=500, step_s=0.02, min_nodes=1, await_nodes="1s")
     try:
@@ -111,6 +112,7 @@ def test_a_run_continues_without_a_node_that_stays_away_and_with_it_again(tmp_pa
     ]
 
 
+@pytest.mark.long
 def test_nodes_that_are_silent_end_the_attempt_and_are_waited_for(sharded: TwoNodes) -> None:
     """The member is killed while rank 0 waits for its part of the next checkpoint."""
     nodes = sharded
@@ -150,6 +152,7 @@ def elapsed(seconds: float) -> None:
     wait_until(lambda: time.monotonic() > until_s, f"{seconds} s")
 
 
+@pytest.mark.long
 def test_nodes_that_stand_still_together_continue_the_attempt(tmp_path: Path) -> None:
     """As a job that Slurm suspends, or machines that are."""
     silent_s = 5.0
@@ -224,6 +227,7 @@ def test_a_node_that_is_kept_from_its_start_ends_the_attempt_with_what_keeps_it(
     assert all_losses(nodes) == expected_losses(nodes.steps)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(ROUNDS < 2, reason="TRAINMASTER_FAULT_ROUNDS sets how many kills come")
 def test_kills_while_parts_are_gathered_leave_a_whole_checkpoint_or_none(tmp_path: Path) -> None:
     print(f"seed {SEED}, {ROUNDS} kills")

@@ -148,7 +148,7 @@ def test_a_missing_interpreter_ends_with_127_and_is_reported(holding: Holding) -
 
 def test_the_environments_interpreter_is_used(holding: Holding, tmp_path: Path) -> None:
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho "my own"\nexec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\necho "my own"\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     holding.hold(1, environment={"python": str(python)})
     assert holding.log(1).startswith(b"my own\n")

@@ -6,22 +6,20 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.runs.running_run import wait_until
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import SavesConfig
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.script import saves as module
 from trainer_runtime.host.script.saves import Outcome, Saves
 
 
-def saves_of(run: Path, pattern: str = "out/*.pt") -> Saves:
+def saves_of(run: Path, pattern: str = "out/*.pt", **pauses_s: float) -> Saves:
     """By an interpreter without PyTorch."""
     document: dict[str, Any] = {"name": "program", "framework": "script"}
     config = RunConfig.parse(document)
     given = SavesConfig(pattern, None, None)
-    return Saves(RunFolder(run), config, given, run / "code", "false")
+    return Saves(RunFolder(run), config, given, run / "code", "false", **pauses_s)
 
 
 def outcome(saves: Saves) -> Outcome:
@@ -37,13 +35,11 @@ def outcome(saves: Saves) -> Outcome:
 
 
 def test_one_that_is_never_finished_is_named_once_and_taken_when_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(module, "_UNSETTLED_S", 0.0)
-    monkeypatch.setattr(module, "_INSPECT_EVERY_S", 0.0)
     path = tmp_path / "code" / "out" / "ckpt_20.pt"
     path.parent.mkdir(parents=True)
-    saves = saves_of(tmp_path)
+    saves = saves_of(tmp_path, inspect_every_s=0.0, unsettled_s=0.0)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("state", b"x" * 5000)
         file.fp.flush()  # type: ignore[union-attr]

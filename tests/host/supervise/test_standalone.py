@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.programs.python_script import python_script
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.host.supervise import standalone
@@ -19,7 +20,6 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 NAMES = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "LOADED", "GONE", "LEVEL")
 # In place of an interpreter: prints its arguments, its environment, and whether the lock is held.
 PRINTING = f"""\
-#!{sys.executable}
 import json, os, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 from pathlib import Path
@@ -35,7 +35,7 @@ class ByHand:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.python = folder / "python"
-        self.python.write_text(PRINTING)
+        self.python.write_text(python_script(PRINTING))
         self.python.chmod(0o755)
 
     def write(self, name: str, document: dict[str, Any]) -> None:
@@ -112,21 +112,12 @@ def test_a_second_trainer_of_a_run_is_refused(by_hand: ByHand) -> None:
     assert "running already" in ended.stderr
 
 
-def test_a_signal_that_comes_while_the_trainer_is_started_reaches_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    original = subprocess.Popen
+def test_a_signal_that_comes_while_the_trainer_is_started_reaches_it() -> None:
     before = {
         number: signal.getsignal(number) for number in (*standalone._PASSED_ON, signal.SIGINT)
     }
-
-    def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
-        started: subprocess.Popen[bytes] = original(*arguments, **options)  # type: ignore[call-overload]
-        os.kill(os.getpid(), signal.SIGTERM)
-        return started
-
-    monkeypatch.setattr(standalone.subprocess, "Popen", start)
-    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    # Its first act, which comes before or after its start has returned.
+    words = ["sh", "-c", "kill -TERM $PPID; exec sleep 600"]
     try:
         trainer = standalone._started(words, env=dict(os.environ), pass_fds=())
         assert trainer.wait(60) == -signal.SIGTERM

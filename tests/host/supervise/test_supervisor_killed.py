@@ -167,6 +167,7 @@ def moments(finished: Box) -> list[tuple[int, bool]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_new_supervisor_comes_to_the_same_end_and_starts_nothing_twice(
     finished: Box, tmp_path: Path, half: int

@@ -22,10 +22,11 @@ from support.runs.running_run import wait_until
 from trainer_runtime.host.lease.self_terminate import missing
 from trainmaster.errors.errors import CloudError, StateError, UsageError
 from trainmaster.home.paths import Home
-from trainmaster.machines.clouds import NAMES, Cloud, open_cloud
+from trainmaster.machines.clouds import Cloud, open_cloud
 from trainmaster.machines.clouds.http import Account, Api, Pace
 from trainmaster.machines.clouds.vast import ADD_KEY
 from trainmaster.machines.renting.leases import expected_timer
+from trainmaster.settings.clouds import CLOUD_NAMES
 from trainmaster.settings.settings import Settings
 
 Opened = Callable[[str], Customer]
@@ -72,7 +73,7 @@ def test_an_unknown_provider_error_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         open_cloud("gpu-heaven", Home(tmp_path), Settings(), {})
     assert raised.value.code == "CLOUD_UNKNOWN"
-    assert all(name in raised.value.fix for name in NAMES)
+    assert all(name in raised.value.fix for name in CLOUD_NAMES)
 
 
 @pytest.mark.parametrize("key", ["two words", "line\nbreak", "schlüssel"])

@@ -16,7 +16,7 @@ from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainmaster.errors.errors import HostError, SpendError, TrainmasterError
-from trainmaster.machines.registry import list_hosts
+from trainmaster.machines.host_registry import list_hosts
 from trainmaster.machines.renting.token_price import prices_for
 from trainmaster.plan import Calibration, CorpusFacts, HostFacts, Plan, Throughput, plan
 from trainmaster.plan.spec import TrainingSpec

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from trainmaster.machines.renting.release import release
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.resume.migrate import migrate
 from trainmaster.runs.resume.old_placements import stop_old_placements
+from trainmaster.runs.resume.request import ResumeRequest
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.control.runs import Placed
@@ -172,9 +174,10 @@ def test_an_abandoned_attempt_is_stopped_once_its_host_is_reachable(operator: Op
         desired = Path(workspace.control.folder(workspace.control.run(run))) / "desired.json"
         move(workspace, run)
         view = load_view(workspace, run)
+        request = ResumeRequest("scratch", (), None, None, "local")
         with pytest.raises(StateError, match="RUN_IS_RUNNING"):
-            await migrate(workspace, view, "local", from_scratch=True, abandon=False)
-        await migrate(workspace, view, "local", from_scratch=True, abandon=True)
+            await migrate(workspace, view, "local", request)
+        await migrate(workspace, view, "local", replace(request, abandon=True))
         assert workspace.control.left_behind() == [(run, GONE)]
         assert await stop_old_placements(workspace, failures) == {}  # still unreachable
         workspace.control.leave_behind(run, "debug", now())

@@ -18,9 +18,9 @@ from trainmaster.errors.errors import CloudError
 from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, Wanted, open_cloud
 from trainmaster.machines.renting.instances import advance_instance
-from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.workspace import Workspace

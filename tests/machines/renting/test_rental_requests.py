@@ -20,9 +20,9 @@ from trainmaster.errors.errors import CloudError, PlanError, SpendError, Trainma
 from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
 from trainmaster.machines.renting.factory import with_timeout
-from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentState

@@ -54,6 +54,7 @@ def out(made: tuple[Path, Path, Any], tmp_path: Path, monkeypatch: pytest.Monkey
     return Path(shutil.copytree(made[1], tmp_path / "story-gpt" / "out"))
 
 
+@pytest.mark.long
 def test_a_run_continues_from_an_adopted_folder(
     command: CommandLine,
     environment: dict[str, str],

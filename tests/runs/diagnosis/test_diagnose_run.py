@@ -15,7 +15,7 @@ from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.events.positions import BEGINNING
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.resume.resume import resume
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.workspace import Workspace

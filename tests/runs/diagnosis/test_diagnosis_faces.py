@@ -16,7 +16,7 @@ from support.runs.running_run import small_spec
 from trainmaster.cli import run as command_line
 from trainmaster.mcp import build_server
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.sync.workspace import Workspace
 
 _OOM = finding("0a0a0a0a", patches=[HALVED])

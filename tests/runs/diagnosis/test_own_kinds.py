@@ -15,7 +15,7 @@ from support.runs.running_run import small_spec
 from trainmaster.cli import run as command_line
 from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.sync.workspace import Workspace
 
 _ROW: dict[str, Any] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.cli import run as command_line
-from trainmaster.runs.diagnosis.report import anonymous
+from trainmaster.runs.diagnosis.failure_report import anonymous
 
 _LOG = """\
 alice@gpu-box:~/plans$ WANDB_API_KEY=abcdef0123456789abcdef0123456789abcdef01 python train.py

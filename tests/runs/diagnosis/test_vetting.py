@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
+from trainer_runtime.core.diagnosis.detectors.messages import CODES
 from trainer_runtime.core.diagnosis.remedies import ADVICE
 from trainer_runtime.core.diagnosis.signatures.explain import EXPLANATIONS, explain
 from trainer_runtime.core.protocol.finding import Finding
@@ -62,9 +62,9 @@ def test_what_our_own_runtime_explains_stays_with_its_numbers(code: str) -> None
     assert vetted_text(_finding(code, explanation=text)) == (text, ())
 
 
-@pytest.mark.parametrize("code", sorted(MESSAGES))
+@pytest.mark.parametrize("code", sorted(CODES))
 def test_what_our_own_detectors_explain_stays(code: str) -> None:
-    message = MESSAGES[code]
+    message = CODES[code]
     given = _finding(code, explanation=message.explanation, advice=list(message.advice))
     assert vetted_text(given) == (message.explanation, message.advice)
 

@@ -21,11 +21,13 @@ from support.runs.running_run import run_async, small_spec
 
 from trainmaster.errors.confirmation import Quote
 from trainmaster.errors.errors import SpendError, TrainmasterError
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.settings.policy import agent_policies
 from trainmaster.sync.workspace import Workspace
+
+pytestmark = pytest.mark.engine
 
 ABSENT = "localhost/of-another:1"
 

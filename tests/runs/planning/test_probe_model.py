@@ -13,7 +13,8 @@ from support.train.hub_server import REVISION, Hub, serving
 from support.train.model_folders import write_model, write_sentencepiece, write_tokenizer
 
 from trainmaster.errors.errors import TrainmasterError
-from trainmaster.runs.planning.plan_run import Planned, plan_again, plan_spec
+from trainmaster.plan.planned import Planned, plan_again
+from trainmaster.runs.planning.plan_run import plan_spec
 from trainmaster.sync.workspace import Workspace
 
 

@@ -16,7 +16,7 @@ import pytest
 from trainmaster.errors.confirmation import Quote
 from trainmaster.errors.errors import PlanError, PolicyError, SpecError
 from trainmaster.plan.spec import TrainingSpec, load_spec, read_attached
-from trainmaster.runs.attach.policy import allow_log
+from trainmaster.runs.attach.attach_policy import allow_log
 from trainmaster.runs.planning.spec_policy import (
     allow,
     beyond_policy,
@@ -24,7 +24,8 @@ from trainmaster.runs.planning.spec_policy import (
     places_of,
 )
 from trainmaster.runs.planning.trusted_code import code_at, code_of, trust, untrusted_code
-from trainmaster.runs.resume.resume_policy import Asked, allow_resume
+from trainmaster.runs.resume.request import ResumeRequest
+from trainmaster.runs.resume.resume_policy import allow_resume
 from trainmaster.settings.policy import agent_policies
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -97,7 +98,7 @@ def _resumed(
     view = cast(RunView, SimpleNamespace(run=run))
     quotes = _Quotes()
     try:
-        asked = Asked(start, sets, None, quotes.confirm, abandon)
+        asked = ResumeRequest(start, sets, None, quotes.confirm, abandon=abandon)
         anyio.run(allow_resume, workspace, view, host, asked)
     except _NotNow:
         pass

@@ -46,7 +46,7 @@ def judge_texts(folder: Path) -> TextScore:
     score = TextScore()
     labels: Mapping[str, Mapping[str, Any]] = json.loads((folder / "labels.json").read_text())
     for name, label in labels.items():
-        first = next(iter(diagnose_file(folder / f"{name}.txt").findings), None)
+        first = next(iter(diagnose_file(folder / label.get("file", f"{name}.txt")).findings), None)
         if label["healthy"]:
             score.healthy += 1
             score.false_alarms += first is not None and first.severity == "critical"

@@ -10,9 +10,9 @@ from support.runs.running_run import run_async
 
 from trainmaster.answers.checks import CheckRow
 from trainmaster.answers.hosts import HostAddedAnswer, HostCheckAnswer
-from trainmaster.machines.check import check_host
+from trainmaster.machines.check_host import check_host
 from trainmaster.machines.host_options import HostOptions
-from trainmaster.machines.registry import add_host
+from trainmaster.machines.host_registry import add_host
 from trainmaster.sync.workspace import Workspace
 
 BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")

@@ -16,10 +16,11 @@ from support.runs.running_run import run_async
 from trainmaster.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.errors.confirmation import agreed
 from trainmaster.home.paths import HOME_VARIABLE
-from trainmaster.machines.clouds import KEY_NAMES, Offer, open_cloud
+from trainmaster.machines.clouds import Offer, open_cloud
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.release import release
 from trainmaster.machines.renting.tags import new_tag
+from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import (
     DEFAULT_TIMEOUTS,

@@ -93,8 +93,9 @@ def typical(workspace: Workspace, folder: Path) -> list[Case]:
     ]
 
 
-async def measured(environment: dict[str, str], cases: list[Case]) -> dict[str, int]:
-    """By tool and what it was asked, the tokens of its answer. A run's host can't be reached."""
+async def measured(environment: dict[str, str], cases: list[Case], folder: Path) -> dict[str, int]:
+    """By tool and what it was asked, the tokens of its answer. A run's host can't be reached.
+    `folder`: that of home and files."""
     found = {}
     async with connected(environment) as client:
         for case in cases:
@@ -103,7 +104,7 @@ async def measured(environment: dict[str, str], cases: list[Case]) -> dict[str, 
                 continue
             result = await client.call_tool(case.tool, case.arguments)
             assert not result.is_error, (case, result.content)
-            found[case.key] = tokens_of(result.structured_content)
+            found[case.key] = tokens_of(result.structured_content, folder)
     return found
 
 

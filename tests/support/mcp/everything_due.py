@@ -37,7 +37,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import KAGGLE, Backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.home.paths import Home
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.store import secret_values
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord

@@ -17,7 +17,6 @@ from support.providers.vast_site import VastSite
 from trainmaster.errors.errors import CloudError
 from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import (
-    KEY_NAMES,
     Cloud,
     Instance,
     InstanceRequest,
@@ -26,6 +25,7 @@ from trainmaster.machines.clouds import (
     open_cloud,
 )
 from trainmaster.machines.clouds.http import Pace
+from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.settings.settings import Settings
 
 Answered = TypeVar("Answered")

@@ -14,7 +14,7 @@ from trainmaster.answers.runs import FetchAnswer
 from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.fetch import fetch
-from trainmaster.runs.launch import launch
+from trainmaster.runs.launch.launch import launch
 from trainmaster.sync.workspace import Workspace
 
 CHANGES = {"host": "debug", "env": '{TRAINMASTER_STEP_S: "0"}'}

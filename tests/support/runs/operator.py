@@ -12,8 +12,8 @@ from support.alerts.webhook_receiver import Receiver
 from support.runs.running_run import small_spec
 
 from trainmaster.runs.events.wait import wait_for_event
-from trainmaster.runs.launch import launch
-from trainmaster.runs.maintain import maintain, maintaining
+from trainmaster.runs.launch.launch import launch
+from trainmaster.runs.upkeep.maintain import maintain, maintaining
 from trainmaster.sync.workspace import Workspace
 
 FAST = '{TRAINMASTER_STEP_S: "0"}'

@@ -9,7 +9,7 @@ from support.core.journal_records import EventBody
 
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.lines import complete_lines, decode, encode
-from trainmaster.runs.maintain import until_closed
+from trainmaster.runs.upkeep.maintain import until_closed
 from trainmaster.sync.replay import replay
 from trainmaster.sync.workspace import Workspace
 

@@ -225,6 +225,7 @@ def test_a_full_disk_fails_the_save_and_not_the_training(tmp_path: Path) -> None
     assert [path.name for path in run.folder.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_leaves_every_verified_checkpoint_whole(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")

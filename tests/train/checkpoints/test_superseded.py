@@ -133,6 +133,7 @@ def test_a_return_to_a_superseded_one_leaves_what_came_between(tmp_path: Path) -
     assert 60 not in third.save({175: 2.4})
 
 
+@pytest.mark.long
 def test_kills_of_a_run_from_scratch_never_cost_the_last_verified_one(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")

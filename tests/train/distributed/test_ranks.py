@@ -24,6 +24,8 @@ from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.processes.rank_exits import RANKS
 from trainmaster.home.assets import find_assets
 
+pytestmark = pytest.mark.engine
+
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3").split(",")
 STEPS, SAVED_EVERY = 12, 4
 # As a thread that gloo still has does now and then.
@@ -57,6 +59,7 @@ def by_hand(base: tuple[Path, Config]) -> Iterator[RanksRun]:
     shutil.rmtree(run.folder)
 
 
+@pytest.mark.smoke
 def test_one_rank_continues_what_two_began_with_the_same_batches(
     by_hand: RanksRun, tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ from support.train.ranks_run import BOUND_S, RanksRun, two_ranks
 
 from trainer_runtime.core.files.manifest import verify
 
+pytestmark = pytest.mark.engine
+
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "fsdp,zero2,zero3").split(",")
 STEPS, SAVED_EVERY = 8, 4
 SEQUENCES = 8  # of a step

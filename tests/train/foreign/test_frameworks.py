@@ -318,6 +318,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.engine
 def test_trainer_continues_from_the_copy_where_the_original_stood(
     of_trainer: Path, run: Path
 ) -> None:

@@ -10,11 +10,14 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from support.host.fake_packages import make_environment
 from support.host.prepared_run import make_box, output_of
 
 from trainmaster.plan.decisions.requirements import requirements
 from trainmaster.plan.frameworks import FRAMEWORKS
+
+pytestmark = pytest.mark.engine
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 

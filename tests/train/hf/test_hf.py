@@ -31,6 +31,8 @@ from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.data.batches import Corpus, TrainingData
 
+pytestmark = pytest.mark.engine
+
 STEPS = 24
 SOURCES = ("main", "other")
 
@@ -79,6 +81,7 @@ def straight(base: tuple[Path, Config], attempt: Attempts) -> Iterator[RunFolder
     shutil.rmtree(run.folder)
 
 
+@pytest.mark.smoke
 def test_a_training_records_everything_in_order_and_leaves_a_verified_model(
     straight: RunFolder,
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_training_records_everything_in_order_and_leaves_a_verified_model(
     assert not (straight.folder / "checkpoints/.writing-by-framework").exists()
 
 
+@pytest.mark.smoke
 def test_every_metric_of_a_step_is_there_at_full_precision(straight: RunFolder) -> None:
     metrics = [e["values"] for e in straight.events() if e["kind"] == "metric"]
     *steps, summary = metrics
@@ -135,6 +139,7 @@ def test_files_of_ones_own_are_what_is_evaluated(
     assert own["val_loss"] == held_out["val_loss"]
 
 
+@pytest.mark.smoke
 def test_the_log_shows_trainers_own_lines_and_no_bars(straight: RunFolder) -> None:
     printed = straight.printed  # type: ignore[attr-defined]
     lines = [line for line in printed.splitlines() if line.startswith("{'loss': ")]
@@ -143,6 +148,7 @@ def test_the_log_shows_trainers_own_lines_and_no_bars(straight: RunFolder) -> No
     assert "it/s" not in printed
 
 
+@pytest.mark.smoke
 def test_the_final_folder_is_a_model_that_transformers_loads(straight: RunFolder) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -17,6 +17,8 @@ from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.litgpt.wrapper import SEAMS
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
@@ -33,6 +35,7 @@ def straight(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+@pytest.mark.smoke
 def test_every_step_is_recorded_in_full_precision(straight: Run, base: Config) -> None:
     steps = {event["step"]: event["values"] for event in straight.events_of() if is_step(event)}
     assert list(steps) == list(range(1, STEPS + 1))
@@ -85,6 +88,7 @@ def test_checkpoints_are_sealed_and_hold_what_litgpt_starts_from(straight: Run) 
     }
 
 
+@pytest.mark.smoke
 def test_the_final_model_speaks_through_litgpt(straight: Run) -> None:
     from litgpt import GPT, Config, Tokenizer
 
@@ -253,6 +257,7 @@ def test_another_litgpt_is_refused_by_its_version_and_by_its_seams(
     assert "litgpt 0.5.13 is needed here, there is 0.6.0" in capfd.readouterr().err
 
 
+@pytest.mark.smoke
 def test_the_docs_name_whatever_is_replaced_in_litgpt() -> None:
     page = (REPOSITORY / "docs/litgpt.md").read_text()
     assert [seam.name for seam in SEAMS if f"| `{seam.name}` |" not in page] == []

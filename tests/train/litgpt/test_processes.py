@@ -20,6 +20,8 @@ from support.train.ranks_on_cpu import CPU_AS_GPU_IN_LIGHTNING
 
 from trainer_runtime.core.files.manifest import verify
 
+pytestmark = pytest.mark.engine
+
 SAVING = "checkpoints/.writing-by-framework/step-*/lit_model.pth"
 TIMEOUT_S = 240
 # From one strategy to the other; TRAINMASTER_STRATEGIES has both ways tried.

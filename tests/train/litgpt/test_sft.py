@@ -20,6 +20,8 @@ from trainer_runtime.train.attempt.config import read_run_config
 from trainer_runtime.train.litgpt.text_model import load_text_model
 from trainer_runtime.train.loop.drawing import Drawing, draw
 
+pytestmark = pytest.mark.engine
+
 SEQ_LEN = 64
 TARGETS = ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTED = {"attn.qkv", "attn.proj", "mlp.fc_1", "mlp.fc_2", "mlp.proj"}
@@ -168,6 +170,7 @@ def test_what_cant_be_finetuned_is_unusable(
     assert reason in capfd.readouterr().err
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("row", "example"),
     [

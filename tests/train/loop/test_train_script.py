@@ -204,6 +204,7 @@ def saved_on_sigterm(run: TinyRun, step: int) -> bool:
     return code == 75
 
 
+@pytest.mark.long
 def test_llama_style_with_grouped_keys_resumes_bit_for_bit(
     make_run: Callable[..., TinyRun],
 ) -> None:

@@ -25,6 +25,8 @@ from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.hf.text_model import load_text_model
 from trainer_runtime.train.loop.drawing import Drawing, draw
 
+pytestmark = pytest.mark.engine
+
 LORA = {"kind": "lora", "r": 4, "alpha": 8.0, "targets": "auto", "quantize": None}
 REWARD = (
     "def reward_length(completions, **columns):\n    return [float(len(c)) for c in completions]\n"
@@ -210,6 +212,7 @@ def texts(folder: Path) -> Path:
     return write_rows(folder / "texts.jsonl", rows)
 
 
+@pytest.mark.smoke
 def test_sft_of_an_adapter_saves_it_alone_and_resumes_bit_for_bit(
     make: MakeRun, model: Path, tmp_path: Path
 ) -> None:

@@ -14,10 +14,10 @@ _OTHERS = ("hang_collective", "hang_data", "hang_checkpoint", "slow_not_hung", "
 @cache
 def finding_codes() -> frozenset[str]:
     """Every code that a finding may have."""
-    from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
+    from trainer_runtime.core.diagnosis.detectors.messages import CODES
     from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE
 
-    named = {*MESSAGES, *(signature.code for signature in CATALOGUE), *_OTHERS}
+    named = {*CODES, *(signature.code for signature in CATALOGUE), *_OTHERS}
     return frozenset(code for code in named if not code.startswith("benign_"))
 
 

@@ -5,8 +5,6 @@ No log text is included: the reader of a message may be an agent.
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
 from trainer_runtime.core.alerts.condition import (
     FindingCondition,
@@ -19,8 +17,6 @@ from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainer_runtime.core.protocol.text import cleaned, code_word
 from trainer_runtime.core.records import dataclass
 
-Kind = Literal["webhook", "slack", "discord", "command"]
-KINDS: tuple[Kind, ...] = ("webhook", "slack", "discord", "command")
 # Discord takes 2,000 characters.
 _LONGEST_TEXT = 1500
 # An onset that is reported later than this is one of the past.
@@ -68,17 +64,6 @@ def trial_message(destination: str, t: float, trial_id: str) -> Message:
     """The message that `alerts test` sends."""
     text = f"This is a test of the destination {destination}. No run is concerned."
     return Message(trial_id, "", "", "test", "info", "", 0, text, round(t, 3))
-
-
-def body_for(kind: Kind, message: Message) -> dict[str, Any]:
-    """The JSON object that a destination of this kind takes."""
-    if kind in ("webhook", "command"):
-        return message.to_dict()
-    text = f"[{message.severity}] {message.alert}: {message.text} ({message.id})"
-    if kind == "slack":
-        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return {"text": escaped}
-    return {"content": text, "allowed_mentions": {"parse": []}}
 
 
 def _is_over(alert: Alert, onset: Onset, place: Place) -> bool:

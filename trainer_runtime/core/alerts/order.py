@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import field
 
 from trainer_runtime.core.alerts.alert import Alert
-from trainer_runtime.core.alerts.message import KINDS, Kind
+from trainer_runtime.core.alerts.destination_kinds import KINDS, KindName
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    kind: Kind
+    kind: KindName
     url: str
 
     @classmethod
@@ -61,7 +61,7 @@ def _destinations(fields: Fields) -> Iterator[tuple[str, Destination]]:
             yield name, Destination.of(fields.section(name))
 
 
-def _kind_of(fields: Fields) -> Kind:
+def _kind_of(fields: Fields) -> KindName:
     given = fields.text("kind")
     for kind in KINDS:
         if kind == given:

@@ -75,8 +75,8 @@ def gpu_label(reported: str) -> str:
     the table, or the reported name as a slug (`nvidia-rtx-a6000`). The label of a label is itself,
     and `find_gpu` finds the same by either.
     """
-    known = find_gpu(reported)
-    return f"NVIDIA {known.name.upper()}" if known else slug(reported)[:_LONGEST_SLUG]
+    gpu_model = find_gpu(reported)
+    return f"NVIDIA {gpu_model.name.upper()}" if gpu_model else slug(reported)[:_LONGEST_SLUG]
 
 
 def slug(text: str) -> str:

@@ -55,11 +55,11 @@ def parse_lock(text: str) -> list[LockedPackage]:
     packages: list[LockedPackage] = []
     for line in text.splitlines():
         if line[:1].isalnum():
-            found = _REQUIREMENT.match(line)
+            match = _REQUIREMENT.match(line)
             hashes = tuple(_HASH.findall(line))
-            packages.append(LockedPackage(found.group() if found else line, hashes))
+            packages.append(LockedPackage(match.group() if match else line, hashes))
         elif packages and line[:1] == " ":
-            packages[-1] = _with(packages[-1], line.strip())
+            packages[-1] = _add_line(packages[-1], line.strip())
     return packages
 
 
@@ -76,22 +76,22 @@ def locked(
 
     Lines for PyTorch are left out: the host's own build is installed before.
     """
-    known = locked_packages() if packages is None else packages
-    named = {package.name for package in known}
+    lock = locked_packages() if packages is None else packages
+    named = {package.name for package in lock}
     wanted: set[str] = set()
     for line in lines:
         name = name_of(line)
-        if name is None or (not is_of_torch(name) and not _covers(known, name, line)):
+        if name is None or (not is_of_torch(name) and not _covers(lock, name, line)):
             return None
         if name in named:
             wanted.add(name)
     while more := {
         package.name
-        for package in known
+        for package in lock
         if package.name not in wanted and not wanted.isdisjoint(package.asked_by)
     }:
         wanted |= more
-    return tuple(package for package in known if package.name in wanted)
+    return tuple(package for package in lock if package.name in wanted)
 
 
 def is_of_torch(name: str) -> bool:
@@ -99,17 +99,17 @@ def is_of_torch(name: str) -> bool:
     return any(name == held or (held[-1] == "-" and name.startswith(held)) for held in OF_TORCH)
 
 
-def _covers(known: Collection[LockedPackage], name: str, line: str) -> bool:
+def _covers(packages: Collection[LockedPackage], name: str, line: str) -> bool:
     """Whether the lock was resolved for this very line, or for the version that it pins."""
-    versions = [package.version for package in known if package.name == name]
+    versions = [package.version for package in packages if package.name == name]
     wanted = line.partition(";")[0].partition("==")[2].strip()
     return bool(versions) and (not wanted or wanted in versions)
 
 
-def _with(package: LockedPackage, line: str) -> LockedPackage:
+def _add_line(package: LockedPackage, line: str) -> LockedPackage:
     hashes = tuple(_HASH.findall(line))
     if hashes:
         return LockedPackage(package.requirement, package.sha256 + hashes, package.asked_by)
-    found = _ASKED.match(line)
-    names = re.findall(r"(?<!\S)[a-z0-9][a-z0-9_-]*(?!\S)", found.group(1)) if found else []
+    match = _ASKED.match(line)
+    names = re.findall(r"(?<!\S)[a-z0-9][a-z0-9_-]*(?!\S)", match.group(1)) if match else []
     return LockedPackage(package.requirement, package.sha256, package.asked_by + tuple(names))

@@ -41,11 +41,11 @@ def requirement_lines(text: str) -> list[str]:
 
 def name_of(line: str) -> str | None:
     """The normalised name of the package that a line asks for; None for options and paths."""
-    found = _NAME.match(line)
+    match = _NAME.match(line)
     # What stands behind `@` or `;` is an address or a condition; a slash before makes it a path.
-    if found is None or "/" in re.split(r"[@;]", line, maxsplit=1)[0]:
+    if match is None or "/" in re.split(r"[@;]", line, maxsplit=1)[0]:
         return None
-    return normalised(found.group())
+    return normalised(match.group())
 
 
 def satisfied(line: str, installed: Mapping[str, str]) -> bool:
@@ -54,8 +54,8 @@ def satisfied(line: str, installed: Mapping[str, str]) -> bool:
     version = installed.get(name) if name is not None else None
     if version is None:
         return False
-    found = _NAME.match(line)
-    rest = line[found.end() :].strip() if found else ""
+    match = _NAME.match(line)
+    rest = line[match.end() :].strip() if match else ""
     if not rest:
         return True
     return all(_meets(version, clause) for clause in rest.strip("()").split(","))
@@ -68,15 +68,15 @@ def unsatisfied(lines: Iterable[str], installed: Mapping[str, str]) -> list[str]
 
 def release_of(version: str) -> tuple[int, ...]:
     """The numbers that a version begins with; none where it has no such beginning."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, found.group().split("."))) if found else ()
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, match.group().split("."))) if match else ()
 
 
 def _meets(version: str, clause: str) -> bool:
-    found = _CLAUSE.fullmatch(clause)
-    if found is None:
+    match = _CLAUSE.fullmatch(clause)
+    if match is None:
         return False
-    operator, wanted = found.groups()
+    operator, wanted = match.groups()
     if wanted.endswith(".*"):
         return _meets_prefix(version, operator, wanted[:-2])
     have, want = _key(version), _key(wanted)
@@ -109,18 +109,18 @@ def _same_beginning(version: str, numbers: tuple[int, ...]) -> bool:
 
 def _key(version: str) -> Key | None:
     """What versions are ordered by, their local part (`+cpu`) left out; None if not understood."""
-    found = _VERSION.match(version)
-    if found is None:
+    match = _VERSION.match(version)
+    if match is None:
         return None
-    release = tuple(int(part) for part in found["release"].split("."))
+    release = tuple(int(part) for part in match["release"].split("."))
     while len(release) > 1 and release[-1] == 0:
         release = release[:-1]
-    post = _number(found["post"]) if found["post"] is not None else -1
-    dev = _number(found["dev"]) if found["dev"] is not None else _NOT_DEV
+    post = _number(match["post"]) if match["post"] is not None else -1
+    dev = _number(match["dev"]) if match["dev"] is not None else _NOT_DEV
     pre = _FINAL
-    if found["pre"] is not None:
-        pre = (_PRE_RANKS[found["pre"].lower()], int(found["pre_number"] or 0))
-    elif found["dev"] is not None and found["post"] is None:
+    if match["pre"] is not None:
+        pre = (_PRE_RANKS[match["pre"].lower()], int(match["pre_number"] or 0))
+    elif match["dev"] is not None and match["post"] is None:
         pre = (-1, 0)
     return release, pre, post, dev
 

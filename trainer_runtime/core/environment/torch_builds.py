@@ -24,8 +24,8 @@ def cpu_build(requirement: str) -> str | None:
     PyTorch's own index calls it `+cpu` (download.pytorch.org/whl/cpu); PyPI, whose wheels for
     x86-64 bring CUDA, has none.
     """
-    found = re.fullmatch(r"torch==[0-9.]+", requirement)
-    return f"{requirement}+cpu" if found is not None else None
+    match = re.fullmatch(r"torch==[0-9.]+", requirement)
+    return f"{requirement}+cpu" if match is not None else None
 
 
 def torch_bound(driver: str) -> str | None:
@@ -33,8 +33,8 @@ def torch_bound(driver: str) -> str | None:
 
     A driver whose version is not known bounds nothing.
     """
-    found = re.match(r"\d+", driver)
-    if found is None:
+    match = re.match(r"\d+", driver)
+    if match is None:
         return ""
-    branch = int(found.group())
+    branch = int(match.group())
     return next((bound for first, bound in _BOUNDS if branch >= first), None)

@@ -34,11 +34,11 @@ class CheckpointCheck:
 
 def check_checkpoints(checkpoints: Path) -> list[CheckpointCheck]:
     """Every checkpoint in the folder `checkpoints` of a run, by step."""
-    found = []
+    checks = []
     for path in sorted(checkpoints.glob("step-*")) if checkpoints.is_dir() else []:
         check_reading()
         name = _FOLDER.fullmatch(path.name)
         if name is not None and path.is_dir():
             relative = f"{checkpoints.name}/{path.name}"
-            found.append(CheckpointCheck(int(name[1]), relative, tuple(verify(path))))
-    return found
+            checks.append(CheckpointCheck(int(name[1]), relative, tuple(verify(path))))
+    return checks

@@ -258,11 +258,11 @@ def content_digests(source: Source, paths: Mapping[str, Path]) -> dict[tuple[str
     Raises:
         OSError: one can't be read.
     """
-    found = {}
+    digests = {}
     for file in source.files:
         with open_regular(paths[file.name]) as opened:
-            found[source.name, file.name] = _sha256(opened)
-    return found
+            digests[source.name, file.name] = _sha256(opened)
+    return digests
 
 
 def listing_digest(sources: Sequence[Source]) -> str:

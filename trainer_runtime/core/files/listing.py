@@ -98,8 +98,8 @@ def parse_listed(row: Any) -> ListedFile | LeftOut:
 
 def _known_reason(reason: str) -> str:
     """Another machine's reason, if it is one of ours; without the words of its system."""
-    known = _REASONS.match(reason)
-    return known.group() if known else "is left out by its host"
+    match = _REASONS.match(reason)
+    return match.group() if match else "is left out by its host"
 
 
 def _check_number(value: object, least: int, most: int) -> None:

@@ -131,11 +131,11 @@ def parse(data: bytes) -> Manifest:
     Raises:
         ManifestError: the bytes are torn or changed, of another version, or not of this shape.
     """
-    found = _DIGEST_AT_END.search(data)
-    if found is None:
+    match = _DIGEST_AT_END.search(data)
+    if match is None:
         raise ManifestError("manifest.json is torn or is not a manifest")
-    blank = data[: found.start(1)] + data[found.end(1) :]
-    if hashlib.sha256(blank).hexdigest().encode() != found.group(1):
+    blank = data[: match.start(1)] + data[match.end(1) :]
+    if hashlib.sha256(blank).hexdigest().encode() != match.group(1):
         raise ManifestError("manifest.json differs from its own digest")
     try:
         fields = decode_fields(data, MANIFEST_NAME, max_bytes=MAX_DOCUMENT_BYTES)

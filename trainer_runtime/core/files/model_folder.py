@@ -85,10 +85,10 @@ class ModelFolder:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelFolder:
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        files = tuple((str(name), int(size)) for name, size in known.pop("files", ()))
-        matrices = tuple(str(name) for name in known.pop("matrices", ()))
-        return cls(**known, files=files, matrices=matrices)
+        fields = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        files = tuple((str(name), int(size)) for name, size in fields.pop("files", ()))
+        matrices = tuple(str(name) for name in fields.pop("matrices", ()))
+        return cls(**fields, files=files, matrices=matrices)
 
 
 def read_model_folder(path: str) -> ModelFolder:
@@ -182,8 +182,8 @@ def _weights(folder: Path, sizes: Mapping[str, int]) -> list[str]:
                 return shards
         if single in sizes:
             return [single]
-        if ending == ".safetensors" and (found := _plain_shards(sizes, ending)):
-            return found
+        if ending == ".safetensors" and (plain := _plain_shards(sizes, ending)):
+            return plain
     raise _Problem(_UNUSABLE, "it holds no weights: neither *.safetensors nor pytorch_model.bin")
 
 
@@ -198,20 +198,20 @@ def _parameters(folder: Path, weights: Sequence[str]) -> int | None:
         else _pickled_elements(folder / name)
         for name in weights
     ]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if len(counted) == len(counts) else None
 
 
 def _matrices(folder: Path, weights: Sequence[str]) -> tuple[str, ...]:
     if not all(name.endswith(".safetensors") for name in weights):
         return ()
-    found = {
+    names = {
         match[1]: None
         for name in weights
         for tensor in _tensors(folder / name)
         if len(tensor.shape) == 2 and (match := _MATRIX.fullmatch(tensor.name)) is not None
     }
-    return tuple(found) if len(found) <= _MOST_MATRICES else ()
+    return tuple(names) if len(names) <= _MOST_MATRICES else ()
 
 
 def _safetensors_elements(file: Path) -> int:
@@ -282,14 +282,14 @@ def _object(file: Path) -> dict[str, Any]:
 
 def _scalars(text: str) -> dict[str, Any]:
     """The plain values at the top of a YAML mapping, as LitGPT writes its models' configs."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for line in text.splitlines():
         match = _TOP_LEVEL_SCALAR.match(line)
         if match is None:
             continue
         name, value = match.groups()
         try:
-            found[name] = decode_value(value, LITGPT_CONFIG_NAME)
+            values[name] = decode_value(value, LITGPT_CONFIG_NAME)
         except ValueError:
-            found[name] = None if value in ("null", "~") else value.strip("'\"")
-    return found
+            values[name] = None if value in ("null", "~") else value.strip("'\"")
+    return values

@@ -82,13 +82,13 @@ class TakenNames:
 def safe_names(paths: Iterable[str], most: int) -> list[str]:
     """The first `most` of a listing that can be used together, in order."""
     taken = TakenNames()
-    found: list[str] = []
+    names: list[str] = []
     for path in paths:
-        if len(found) == most:
+        if len(names) == most:
             break
         if why_unsafe(path) is None and taken.why_taken(path) is None:
-            found.append(path)
-    return found
+            names.append(path)
+    return names
 
 
 def _folded(path: str) -> str:

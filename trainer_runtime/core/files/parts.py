@@ -41,8 +41,8 @@ class Part:
 
     @classmethod
     def named(cls, name: str) -> Part | None:
-        found = _NAME.fullmatch(name)
-        return None if found is None else cls(*map(int, found.groups()))
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(*map(int, match.groups()))
 
     @property
     def name(self) -> str:

@@ -22,8 +22,8 @@ _UNCHANGED = -1  # as for `subprocess.Popen(umask=…)`
 
 def make_private() -> None:
     """Create files for their owner alone from now on; idempotent."""
-    given = os.umask(_PRIVATE)
-    os.environ.setdefault(UMASK_VARIABLE, f"{given:04o}")
+    umask = os.umask(_PRIVATE)
+    os.environ.setdefault(UMASK_VARIABLE, f"{umask:04o}")
 
 
 def users_umask() -> int:
@@ -36,10 +36,10 @@ def users_umask() -> int:
 
 def restore_umask() -> None:
     """Undo `make_private`, also that of a process above: what follows is written for the user."""
-    given = users_umask()
+    umask = users_umask()
     os.environ.pop(UMASK_VARIABLE, None)
-    if given != _UNCHANGED:
-        os.umask(given)
+    if umask != _UNCHANGED:
+        os.umask(umask)
 
 
 def for_the_user(environment: Mapping[str, str]) -> dict[str, str]:
@@ -53,12 +53,12 @@ def share(place: Path | int) -> None:
     `place`: an open descriptor, or a path in a folder that is the user's alone or was chosen by
     them; a link is left alone.
     """
-    given = users_umask()
-    if given == _UNCHANGED or (isinstance(place, Path) and place.is_symlink()):
+    umask = users_umask()
+    if umask == _UNCHANGED or (isinstance(place, Path) and place.is_symlink()):
         return
     status = os.stat(place)
     all_permissions = 0o777 if status.st_mode & 0o170000 == 0o040000 else 0o666
-    os.chmod(place, all_permissions & ~given)
+    os.chmod(place, all_permissions & ~umask)
 
 
 def others_write(status: os.stat_result) -> bool:

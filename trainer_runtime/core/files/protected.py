@@ -65,8 +65,8 @@ def is_protected(path: Path, homes: Iterable[Path] = ()) -> bool:
     `homes`: homes and roots of hosts that are known; others are known by their databases. Files
     with several names are compared with those in `homes`.
     """
-    known = [_real(home) for home in homes]
-    return _lies_protected(_real(path), known) or _is_linked(path, known)
+    own_homes = [_real(home) for home in homes]
+    return _lies_protected(_real(path), own_homes) or _is_linked(path, own_homes)
 
 
 def refuse_protected(path: Path, homes: Iterable[Path] = ()) -> None:
@@ -152,10 +152,10 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _lies_protected(place: Path, known: Iterable[Path]) -> bool:
+def _lies_protected(place: Path, own_homes: Iterable[Path]) -> bool:
     if any(part.casefold() in _FILES for part in place.parts):
         return True
-    homes = {*known, *(folder for folder in place.parents if is_home(folder))}
+    homes = {*own_homes, *(folder for folder in place.parents if is_home(folder))}
     for home in homes:
         within = place.relative_to(home).parts if place.is_relative_to(home) else ()
         if within and within[0].casefold() in _IN_HOME:

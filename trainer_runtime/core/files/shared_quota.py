@@ -47,7 +47,7 @@ class SharedQuota:
     def _enlarge_share(self, missing_bytes: int) -> bool:
         limit = self._limit()
         wanted = max(missing_bytes, _SHARE_BYTES)
-        with _held(self._note) as file:
+        with _locked_file(self._note) as file:
             now = time.time()
             t, counted = _read(file)
             if counted + wanted > limit or not 0 <= now - t < _MEASURED_EVERY_S:
@@ -61,7 +61,7 @@ class SharedQuota:
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[int]:
+def _locked_file(path: Path) -> Iterator[int]:
     """A descriptor of this file, which no other process has meanwhile."""
     file = lock_within(path, _LOCK_S)
     if file is None:

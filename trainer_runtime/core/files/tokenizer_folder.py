@@ -84,7 +84,7 @@ def tokenizer_files(path: str) -> list[str]:
         OSError: the folder can't be read.
     """
     folder = Path(path)
-    names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     return sorted(filter(is_of_tokenizer, names))
 
 

@@ -63,7 +63,7 @@ def problem_of_columns(kind: str, columns: Iterable[str]) -> str | None:
     choices = _COLUMNS.get(kind, ())
     if not choices or any(there >= set(choice) for choice in choices):
         return None
-    missing = min(([name for name in one if name not in there] for one in choices), key=len)
+    missing = min(([name for name in needed if name not in there] for needed in choices), key=len)
     named = " and ".join(f"`{name}`" for name in missing)
     has = ", ".join(f"`{name}`" for name in sorted(there)) or "nothing"
     return f"it has no {named}, but {has}; {kind} takes {ACCEPTED[kind]}{_recognized(there)}"
@@ -82,16 +82,16 @@ def problem_of_row(kind: str, row: Mapping[str, Any]) -> str | None:
     problem = problem_of_columns(kind, row)
     if problem is not None or kind not in _COLUMNS:
         return problem
-    choice = next(one for one in _COLUMNS[kind] if all(name in row for name in one))
+    choice = next(columns for columns in _COLUMNS[kind] if all(name in row for name in columns))
     optional = ("prompt",) if kind in ("dpo", "reward") and "prompt" in row else ()
     for name in (*choice, *optional):
-        wanted = _wanted(name, row[name])
+        wanted = _expected_value(name, row[name])
         if wanted is not None:
             return f"`{name}` is {_shown(row[name])}, not {wanted}"
     return None
 
 
-def _wanted(name: str, value: Any) -> str | None:
+def _expected_value(name: str, value: Any) -> str | None:
     """What should stand under a column instead of `value`."""
     if name in _BOOLEAN:
         return None if isinstance(value, bool) else "true or false"
@@ -109,7 +109,10 @@ def _are_messages(value: Any) -> bool:
         isinstance(value, Sequence)
         and not isinstance(value, str)
         and len(value) > 0
-        and all(isinstance(one, Mapping) and "role" in one and "content" in one for one in value)
+        and all(
+            isinstance(message, Mapping) and "role" in message and "content" in message
+            for message in value
+        )
     )
 
 

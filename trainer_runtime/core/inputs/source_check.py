@@ -44,14 +44,14 @@ def check_source(asked: AskedSource) -> Listing:
     Of Parquet files it reads the column names if pyarrow is installed; otherwise the host checks
     them in the run's environment.
     """
-    found = list_source(asked.path, asked.format)
+    listing = list_source(asked.path, asked.format)
     check = _CHECKS.get(asked.format)
-    if check is None or found.problem is not None:
-        return found
+    if check is None or listing.problem is not None:
+        return listing
     try:
-        return check(asked, found)
+        return check(asked, listing)
     except OSError as error:
-        return replace(found, problem=f"it can't be read ({error.strerror})")
+        return replace(listing, problem=f"it can't be read ({error.strerror})")
 
 
 def _check_texts(asked: AskedSource, listing: Listing) -> Listing:
@@ -115,16 +115,16 @@ def _what_else(folder: str) -> str | None:
     return None
 
 
-def _check_tokens(_asked: AskedSource, found: Listing) -> Listing:
-    paths = _paths(found)
+def _check_tokens(_asked: AskedSource, listing: Listing) -> Listing:
+    paths = _paths(listing)
     malformed, files = tokens_in(paths)
     tokens = sum(file.tokens for file in files)
-    return replace(found, malformed=malformed, tokens=tokens, beside=_beside(found, paths))
+    return replace(listing, malformed=malformed, tokens=tokens, beside=_beside(listing, paths))
 
 
-def _beside(found: Listing, paths: list[Path]) -> str | None:
+def _beside(listing: Listing, paths: list[Path]) -> str | None:
     """The validation tokens that lie beside a file that was given alone."""
-    if found.is_folder or not paths:
+    if listing.is_folder or not paths:
         return None
     names = [file.name for file in paths[0].parent.glob("*.bin")]
     of_validation = validation_names(names)
@@ -132,9 +132,9 @@ def _beside(found: Listing, paths: list[Path]) -> str | None:
     return others[0] if others and paths[0].name not in of_validation else None
 
 
-def _check_rows(asked: AskedSource, found: Listing) -> Listing:
+def _check_rows(asked: AskedSource, listing: Listing) -> Listing:
     malformed, rows, read_bytes = None, 0, 0
-    for file in _paths(found)[:_FILES]:
+    for file in _paths(listing)[:_FILES]:
         if read_bytes > _MOST_SOURCE_BYTES:
             break
         if file.suffix == ".parquet":
@@ -142,9 +142,9 @@ def _check_rows(asked: AskedSource, found: Listing) -> Listing:
         elif asked.format == "jsonl" or file.suffix in _JSON_LINES:
             problem, count, size = _problem_of_lines(file, asked.kind)
             malformed, rows, read_bytes = malformed or problem, rows + count, read_bytes + size
-    total_bytes = sum(file.size_bytes for file in found.files)
+    total_bytes = sum(file.size_bytes for file in listing.files)
     examples = rows if read_bytes >= total_bytes else rows * total_bytes // max(1, read_bytes)
-    return replace(found, malformed=malformed, examples=examples)
+    return replace(listing, malformed=malformed, examples=examples)
 
 
 def _paths(found: Listing) -> list[Path]:

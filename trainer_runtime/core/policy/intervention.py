@@ -75,16 +75,16 @@ def intervention(findings: Sequence[Finding], config: RunConfig) -> str | None:
     whose stacks show a training that is merely slow is left alone.
     """
     recovery = config.recovery
-    critical = {found.code: found for found in findings if found.severity == "critical"}
-    slow = any(found.code == _NOT_HUNG for found in findings)
+    critical = {finding.code: finding for finding in findings if finding.severity == "critical"}
+    slow = any(finding.code == _NOT_HUNG for finding in findings)
     if STALL in critical and recovery.on_stall is not None and not slow:
         return STALL
     on_spike = recovery.on_spike
     if on_spike in (None, "warn"):
         return None
     for code in (SPIKE, DIVERGENCE):
-        found = critical.get(code)
-        if found is not None and (on_spike == "stop" or _has(found, config, on_spike)):
+        finding = critical.get(code)
+        if finding is not None and (on_spike == "stop" or _has(finding, config, on_spike)):
             return code
     return None
 
@@ -100,24 +100,24 @@ def restarts_after(why: str, config: RunConfig) -> bool:
 
 def first_cause(findings: Sequence[Finding], codes: frozenset[str]) -> Finding | None:
     """The first finding of one of `codes` that ended the attempt for sure."""
-    for found in findings:
-        if found.code in codes and found.severity == "critical":
-            return found if found.confidence >= _SURE else None
+    for finding in findings:
+        if finding.code in codes and finding.severity == "critical":
+            return finding if finding.confidence >= _SURE else None
     return None
 
 
 def remedy_of(
-    found: Finding, config: RunConfig, rule: str, patch_id: str | None = None
+    finding: Finding, config: RunConfig, rule: str, patch_id: str | None = None
 ) -> Remedy | None:
     """The first patch of a finding that the host may apply by itself; with `patch_id` only that."""
-    for patch in found.patches:
+    for patch in finding.patches:
         if patch_id not in (None, patch.id) or not patch.keeps_batch:
             continue
         if may_apply(patch.set, patch.expected, config.document):
             by = f"policy:{rule} {patch.id}"
-            return Remedy(found.code, by, patch.set, patch.resume_from, patch.skip)
+            return Remedy(finding.code, by, patch.set, patch.resume_from, patch.skip)
     return None
 
 
-def _has(found: Finding, config: RunConfig, patch_id: str) -> bool:
-    return remedy_of(found, config, "on_spike", patch_id) is not None
+def _has(finding: Finding, config: RunConfig, patch_id: str) -> bool:
+    return remedy_of(finding, config, "on_spike", patch_id) is not None

@@ -200,7 +200,7 @@ def decide(
         detail = f"{ending.detail}; {spent} restarts without a newer verified checkpoint"
         return Decision(Action.FAIL, "max_restarts", detail)
     decision = Decision(Action.RESTART, ending.reason.value, ending.detail, backoff_s(spent))
-    return decision if remedy is None else _with(remedy, decision, config.recovery)
+    return decision if remedy is None else _apply_remedy(remedy, decision, config.recovery)
 
 
 def _remedy(
@@ -219,7 +219,7 @@ def _remedy(
         return Remedy(ending.reason.value, "policy:on_nan rewind_skip_data", skip=skip)
     if ending.reason in (EndReason.LOSS_SPIKE, EndReason.DIVERGENCE):
         code = ending.reason.value
-        spike = next((found for found in findings if found.code == code), None)
+        spike = next((finding for finding in findings if finding.code == code), None)
         chosen = recovery.on_spike
         return remedy_of(spike, config, "on_spike", chosen) if spike is not None else None
     out_of_memory = first_cause(findings, OUT_OF_MEMORY)
@@ -259,7 +259,7 @@ def _refused(
     return None
 
 
-def _with(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) -> Decision:
+def _apply_remedy(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) -> Decision:
     """The decision with the remedy's changes, after the operator's time to choose another."""
     decision = replace(
         decision,
@@ -386,7 +386,7 @@ def _how(end: Exit) -> str:
     during = f" while preparing, at the step: {end.step}" if end.step is not None else ""
     during += f", first {end.where}" if end.where is not None else ""
     if end.signal is not None:
-        names = {one.value: f" ({one.name})" for one in signal.Signals}
+        names = {known_signal.value: f" ({known_signal.name})" for known_signal in signal.Signals}
         return f"ended by signal {end.signal}{names.get(end.signal, '')}{during}"
     if end.code is not None:
         return f"exit code {end.code}{during}"

@@ -132,9 +132,9 @@ def severity_of(fields: Fields) -> Severity:
     Raises:
         DecodingError: it is none of `SEVERITIES`.
     """
-    given = fields.text("severity")
+    name = fields.text("severity")
     for severity in SEVERITIES:
-        if severity == given:
+        if severity == name:
             return severity
     raise fields.error("severity", f"is none of {', '.join(SEVERITIES)}")
 

@@ -30,8 +30,8 @@ _IN_ATTEMPT = re.compile(r"attempts/([1-9]\d{0,8})/([a-z]+\.[a-z]+)")
 
 def attempt_of(name: str) -> int:
     """The attempt that a file of a run's folder belongs to; 0 for the run's own."""
-    found = _IN_ATTEMPT.fullmatch(name)
-    return int(found.group(1)) if found else 0
+    match = _IN_ATTEMPT.fullmatch(name)
+    return int(match.group(1)) if match else 0
 
 
 def is_appended(name: str) -> bool:
@@ -45,5 +45,5 @@ def is_replaced(name: str) -> bool:
 
 
 def _is_among(name: str, in_run: tuple[str, ...], in_attempt: tuple[str, ...]) -> bool:
-    found = _IN_ATTEMPT.fullmatch(name)
-    return found.group(2) in in_attempt if found else name in in_run
+    match = _IN_ATTEMPT.fullmatch(name)
+    return match.group(2) in in_attempt if match else name in in_run

@@ -180,21 +180,21 @@ class Record:
         """What is wrong with the newest attempt, and not over."""
         newest = self.attempts[-1].number if self.attempts else 0
         return [
-            found
-            for found in self.findings.values()
-            if found.closed_t is None and found.attempt == newest
+            item
+            for item in self.findings.values()
+            if item.closed_t is None and item.attempt == newest
         ]
 
     def finding_of(self, attempt: int, code: str, t: float) -> FoundRecord | None:
         """The finding that names what the trainer itself warned of at `t`, by whatever step: the
         first of this code that was not over by then."""
         named = (
-            found
-            for found in self.findings.values()
-            if (found.attempt, found.finding.code) == (attempt, code)
-            and (found.closed_t is None or found.closed_t >= t)
+            item
+            for item in self.findings.values()
+            if (item.attempt, item.finding.code) == (attempt, code)
+            and (item.closed_t is None or item.closed_t >= t)
         )
-        return min(named, key=lambda found: found.opened_t, default=None)
+        return min(named, key=lambda item: item.opened_t, default=None)
 
     def awaits_choice(self, now: float) -> bool:
         """Whether a restart waits for the operator to choose another one, for some time yet."""
@@ -217,7 +217,7 @@ class Record:
         body["pending"] = None if self.pending is None else asdict(self.pending)
         body["alerts"] = asdict(self.alerts)
         body["disk_free"] = self.disk_free.to_dict()
-        body["findings"] = {name: found.to_dict() for name, found in self.findings.items()}
+        body["findings"] = {name: item.to_dict() for name, item in self.findings.items()}
         return body
 
     @classmethod
@@ -232,8 +232,8 @@ class Record:
         pending = fields.get("pending")
         fields["pending"] = None if pending is None else AttemptPlan.of(Fields(pending, "record"))
         fields["findings"] = {
-            name: FoundRecord.of(Fields(found, "record"))
-            for name, found in (fields.get("findings") or {}).items()
+            name: FoundRecord.of(Fields(item, "record"))
+            for name, item in (fields.get("findings") or {}).items()
         }
         fields["alerts"] = AlertRecord.from_dict(fields.get("alerts") or {})
         fields["disk_free"] = Curve.from_dict(fields.get("disk_free"))
@@ -363,24 +363,24 @@ def _attempt_ended(attempt: AttemptRecord, t: float, line: AttemptEnded) -> None
 
 
 def _finding(record: Record, t: float, line: FindingReported) -> None:
-    known = record.findings.get(line.finding.id)
-    opened_t = known.opened_t if known is not None else t
-    news_t = t if known is None or _is_news(known, line.finding) else known.news_t
+    earlier = record.findings.get(line.finding.id)
+    opened_t = earlier.opened_t if earlier is not None else t
+    news_t = t if earlier is None or _is_news(earlier, line.finding) else earlier.news_t
     record.findings[line.finding.id] = FoundRecord(
         line.attempt, opened_t, line.finding, news_t=news_t
     )
 
 
-def _is_news(known: FoundRecord, finding: Finding) -> bool:
-    before = SEVERITIES.index(known.finding.severity)
-    return known.closed_t is not None or SEVERITIES.index(finding.severity) > before
+def _is_news(earlier: FoundRecord, finding: Finding) -> bool:
+    before = SEVERITIES.index(earlier.finding.severity)
+    return earlier.closed_t is not None or SEVERITIES.index(finding.severity) > before
 
 
 def _finding_closed(record: Record, t: float, line: FindingClosed) -> None:
-    found = record.findings.get(line.id)
-    if found is None:
+    finding = record.findings.get(line.id)
+    if finding is None:
         return
-    found.closed_t = t
+    finding.closed_t = t
     over = [name for name, item in record.findings.items() if item.closed_t is not None]
     for name in over[:-_MOST_CLOSED_FINDINGS]:
         del record.findings[name]

@@ -26,8 +26,8 @@ class Mask:
     """
 
     def __init__(self, values: Iterable[str]) -> None:
-        found = {form for value in values if len(value) >= SHORTEST_VALUE for form in _forms(value)}
-        self._forms = sorted(found, key=lambda form: (-len(form), form))
+        forms = {form for value in values if len(value) >= SHORTEST_VALUE for form in _forms(value)}
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
         # Of those that begin at the same place the longest wins: alternatives are tried in order.
         self._pattern = re.compile(b"|".join(map(re.escape, self._forms)) or b"(?!)")
         self._longest = max(map(len, self._forms), default=0)

@@ -39,7 +39,7 @@ class Started:
             saved_by=fields.find_integer("saved_by"),
             target_step=fields.find_integer("target_step"),
             skipped={
-                one.integer("step"): one.text("reason", "") for one in fields.sections("skipped")
+                skip.integer("step"): skip.text("reason", "") for skip in fields.sections("skipped")
             },
             described={key: values[key] for key in _DESCRIBING if values.get(key) is not None},
         )

@@ -50,7 +50,7 @@ def is_over(item: FoundRecord, record: Record, newest: Progress | None) -> bool:
 
 
 def _is_past(item: FoundRecord, record: Record, newest: Progress | None) -> bool:
-    ended = next((one for one in record.attempts if one.number == item.attempt), None)
+    ended = next((attempt for attempt in record.attempts if attempt.number == item.attempt), None)
     step = item.finding.step or (ended.last_step if ended is not None else None) or 0
     reached = newest is not None and newest.attempt > item.attempt and newest.step > step + 1
     return record.state is PlacementState.COMPLETED or reached
@@ -61,20 +61,20 @@ def over_in_words(
 ) -> str | None:
     """How many of these findings are over, and the newest `most` with what was changed after each;
     None where there are none. What is only for information doesn't count."""
-    counted = [(attempt, found) for attempt, found in past if found.severity != "info"]
+    counted = [(attempt, finding) for attempt, finding in past if finding.severity != "info"]
     if not counted:
         return None
-    counted.sort(key=lambda one: (one[0], one[1].step or 0))
-    named = [_in_words(attempt, found, record) for attempt, found in counted[-most:]]
+    counted.sort(key=lambda pair: (pair[0], pair[1].step or 0))
+    named = [_in_words(attempt, finding, record) for attempt, finding in counted[-most:]]
     return f"{len(counted)} over: {' | '.join(reversed(named))}"
 
 
 def _in_words(attempt: int, finding: Finding, record: Record) -> str:
-    after = next((one for one in record.attempts if one.number == attempt + 1), None)
+    after = next((other for other in record.attempts if other.number == attempt + 1), None)
     step = finding.step
     is_answer = after is not None and _is_answer(after, finding)
     if step is None and after is not None:  # of how the attempt ended, as a kill
-        ended = next((one for one in record.attempts if one.number == attempt), None)
+        ended = next((other for other in record.attempts if other.number == attempt), None)
         is_answer = ended is not None and after.why == ended.reason
         step = ended.last_step if ended is not None and is_answer else None
     at = "" if step is None else f" at {step}"

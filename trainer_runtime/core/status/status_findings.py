@@ -33,19 +33,19 @@ def findings_section(
     commands as they can be called where it is shown; None where they can't be, which is said then.
     """
     items = record.findings.values()
-    found = [item.finding for item in items if not is_over(item, record, newest)]
-    found.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])
-    codes = {finding.code for finding in found}
+    findings = [item.finding for item in items if not is_over(item, record, newest)]
+    findings.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])
+    codes = {finding.code for finding in findings}
     warned = [w for w in (newest.warnings[-3:] if newest else []) if w.code not in codes]
     past = over_in_words(past_findings(record, newest), record, _MOST_PAST)
-    if not found and not warned and past is None:
+    if not findings and not warned and past is None:
         return ""
     lines = ["## Findings", ""]
-    for finding in found[:_MOST_FINDINGS]:
+    for finding in findings[:_MOST_FINDINGS]:
         lines += _finding(finding, _Resuming(record, config), worded or str)
-    if len(found) > _MOST_FINDINGS:
+    if len(findings) > _MOST_FINDINGS:
         more = (worded or str)(command("diagnose", config.run_id))
-        lines.append(f"- and {len(found) - _MOST_FINDINGS} more: {more}")
+        lines.append(f"- and {len(findings) - _MOST_FINDINGS} more: {more}")
     lines += [f"- `{warning.code}` at step {warning.step}." for warning in warned]
     lines += [f"- {past}"] if past is not None else []
     if worded is None and any(names_command(line) for line in lines):

@@ -64,10 +64,12 @@ def best_evaluations(attempts: Sequence[Progress]) -> dict[str, tuple[float, int
     lineage = lineage_of(attempts)
     best: dict[str, tuple[float, int]] = {}
     for progress in attempts:
-        for key, found in progress.best.items():
-            if lineage.is_live(progress.attempt, found[1]):
-                known = best.get(key, found)
-                best[key] = min(known, found, key=lambda one: (badness(key, one[0]), one[1]))
+        for key, evaluation in progress.best.items():
+            if lineage.is_live(progress.attempt, evaluation[1]):
+                best_so_far = best.get(key, evaluation)
+                best[key] = min(
+                    best_so_far, evaluation, key=lambda pair: (badness(key, pair[0]), pair[1])
+                )
     return best
 
 
@@ -233,9 +235,10 @@ def _attempts(record: Record, attempts: Sequence[Progress], now: float) -> str:
         "| no. | for | from | to | lasted | end |",
         "|---|---|---|---|---|---|",
     ]
-    found = {progress.attempt: progress for progress in attempts}
+    progress_by_number = {progress.attempt: progress for progress in attempts}
     lines += [
-        _attempt_row(attempt, found.get(attempt.number), now) for attempt in record.attempts[-20:]
+        _attempt_row(attempt, progress_by_number.get(attempt.number), now)
+        for attempt in record.attempts[-20:]
     ]
     last_words = record.attempts[-1].last_words
     if last_words and record.state is PlacementState.FAILED:
@@ -261,8 +264,8 @@ def _risks(
     config: RunConfig,
     now: float,
 ) -> str:
-    found = run_risks(record, newest, index, config, now)
-    return "## Risks\n\n" + "\n".join(f"- {risk}" for risk in found) + "\n" if found else ""
+    risks = run_risks(record, newest, index, config, now)
+    return "## Risks\n\n" + "\n".join(f"- {risk}" for risk in risks) + "\n" if risks else ""
 
 
 def _bar(share: float) -> str:

@@ -17,7 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 from trainer_runtime.core.alerts.alert import Alert, Onset
-from trainer_runtime.core.alerts.message import Place, body_for, message_of
+from trainer_runtime.core.alerts.destination_kinds import KINDS
+from trainer_runtime.core.alerts.message import Place, message_of
 from trainer_runtime.core.alerts.order import AlertOrder
 from trainer_runtime.core.alerts.post_answer import LONGEST_S, PostAnswer
 from trainer_runtime.core.alerts.watcher import Watcher
@@ -126,7 +127,7 @@ class Alerting:
             memory = {}
         kept = memory.get("watchers") or [None] * len(self._order.alerts)
         self._watchers = [
-            Watcher(alert, one) for alert, one in zip(self._order.alerts, kept, strict=True)
+            Watcher(alert, state) for alert, state in zip(self._order.alerts, kept, strict=True)
         ]
         keys = {watcher.key for watcher in self._watchers if watcher.key is not None}
         pieces = Pieces(self._run, keys, memory.get("offsets"))
@@ -190,7 +191,7 @@ class Alerting:
             reason = f"the host has no address of {delivery.to}"
             self._emit("alert", failed(name, delivery, reason, now))
             return
-        body = body_for(destination.kind, delivery.message)
+        body = KINDS[destination.kind].body(delivery.message)
         asked = json.dumps({"url": destination.url, "body": body, "id": name}).encode()
         try:
             self._child = subprocess.Popen(

@@ -49,14 +49,14 @@ def post(url: str, body: object, name: str) -> dict[str, Any]:
     try:
         sent = json.dumps(body).encode()
         with opened("POST", url, headers, timeout_s=TIMEOUT_S, body=sent) as answer:
-            return {"sent": True, "status": answer.status, "said": _said(answer)}
+            return {"sent": True, "status": answer.status, "said": _answer_text(answer)}
     except NotWebError:
         return _failed("the address is not of http or https")
     except urllib.error.HTTPError as error:
         with error:
             asked_s = _wait_s(error.headers.get("Retry-After"))
             failure = _failed(f"the receiver answered {error.code}", asked_s)
-            return {**failure, "status": error.code, "said": _said(error)}
+            return {**failure, "status": error.code, "said": _answer_text(error)}
     except urllib.error.URLError as error:
         return _failed(_reason(error.reason))
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -93,7 +93,7 @@ def _wait_s(header: str | None) -> float:
     return min(float(header[:9]), _MOST_WAIT_S)
 
 
-def _said(answer: Any) -> str:
+def _answer_text(answer: Any) -> str:
     try:
         return shown(answer.read(_MOST_SAID).replace(b"\n", b" "))[:_MOST_SAID]
     except (OSError, http.client.HTTPException):

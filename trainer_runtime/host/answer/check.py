@@ -47,10 +47,10 @@ def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
     rows: list[Row] = []
     for name, probe in _checks(root, cache):
         rows += _independently(name, probe)
-    found: list[dict[str, Any]] = []
-    rows += _independently("gpu", lambda: gpus(found))
-    rows += _independently("torch", lambda: torch(found, deadline_s))
-    return {"checks": [row.answer() for row in rows], "gpus": found, "time": time.time()}
+    gpu_facts: list[dict[str, Any]] = []
+    rows += _independently("gpu", lambda: gpus(gpu_facts))
+    rows += _independently("torch", lambda: torch(gpu_facts, deadline_s))
+    return {"checks": [row.answer() for row in rows], "gpus": gpu_facts, "time": time.time()}
 
 
 def _checks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
@@ -96,18 +96,18 @@ def _environments() -> Iterator[Row]:
 def _frameworks() -> Iterator[Row]:
     """The installed frameworks; runs that need more get their own environment."""
     there = facts()["distributions"]
-    found = [f"{name} {there[name]}" for name in MODULES if name in there]
+    versions = [f"{name} {there[name]}" for name in MODULES if name in there]
     yield Row(
         "frameworks",
         "ok",
-        ", ".join(found) or "no packages of litgpt, hf or trl: environments with them are built",
+        ", ".join(versions) or "no packages of litgpt, hf or trl: environments with them are built",
     )
 
 
 def _window() -> Iterator[Row]:
-    found = next((name for name in ("tmux", "screen") if shutil.which(name)), None)
+    program = next((name for name in ("tmux", "screen") if shutil.which(name)), None)
     remedy = "Install tmux to attach to a training's log; nothing needs it."
-    yield Row("tmux or screen", "ok" if found else "warn", found or "neither", remedy)
+    yield Row("tmux or screen", "ok" if program else "warn", program or "neither", remedy)
 
 
 def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iterator[Row]:
@@ -119,8 +119,8 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"\0" * 4096)
     except OSError as error:
-        found = f"{existing} can't be written: {error.strerror}"
-        yield Row(name, "fail", found, change)
+        problem = f"{existing} can't be written: {error.strerror}"
+        yield Row(name, "fail", problem, change)
         return
     free_gib = shutil.disk_usage(existing).free / _GIB
     state: State = "fail" if free_gib < least_gib else "warn" if free_gib < roomy_gib else "ok"
@@ -132,9 +132,9 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         f"another disk: `--{name} DIR`.",
     )
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
-        found = f"{existing} lies on a disk from which nothing may be executed (noexec)"
+        problem = f"{existing} lies on a disk from which nothing may be executed (noexec)"
         remedy = f"Environments don't work there: `--{name} DIR`."
-        yield Row(f"{name} noexec", "warn", found, remedy)
+        yield Row(f"{name} noexec", "warn", problem, remedy)
 
 
 def permissions(root: Path) -> Iterator[Row]:
@@ -145,26 +145,26 @@ def permissions(root: Path) -> Iterator[Row]:
         return  # it is created for its owner alone
     place = shlex.quote(str(root))
     if status.st_uid != os.geteuid():
-        found = f"{root} belongs to another user, who can change what runs there"
-        yield Row("permissions", "fail", found, f"Choose another: {option('--root', 'DIR')}.")
+        problem = f"{root} belongs to another user, who can change what runs there"
+        yield Row("permissions", "fail", problem, f"Choose another: {option('--root', 'DIR')}.")
     elif not all(folder.stat().st_mode & _OTHERS_ENTER for folder in root.resolve().parents):
         yield Row("permissions", "ok", "no other user can enter a folder above the root")
     elif others_write(status):
-        found = f"other users can write to {root}, and change what runs there"
+        problem = f"other users can write to {root}, and change what runs there"
         remedy = f"Check that its runs are yours, then: `chmod -R go-w {place}`."
-        yield Row("permissions", "fail", found, remedy)
+        yield Row("permissions", "fail", problem, remedy)
     elif status.st_mode & _OTHERS_READ:
-        found = f"other users can read what lies in {root}"
-        yield Row("permissions", "warn", found, f"`chmod go-rwx {place}`")
+        problem = f"other users can read what lies in {root}"
+        yield Row("permissions", "warn", problem, f"`chmod go-rwx {place}`")
     else:
         yield Row("permissions", "ok", f"{root} is for its owner alone")
 
 
 def _limits() -> Iterator[Row]:
-    found = limits()
-    memory, there = found.memory_bytes / _GIB, found.memory_there_bytes / _GIB
-    cores = f"{found.cores:g} of {found.cores_there} cores"
-    state: State = "warn" if found.cores < 1 or memory < _LEAST_MEMORY_GIB else "ok"
+    bounds = limits()
+    memory, there = bounds.memory_bytes / _GIB, bounds.memory_there_bytes / _GIB
+    cores = f"{bounds.cores:g} of {bounds.cores_there} cores"
+    state: State = "warn" if bounds.cores < 1 or memory < _LEAST_MEMORY_GIB else "ok"
     remedy = "Give the container or the account more: its limits (cgroup) are that tight."
     yield Row(
         "cores and memory", state, f"{cores}, {gib_text(memory)} of {gib_text(there)}", remedy
@@ -190,12 +190,12 @@ def _logging_out() -> Iterator[Row]:
         return
     user = pwd.getpwuid(os.getuid()).pw_name
     if _loginctl("--property=Linger", "show-user", user) == "yes":
-        found = "processes are killed at logout; lingering is on, so they live on"
-        yield Row("logging out", "ok", found)
+        state = "processes are killed at logout; lingering is on, so they live on"
+        yield Row("logging out", "ok", state)
         return
-    found = "processes are killed at logout (KillUserProcesses=yes)"
+    state = "processes are killed at logout (KillUserProcesses=yes)"
     remedy = f"Run `loginctl enable-linger {user}` there: trainings die otherwise."
-    yield Row("logging out", "warn", found, remedy)
+    yield Row("logging out", "warn", state, remedy)
 
 
 def _loginctl(*arguments: str) -> str:

@@ -17,7 +17,7 @@ def engine() -> Iterator[Row]:
         yield Row(_NAME, "ok", "neither docker nor podman; only compute.launcher: docker needs one")
         return
     try:
-        found = find_engine(os.environ)
+        container_engine = find_engine(os.environ)
     except NoEngineError as error:
         remedy = (
             "Start its daemon, or let this account use it (for Docker, add it to the group "
@@ -25,4 +25,4 @@ def engine() -> Iterator[Row]:
         )
         yield Row(_NAME, "warn", str(error), remedy)
         return
-    yield Row(_NAME, "ok", found.label)
+    yield Row(_NAME, "ok", container_engine.label)

@@ -28,7 +28,7 @@ _GPU_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memor
 _HOLDER_FIELDS = ("gpu_uuid", "pid", "used_memory")
 
 
-def gpus(found: list[dict[str, Any]]) -> Iterator[Row]:
+def gpus(gpu_facts: list[dict[str, Any]]) -> Iterator[Row]:
     """A row per GPU; `found` takes them as `{"index", "uuid", "name", "memory_gib", "holders"}`."""
     if shutil.which("nvidia-smi") is None:
         yield _none_or_hidden()
@@ -52,11 +52,11 @@ def gpus(found: list[dict[str, Any]]) -> Iterator[Row]:
             "memory_gib": _gib(cells["memory.total"]),
             "holders": holders,
         }
-        found.append(gpu)
+        gpu_facts.append(gpu)
         yield _gpu_row(cells, gpu, holders)
 
 
-def torch(found: Sequence[Mapping[str, Any]], deadline_s: float) -> Iterator[Row]:
+def torch(gpu_facts: Sequence[Mapping[str, Any]], deadline_s: float) -> Iterator[Row]:
     """Check that the host's PyTorch computes, on each GPU if there are any.
 
     The interpreters are asked in the order in which `environment: auto` asks them. `deadline_s`: by
@@ -71,9 +71,9 @@ def torch(found: Sequence[Mapping[str, Any]], deadline_s: float) -> Iterator[Row
         if interpreter.torch is None:
             continue
         summary = f"{interpreter.torch} in {python}"
-        broken = _compute(python, found, deadline_s)
+        broken = _compute(python, gpu_facts, deadline_s)
         if not broken:
-            where = f"{len(found)} GPUs" if found else "the processor"
+            where = f"{len(gpu_facts)} GPUs" if gpu_facts else "the processor"
             yield Row("torch", "ok", f"{summary} computes on {where}")
             return
         problem = problem or f"{summary} does not compute: {'; '.join(broken)}"
@@ -86,11 +86,16 @@ def torch(found: Sequence[Mapping[str, Any]], deadline_s: float) -> Iterator[Row
     )
 
 
-def _compute(python: str, found: Sequence[Mapping[str, Any]], deadline_s: float) -> list[str]:
+def _compute(python: str, gpu_facts: Sequence[Mapping[str, Any]], deadline_s: float) -> list[str]:
     """What keeps the interpreter's PyTorch from computing, on all the GPUs at once."""
-    command = [python, "-m", "trainer_runtime.train.checks.torch_check", "cuda" if found else "cpu"]
+    command = [
+        python,
+        "-m",
+        "trainer_runtime.train.checks.torch_check",
+        "cuda" if gpu_facts else "cpu",
+    ]
     # By identity, since CUDA counts GPUs in another order than nvidia-smi does.
-    chosen = [{"CUDA_VISIBLE_DEVICES": str(gpu["uuid"])} for gpu in found] or [{}]
+    chosen = [{"CUDA_VISIBLE_DEVICES": str(gpu["uuid"])} for gpu in gpu_facts] or [{}]
 
     timeout_s = max(_LEAST_TORCH_S, deadline_s - time.monotonic())
 
@@ -100,7 +105,7 @@ def _compute(python: str, found: Sequence[Mapping[str, Any]], deadline_s: float)
 
     with ThreadPoolExecutor(len(chosen)) as pool:
         ended = list(pool.map(run, chosen))
-    names = [f"gpu {gpu['index']}" for gpu in found] or ["processor"]
+    names = [f"gpu {gpu['index']}" for gpu in gpu_facts] or ["processor"]
     return [f"{name}: {end.last_words}" for name, end in zip(names, ended, strict=True) if end.code]
 
 
@@ -117,8 +122,8 @@ def _environment() -> dict[str, str]:
 
 def _none_or_hidden() -> Row:
     if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists():
-        found = "an NVIDIA driver is there, nvidia-smi is not"
-        return Row("gpu", "warn", found, "Put nvidia-smi on the PATH of `ssh HOST env`.")
+        state = "an NVIDIA driver is there, nvidia-smi is not"
+        return Row("gpu", "warn", state, "Put nvidia-smi on the PATH of `ssh HOST env`.")
     return Row("gpu", "warn", "none", "Small models train on the processor; others need a GPU.")
 
 
@@ -179,10 +184,10 @@ def _run_of(process: Path) -> str | None:
 
 def _gpu_row(cells: dict[str, str], gpu: dict[str, Any], holders: list[dict[str, Any]]) -> Row:
     total, used = _gib(cells["memory.total"]), _gib(cells["memory.used"])
-    known = sum(holder["gib"] or 0.0 for holder in holders)
+    held_gib = sum(holder["gib"] or 0.0 for holder in holders)
     held = [_holder_words(holder) for holder in holders]
-    if used is not None and used - known > _UNUSED_GIB:
-        held.append(f"{gib_text(used - known)} by processes that can't be seen from here")
+    if used is not None and used - held_gib > _UNUSED_GIB:
+        held.append(f"{gib_text(used - held_gib)} by processes that can't be seen from here")
     memory = "" if total is None else f", {gib_text(total)}"
     summary = f"{gpu['name']}{memory}, driver {cells['driver_version']}"
     if not held:

@@ -110,15 +110,15 @@ def _cpu_field(name: str) -> str | None:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return None
-    found = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else None
+    match = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else None
 
 
 def _memory_gib(name: str) -> float:
     """The machine's, cut by the cgroup's limit."""
     text = Path("/proc/meminfo").read_text()
-    found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
-    memory = int(found.group(1)) * 1024 if found else 0
+    match = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
+    memory = int(match.group(1)) * 1024 if match else 0
     try:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
@@ -141,12 +141,12 @@ def _gpus() -> list[dict[str, Any]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    found = []
+    gpu_facts = []
     for row in done.stdout.splitlines():
         cells = [cell.strip() for cell in row.split(",")]
         if len(cells) != len(_GPU_QUERY.split(",")) or not cells[0].isdigit():
             continue
-        found.append(
+        gpu_facts.append(
             {
                 "index": int(cells[0]),
                 "name": cells[1],
@@ -156,7 +156,7 @@ def _gpus() -> list[dict[str, Any]]:
                 "capability": float(cells[5]) if cells[5][:1].isdigit() else 0.0,
             }
         )
-    return found
+    return gpu_facts
 
 
 def _mib_as_gib(cell: str, in_host: str) -> float:
@@ -190,7 +190,7 @@ def _cuda_of(version: str) -> str | None:
             text = Path(origin).with_name("version.py").read_text()
         except OSError:
             text = ""
-        found = re.search(r"^cuda\s*:.*=\s*'([^']+)'", text, re.MULTILINE)
-        if found or "cuda" in text:
-            return found.group(1) if found else None
+        match = re.search(r"^cuda\s*:.*=\s*'([^']+)'", text, re.MULTILINE)
+        if match or "cuda" in text:
+            return match.group(1) if match else None
     return version.split("+cu", 1)[1] if "+cu" in version else None

@@ -46,22 +46,24 @@ class Scanner:
         self._outbox = outbox
         self._runs: dict[str, FollowedRun] = {}
 
-    def scan(self, given: Mapping[str, object]) -> None:
+    def scan(self, fields: Mapping[str, object]) -> None:
         """Answer one request: every run gets its share, and what is left over goes to who needs it.
 
         `more` says that something did not fit; runs without a turn come first in the next scan.
         """
-        request = Fields(given, "a request")
+        request = Fields(fields, "a request")
         added = request.section("add")
         for run_id in (*request.texts("drop"), *added.values):
             if run := self._runs.pop(run_id, None):
                 run.close()
         for run_id in added.values:
-            one = added.section(run_id)
-            self._runs[run_id] = FollowedRun(run_id, one.text("folder"), one.open_map("have"))
+            run_fields = added.section(run_id)
+            self._runs[run_id] = FollowedRun(
+                run_id, run_fields.text("folder"), run_fields.open_map("have")
+            )
         left = min(request.integer("limit", _MOST_BYTES), _MOST_BYTES)
         more = self._answer(left, frozenset(request.texts("over")))
-        self._outbox.end({"scanned": given["scan"], "now": time.time(), "more": more})
+        self._outbox.end({"scanned": fields["scan"], "now": time.time(), "more": more})
 
     def _answer(self, limit: int, over: frozenset[str]) -> bool:
         end = self._outbox.sent_bytes + limit

@@ -204,12 +204,12 @@ class AppendedFile:
 
     def _send(self, outbox: Frames, data: bytes) -> None:
         header: dict[str, Any] = {"run": self._run_id, "file": self.name, "at": self._cursor}
-        known = len(header)
+        header_bytes = len(header)
         if self._is_reset:
             header["reset"] = True
         if self._sent_inode != self._inode and self._source == self._path:
             header["inode"] = self._sent_inode = self._inode
-        if data or len(header) > known:
+        if data or len(header) > header_bytes:
             outbox.frame(header, data)
             self._is_reset = False
 
@@ -276,7 +276,7 @@ class AppendedFile:
     def _moved_away(self) -> tuple[str, int] | None:
         """Where a rotation has put the bytes beyond the cursor, and how many there are in all."""
         folder, own_name = os.path.split(self._path)
-        found = []
+        candidates = []
         try:
             for entry in os.scandir(folder):
                 same = entry.inode() == self._inode
@@ -285,10 +285,10 @@ class AppendedFile:
                     continue
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode) and self._continues(entry.path, status.st_size):
-                    found.append((same, status.st_mtime_ns, entry.path, status.st_size))
+                    candidates.append((same, status.st_mtime_ns, entry.path, status.st_size))
         except OSError:
             return None
-        return max(found)[2:] if found else None
+        return max(candidates)[2:] if candidates else None
 
     def _continues(self, path: str, size: int) -> bool:
         """Whether the file holds what was sent last, and more."""

@@ -63,15 +63,15 @@ class FollowedRun:
         """See what is new; True where there is anything to send. `now`: monotonic seconds."""
         seldom = thoroughly or now >= self._seldom_due
         by_path = seldom or now >= self._check_paths_due
-        found = self._journal.refresh(same_folder=self._journal.exists and not by_path)
-        if found or by_path:
+        has_changed = self._journal.refresh(same_folder=self._journal.exists and not by_path)
+        if has_changed or by_path:
             by_path, self._check_paths_due = True, now + _CHECK_PATHS_S
             self._list_attempts(now, again=seldom, thoroughly=thoroughly)
         self._events.clear()
         self._logs.clear()
         for attempt in self._followed:
             attempt.refresh(self._events, self._logs, now=now, by_path=by_path, seldom=seldom)
-        if found or seldom:
+        if has_changed or seldom:
             for attempt in self._followed:
                 self._wholes.update((file.name, file) for file in attempt.replaced)
             self._leave_quiet_attempts(now)
@@ -80,7 +80,7 @@ class FollowedRun:
         if thoroughly or now >= self._wholes_due:
             self._wholes.update((file.name, file) for file in self._replaced)
             self._wholes_due = now + random.uniform(0.8, 1.2) * WHOLE_EVERY_S
-        return found or bool(self._events or self._logs or self._wholes)
+        return has_changed or bool(self._events or self._logs or self._wholes)
 
     def send(self, outbox: Frames, limit: int, now: float) -> None:
         """Send about `limit` bytes of what was found."""
@@ -139,7 +139,7 @@ class FollowedRun:
             return
         attempt = _Attempt(self._run_id, self._folder, number, self._have, now)
         self._attempts[number] = attempt
-        self._followed = sorted([*self._followed, attempt], key=lambda one: one.number)
+        self._followed = sorted([*self._followed, attempt], key=lambda followed: followed.number)
         self._newest = max(self._newest, number)
 
 
@@ -187,10 +187,10 @@ class _Attempt:
 
 def _appended(run_id: str, folder: str, name: str, have: Have) -> AppendedFile:
     length, inode, tail = have.get(name) or (0, None, "")
-    known = (int(length), inode, tail.encode("latin-1"))
-    return AppendedFile(run_id, f"{folder}/{name}", name, known)
+    position = (int(length), inode, tail.encode("latin-1"))
+    return AppendedFile(run_id, f"{folder}/{name}", name, position)
 
 
 def _replaced(run_id: str, folder: str, name: str, have: Have) -> ReplacedFile:
-    known = have.get(name)
-    return ReplacedFile(run_id, f"{folder}/{name}", name, tuple(known[:2]) if known else None)
+    stamp = have.get(name)
+    return ReplacedFile(run_id, f"{folder}/{name}", name, tuple(stamp[:2]) if stamp else None)

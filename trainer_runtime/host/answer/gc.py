@@ -239,7 +239,7 @@ def _holds_this_program(entry: Path) -> bool:
 def _remove(kind: Kind, entry: Path, uses: Uses, dry_run: bool) -> str | None:
     """Remove an entry under its lock; the reason where it stays, None where it is gone."""
     try:
-        with _held(kind, entry, dry_run) as held:
+        with _locked(kind, entry, dry_run) as held:
             if not held:
                 return "its lock is held"
             reason = None if _is_leftover(kind, entry) else uses.user(kind, entry)
@@ -251,7 +251,7 @@ def _remove(kind: Kind, entry: Path, uses: Uses, dry_run: bool) -> str | None:
 
 
 @contextmanager
-def _held(kind: Kind, entry: Path, dry_run: bool) -> Iterator[bool]:
+def _locked(kind: Kind, entry: Path, dry_run: bool) -> Iterator[bool]:
     """Whether all of the entry's locks could be had; they are held inside."""
     with ExitStack() as holding:
         held = True

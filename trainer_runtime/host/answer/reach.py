@@ -31,8 +31,8 @@ _LONGEST_LINE = 4096
 
 def addresses() -> dict[str, Any]:
     """This machine's IPv4 addresses, without those that lead nowhere else, and its time `t`."""
-    found = own_addresses()
-    others = [one for one in found.values() if not one.startswith("127.")]
+    by_interface = own_addresses()
+    others = [address for address in by_interface.values() if not address.startswith("127.")]
     return {"addresses": others, "t": time.time()}
 
 
@@ -55,8 +55,8 @@ def reach_others(own: Peer, others: Sequence[Peer], nonce: str, within_s: float)
     except OSError as error:
         return _not_listening(own.port, error)
     with listener:
-        found = reach_from(listener, own.name, others, nonce, within_s)
-        return {"problem": None, "unreached": found}
+        unreached = reach_from(listener, own.name, others, nonce, within_s)
+        return {"problem": None, "unreached": unreached}
 
 
 def reach_from(

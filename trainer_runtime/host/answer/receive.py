@@ -276,8 +276,8 @@ class Work:
         stats: list[int] = []
         for path in [self.folder, *(os.path.join(self.folder, name) for name in names)]:
             with suppress(OSError):  # it has just been put into place
-                found = os.lstat(path)
-                stats += [found.st_size, found.st_mtime_ns]
+                status = os.lstat(path)
+                stats += [status.st_size, status.st_mtime_ns]
         return tuple(stats)
 
     def _take_lock(self) -> int:
@@ -511,15 +511,15 @@ def _is_there(root: bytes, file: Listed) -> bool:
     if _leads_through_link(root, file.name):
         return False
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if not stat.S_ISREG(found.st_mode) or found.st_size != file.size_bytes:
+    if not stat.S_ISREG(status.st_mode) or status.st_size != file.size_bytes:
         return False
-    same_time = file.modified_ns is not None and found.st_mtime_ns == file.modified_ns
+    same_time = file.modified_ns is not None and status.st_mtime_ns == file.modified_ns
     if not same_time and (file.sha256 is None or _digest(path) != file.sha256):
         return False
-    if stat.S_IMODE(found.st_mode) != file.mode:
+    if stat.S_IMODE(status.st_mode) != file.mode:
         os.chmod(path, file.mode)
     if not same_time and file.modified_ns is not None:
         os.utime(path, ns=(file.modified_ns, file.modified_ns))
@@ -567,9 +567,9 @@ def _link(near: bytes, root: bytes, file: Listed) -> bool:
     if file.sha256 is None or file.mode & _WRITABLE or _leads_through_link(near, file.name):
         return False  # a change of the one would reach the other
     try:
-        found = os.lstat(source)
-        is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        is_alike = (stat.S_IMODE(found.st_mode), found.st_size) == (file.mode, file.size_bytes)
+        status = os.lstat(source)
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        is_alike = (stat.S_IMODE(status.st_mode), status.st_size) == (file.mode, file.size_bytes)
         if not is_own or not is_alike or _digest(source) != file.sha256:
             return False
         os.link(source, target)
@@ -633,13 +633,13 @@ def _write(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _check(file: Listed, part: bytes, size: int, found: str, sent: str) -> None:
+def _check(file: Listed, part: bytes, size: int, computed: str, sent: str) -> None:
     expected = sent if file.sha256 is None else file.sha256
-    if size != file.size_bytes or found != expected or found != sent:
+    if size != file.size_bytes or computed != expected or computed != sent:
         os.unlink(part)  # the next try starts again
         raise Refusal(
             "DIGEST_MISMATCH",
-            f"{_shown(file.name)} arrived with {size} bytes and sha256 {found[:12]} instead of "
+            f"{_shown(file.name)} arrived with {size} bytes and sha256 {computed[:12]} instead of "
             f"{file.size_bytes} and {expected[:12]}",
         )
 

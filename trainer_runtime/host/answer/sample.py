@@ -42,7 +42,7 @@ def sample(folder: Path, request: SampleRequest) -> dict[str, Any]:
     """The answer of the model's process, masked; `{"error": WHY}` where there is none."""
     run = RunFolder(folder)
     try:
-        answer = _asked(run, request).to_dict()
+        answer = _draw(run, request).to_dict()
     except NotSampledError as error:
         return {"error": str(error)}
     mask = Mask(secret_values(run).values())
@@ -51,7 +51,7 @@ def sample(folder: Path, request: SampleRequest) -> dict[str, Any]:
     return answer
 
 
-def _asked(run: RunFolder, request: SampleRequest) -> SampleAnswer:
+def _draw(run: RunFolder, request: SampleRequest) -> SampleAnswer:
     python, path = _python(run)
     # A container sees the run's folder, and not the host's folder for temporary files.
     place = None if python.container is None else run.root

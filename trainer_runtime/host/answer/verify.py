@@ -11,5 +11,5 @@ from trainer_runtime.host.files.layout import RunFolder
 
 def verify_checkpoints(folder: Path) -> dict[str, Any]:
     """`{"checkpoints": [{"step", "path", "problems"}]}`, by step; no problems means whole."""
-    found = check_checkpoints(RunFolder(folder).checkpoints)
-    return {"checkpoints": [check.to_dict() for check in found]}
+    checks = check_checkpoints(RunFolder(folder).checkpoints)
+    return {"checkpoints": [check.to_dict() for check in checks]}

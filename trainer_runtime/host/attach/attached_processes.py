@@ -155,7 +155,7 @@ class _Watched:
         )
         self._not_copied = NotCopied(self._events)
         self._unread = UnreadLog(self._events, source.pattern)
-        processes = [ProcessIdentity.from_dict(one) for one in source.processes]
+        processes = [ProcessIdentity.from_dict(identity) for identity in source.processes]
         silence_s = source.ends_after_s
         self._foreign = ForeignProcess(processes, successors, parts[-1], silence_s)
         self._live = self._is_behind = False

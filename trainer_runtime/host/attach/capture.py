@@ -60,7 +60,11 @@ class Capture:
     def running(self) -> list[ProcessIdentity]:
         """The job in the pane's foreground; none where its shell waits for one."""
         pane = find_pane(self._wanted)
-        return [] if pane is None else [one for one in foreground(pane) if one.pid != pane.pid]
+        return (
+            []
+            if pane is None
+            else [process for process in foreground(pane) if process.pid != pane.pid]
+        )
 
     def end(self) -> None:
         """Leave the pane as it was found."""

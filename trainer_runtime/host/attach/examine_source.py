@@ -67,11 +67,11 @@ def examine_source(
     which is tried on those that it has; `reading` of the source says what is understood of them.
     """
     try:
-        found = _EXAMINERS[kind](target)
-        _refuse_secrets(found.get("path"), root)
+        examined = _EXAMINERS[kind](target)
+        _refuse_secrets(examined.get("path"), root)
     except RefusedError as error:
         return {"refused": error.refusal}
-    source = {"kind": kind, "target": target, "from": begin, "begin": 0, **found}
+    source = {"kind": kind, "target": target, "from": begin, "begin": 0, **examined}
     if begin == "end" and source.get("path"):
         source["begin"] = _last_line(Path(source["path"]))
     source["reading"] = reading = first_reading(source.get("path"), pattern)
@@ -159,14 +159,14 @@ def _deleted(pid: int, output: OpenFile) -> RefusedError:
 def _behind_pipe(inode: int) -> str | None:
     """The file that the reader of a pipe writes, as `tee` does; None where that isn't one."""
     written = [
-        one
+        file
         for reader in readers_of_pipe(inode)
-        for one in open_files(reader)
-        if one.is_regular and one.writes
+        for file in open_files(reader)
+        if file.is_regular and file.writes
     ]
-    named = {one.path for one in written if one.descriptor > _STDERR}
-    found = named or {one.path for one in written if one.descriptor < _STDERR}
-    return found.pop() if len(found) == 1 else None
+    named = {file.path for file in written if file.descriptor > _STDERR}
+    paths = named or {file.path for file in written if file.descriptor < _STDERR}
+    return paths.pop() if len(paths) == 1 else None
 
 
 def _of_process_log(process: ProcessIdentity, path: str) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _tmux(target: str) -> dict[str, Any]:
             for name, path in tmux_servers().items()
             for pane in tmux_panes(path)
         ]
-        names = _plain([*(one.session for one in tmux_panes()), *others])
+        names = _plain([*(listed.session for listed in tmux_panes()), *others])
         there = f"Its sessions: {', '.join(names)}." if names else "It has no session."
         raise RefusedError(
             "TMUX_NOT_FOUND",
@@ -217,7 +217,9 @@ def _tmux(target: str) -> dict[str, Any]:
 def _screen(target: str) -> dict[str, Any]:
     session, _, window = target.partition(":")
     windows = screen_windows(session)
-    chosen = [one for one in windows if not window or one.name.endswith(f":{window}")]
+    chosen = [
+        candidate for candidate in windows if not window or candidate.name.endswith(f":{window}")
+    ]
     if not chosen:
         raise RefusedError(
             "SCREEN_NOT_FOUND",
@@ -225,7 +227,7 @@ def _screen(target: str) -> dict[str, Any]:
             "`screen -ls` lists them there; name one as NAME, PID.NAME or NAME:WINDOW.",
         )
     if len(chosen) > 1:
-        numbers = ", ".join(one.name.rpartition(":")[2] for one in chosen)
+        numbers = ", ".join(candidate.name.rpartition(":")[2] for candidate in chosen)
         raise RefusedError(
             "SCREEN_NOT_FOUND",
             f"{target!r} names several windows of screen: {numbers}.",
@@ -254,11 +256,11 @@ def _written_by(pane: Pane) -> str:
     parents = {pid: _parent(pid) for pid in pids()}
     server = parents.get(pane.pid)
     files = {
-        one.path
+        file.path
         for pid, parent in parents.items()
         if parent == server or parents.get(parent) == server
-        for one in open_files(pid)
-        if one.is_regular and one.writes and one.descriptor in (1, 2)
+        for file in open_files(pid)
+        if file.is_regular and file.writes and file.descriptor in (1, 2)
     }
     return f" (perhaps {', '.join(named)})" if (named := _plain(files)[:3]) else ""
 
@@ -337,9 +339,9 @@ def _not_owner(pid: int) -> RefusedError:
 
 def _nowhere(pid: int, what: str) -> RefusedError:
     written = _plain(
-        one.path
-        for one in open_files(pid)
-        if one.is_regular and one.writes and one.path.endswith(_LOG_ENDINGS)
+        file.path
+        for file in open_files(pid)
+        if file.is_regular and file.writes and file.path.endswith(_LOG_ENDINGS)
     )
     also = f" It also has open: {', '.join(written[:3])}." if written else ""
     return RefusedError(
@@ -362,7 +364,7 @@ def _last_line(path: Path) -> int:
 def _beside(path: Path) -> str:
     """The logs near the path that was given."""
     try:
-        names = _plain(one.name for one in path.parent.iterdir() if one.suffix in _LOG_ENDINGS)
+        names = _plain(log.name for log in path.parent.iterdir() if log.suffix in _LOG_ENDINGS)
     except OSError:
         return ""
     return f" There are: {', '.join(names[:5])}." if names else ""
@@ -376,10 +378,13 @@ def _others_tmux() -> str:
     """Whose tmux runs here besides."""
     folder = Path(os.environ.get("TMUX_TMPDIR", "/tmp"))
     try:
-        found = {int(one.name[len(_SUN_PATH) :]) for one in folder.glob(f"{_SUN_PATH}[0-9]*")}
+        users = {
+            int(socket_folder.name[len(_SUN_PATH) :])
+            for socket_folder in folder.glob(f"{_SUN_PATH}[0-9]*")
+        }
     except (OSError, ValueError):
         return ""
-    others = sorted(_name(user) for user in found - {os.getuid()})
+    others = sorted(_name(user) for user in users - {os.getuid()})
     return f" {', '.join(others)} may have one too: add the host as them." if others else ""
 
 

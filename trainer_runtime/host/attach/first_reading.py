@@ -19,27 +19,27 @@ def first_reading(path: str | None, pattern: str | None) -> dict[str, Any]:
 
     `path` None: a pane, of which nothing is known before it is watched.
     """
-    found: dict[str, Any] = {"lines": 0, "read": 0, "matched": 0}
+    reading: dict[str, Any] = {"lines": 0, "read": 0, "matched": 0}
     if path is None:
-        return found
+        return reading
     parser = LogParser(patterns=taught(pattern))
     for data in tail(Path(path), _READ_BYTES):
-        _note(found, parser.feed(data))
-    _note(found, parser.close())
-    found["lines"] = parser.coverage.lines_with_numbers
-    found["read"] = parser.coverage.lines_read
-    found["matched"] = parser.coverage.lines_taught
-    return found
+        _note(reading, parser.feed(data))
+    _note(reading, parser.close())
+    reading["lines"] = parser.coverage.lines_with_numbers
+    reading["read"] = parser.coverage.lines_read
+    reading["matched"] = parser.coverage.lines_taught
+    return reading
 
 
-def _note(found: dict[str, Any], parsed: Parsed) -> None:
+def _note(reading: dict[str, Any], parsed: Parsed) -> None:
     for point in parsed:
-        key = found.get("key")
+        key = reading.get("key")
         if key is None or (point.key == "loss" != key):
-            found["key"], found["first"] = point.key, _said(point)
-        if point.key == found["key"]:
-            found["last"] = _said(point)
+            reading["key"], reading["first"] = point.key, _described(point)
+        if point.key == reading["key"]:
+            reading["last"] = _described(point)
 
 
-def _said(point: Point) -> tuple[int, str]:
+def _described(point: Point) -> tuple[int, str]:
     return point.step, f"{point.value:.6g}"

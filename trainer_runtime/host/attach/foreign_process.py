@@ -48,9 +48,9 @@ class ForeignProcess:
         if any(map(is_alive, self._processes)) or time.monotonic() < self._check_due:
             return None
         self._check_due = time.monotonic() + _CHECK_EVERY_S
-        found = self._successors()
-        if found:
-            self._processes, self._gone_since = list(found), None
+        successors = self._successors()
+        if successors:
+            self._processes, self._gone_since = list(successors), None
             return None
         return self._gone() if self._processes else self._silent(now)
 

@@ -184,10 +184,10 @@ class LogEvents:
         for event in parsed.events:
             lines[event.line_offset].append(event)
         for offset in sorted(lines):
-            found = lines[offset]
-            self._take_points([item for item in found if isinstance(item, Point)])
+            items = lines[offset]
+            self._take_points([item for item in items if isinstance(item, Point)])
             for item in sorted(
-                (item for item in found if isinstance(item, LogEvent)),
+                (item for item in items if isinstance(item, LogEvent)),
                 key=lambda item: (item.kind, item.text),
             ):
                 self._take_event(item)
@@ -225,11 +225,11 @@ class LogEvents:
     def _write_aggregates(self, aggregates: list[RankAggregate]) -> None:
         """What many ranks reported of a step, an event for each step."""
         by_step: dict[tuple[int, int], list[RankAggregate]] = defaultdict(list)
-        for one in aggregates:
-            by_step[one.segment, one.step].append(one)
-        for (segment, step), found in by_step.items():
-            fields = {"step": step, "segment": segment, **described(found)}
-            self._write(found[0].t, "rank_metric", fields)
+        for aggregate in aggregates:
+            by_step[aggregate.segment, aggregate.step].append(aggregate)
+        for (segment, step), of_step in by_step.items():
+            fields = {"step": step, "segment": segment, **described(of_step)}
+            self._write(of_step[0].t, "rank_metric", fields)
 
     def _write_values(
         self, step: int, segment: int, values: dict[str, float], t: float | None, other: bool

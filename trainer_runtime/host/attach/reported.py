@@ -43,36 +43,36 @@ class Reports:
 
     def read(self) -> list[Report]:
         """The new ones; lines of another form are counted as `unreadable`."""
-        found = []
+        reports = []
         for line in self._lines.read():
             report = _report(line)
             if report is None:
                 self.unreadable += 1
             else:
-                found.append(report)
-        return found
+                reports.append(report)
+        return reports
 
 
 def _report(line: bytes) -> Report | None:
     try:
-        given = json.loads(line)  # with NaN and Infinity, as Python's own json writes them
+        fields = json.loads(line)  # with NaN and Infinity, as Python's own json writes them
     except (ValueError, RecursionError):
         return None
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         return None
-    step = _count(given.get("step"))
+    step = _count(fields.get("step"))
     values = {
         name: value
-        for name, raw in given.items()
+        for name, raw in fields.items()
         if name not in _NOT_VALUES
         and 0 < len(name) <= _LONGEST_NAME
         and name.isprintable()
         and (value := _value(raw)) is not None
     }
     of_eval = {name for name in values if name.startswith("val_")}
-    checkpoint, t = given.get("checkpoint"), _value(given.get("t"))
-    target = _count(given.get("target"))
-    if step is None and (values or target is None) and given.get("watches_stop") is not True:
+    checkpoint, t = fields.get("checkpoint"), _value(fields.get("t"))
+    target = _count(fields.get("target"))
+    if step is None and (values or target is None) and fields.get("watches_stop") is not True:
         return None
     return Report(
         step=step,
@@ -81,7 +81,7 @@ def _report(line: bytes) -> Report | None:
         evaluated={name: values[name] for name in of_eval},
         target=target,
         checkpoint=checkpoint if isinstance(checkpoint, str) else None,
-        watches_stop=given.get("watches_stop") is True,
+        watches_stop=fields.get("watches_stop") is True,
     )
 
 

@@ -50,13 +50,13 @@ class Pane:
 def tmux_panes(server: str | None = None) -> list[Pane]:
     """All panes of a user's tmux; none where none runs."""
     output = _ask([*_tmux(server), "list-panes", "-a", "-F", _PANE])
-    found = []
+    panes = []
     for line in (output or "").splitlines():
         fields = line.split("\t")
         if len(fields) == 6 and fields[4] != "1":
             name, pid, tty, piped, _, session = fields
-            found.append(Pane("tmux", name, server, int(pid), tty, piped == "1", session))
-    return found
+            panes.append(Pane("tmux", name, server, int(pid), tty, piped == "1", session))
+    return panes
 
 
 def tmux_pane(target: str, server: str | None = None) -> Pane | None:
@@ -64,7 +64,7 @@ def tmux_pane(target: str, server: str | None = None) -> Pane | None:
     output = _ask([*_tmux(server), "display-message", "-p", "-t", target, "#{pane_id}"])
     name = (output or "").strip()
     exact = _ask([*_tmux(server), "has-session", "-t", target]) is not None
-    return next((one for one in tmux_panes(server) if one.name == name and exact), None)
+    return next((pane for pane in tmux_panes(server) if pane.name == name and exact), None)
 
 
 def tmux_servers() -> dict[str, str]:
@@ -73,10 +73,10 @@ def tmux_servers() -> dict[str, str]:
     try:
         if folder.stat().st_uid != os.getuid():
             return {}
-        found = sorted(path for path in folder.iterdir() if path.is_socket())
+        sockets = sorted(path for path in folder.iterdir() if path.is_socket())
     except OSError:
         return {}
-    return {path.name: str(path) for path in found if path.name != _USUAL_SERVER}
+    return {path.name: str(path) for path in sockets if path.name != _USUAL_SERVER}
 
 
 def tmux_wherever(target: str) -> list[Pane]:
@@ -87,19 +87,19 @@ def tmux_wherever(target: str) -> list[Pane]:
     asked = [(None, target)] + [(path, target) for path in servers.values()]
     if rest and name in servers:
         asked = [(servers[name], rest)]
-    found = []
+    panes = []
     for server, wanted in asked:
         pane = tmux_pane(wanted, server)
         if pane is not None:
-            found.append(pane)
+            panes.append(pane)
             if server is None:
                 break
-    return found
+    return panes
 
 
 def screen_windows(session: str) -> list[Pane]:
     """The windows of a screen session of this name, with or without its pid before it."""
-    found = []
+    windows = []
     for line in (_ask(["screen", "-ls"], codes=(0, 1)) or "").splitlines():
         match = _SCREEN_SESSION.match(line)
         if match is None or session not in (match.group(1), match.group(2), match.group(3)):
@@ -112,8 +112,8 @@ def screen_windows(session: str) -> list[Pane]:
                     tty = _link(f"/proc/{pid}/fd/0")
                     name = f"{match.group(1)}:{window}"
                     logs = "log" in _screen_info(name).split()
-                    found.append(Pane("screen", name, None, pid, tty, logs, match.group(1)))
-    return sorted(found, key=lambda one: int(one.name.rpartition(":")[2]))
+                    windows.append(Pane("screen", name, None, pid, tty, logs, match.group(1)))
+    return sorted(windows, key=lambda pane: int(pane.name.rpartition(":")[2]))
 
 
 def begin_capture(pane: Pane, history: Path, spool: Path, *, with_history: bool) -> str | None:
@@ -156,8 +156,8 @@ def width_of(pane: Pane) -> int | None:
     """The columns at which a window of screen breaks lines; None where they aren't broken."""
     if pane.program == "tmux":
         return None
-    found = _SCREEN_SIZE.search(_screen_info(pane.name))
-    return int(found.group(1)) if found else None
+    match = _SCREEN_SIZE.search(_screen_info(pane.name))
+    return int(match.group(1)) if match else None
 
 
 def end_capture(pane: Pane) -> None:
@@ -173,16 +173,16 @@ def foreground(pane: Pane) -> list[ProcessIdentity]:
     """The job in a pane's foreground; the pane's own first process where that waits for one."""
     fields = _stat(pane.pid)
     group = int(fields[_FOREGROUND]) if fields is not None else -1
-    found = []
+    processes = []
     for pid in pids():
         stat = _stat(pid)
         if stat is None or fields is None or stat[_TERMINAL] != fields[_TERMINAL]:
             continue
         process = identify(pid)
         if process is not None and int(stat[_GROUP]) == group:
-            found.append(process)
+            processes.append(process)
     own = identify(pane.pid)
-    return found or ([own] if own is not None else [])
+    return processes or ([own] if own is not None else [])
 
 
 def whole_history(program: str, width: int | None, data: bytes) -> bytes:

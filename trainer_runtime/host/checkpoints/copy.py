@@ -60,7 +60,7 @@ def copy_checkpoints(source: Path, destination: Path, names: list[str]) -> int |
             if _manifest(destination / name) != _manifest(source / name):
                 _copy(source / name, destination / name)
         _prune(destination, names)
-        steps = [int(name[5:]) for name in _whole(destination)]
+        steps = [int(name[5:]) for name in _copied_checkpoints(destination)]
     return max(steps, default=None)
 
 
@@ -96,10 +96,10 @@ def _copy(source: Path, place: Path) -> None:
 def _is_done(target: Path, source: Path) -> bool:
     """Whether a file was copied before, of this very original: its digest was checked then."""
     try:
-        found, wanted = target.lstat(), source.lstat()
+        status, wanted = target.lstat(), source.lstat()
     except FileNotFoundError:
         return False
-    return (found.st_size, found.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns)
+    return (status.st_size, status.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns)
 
 
 def _copy_file(source: Path, target: Path, entry: FileEntry) -> None:
@@ -123,7 +123,7 @@ def _copy_file(source: Path, target: Path, entry: FileEntry) -> None:
 
 def _prune(destination: Path, names: list[str]) -> None:
     """Remove what is not wanted any more, once something that is wanted is there."""
-    whole = _whole(destination)
+    whole = _copied_checkpoints(destination)
     if not set(whole) & set(names):
         return
     for name in whole:
@@ -134,9 +134,9 @@ def _prune(destination: Path, names: list[str]) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _whole(destination: Path) -> list[str]:
-    found = (path.name for path in destination.glob("step-*"))
-    return [name for name in found if name[5:].isdigit() and _manifest(destination / name)]
+def _copied_checkpoints(destination: Path) -> list[str]:
+    names = (path.name for path in destination.glob("step-*"))
+    return [name for name in names if name[5:].isdigit() and _manifest(destination / name)]
 
 
 def _manifest(folder: Path) -> bytes | None:

@@ -59,10 +59,10 @@ class Image:
     def find(cls, record: Path) -> Image | None:
         """The image that `environment.json` names; None where the trainer is a process."""
         settled = read_json(record) or {}
-        given = settled.get("container")
-        if not isinstance(given, dict):
+        section = settled.get("container")
+        if not isinstance(section, dict):
             return None
-        fields = Fields(given, "container")
+        fields = Fields(section, "container")
         return cls(
             engine=Engine.of(fields),
             name=fields.text("image"),
@@ -130,8 +130,8 @@ class Container:
 def containers(engine: Engine, run_id: str) -> list[str]:
     """The engine's containers of a run, ended ones too."""
     label = f"label={RUN_LABEL}={run_id}"
-    found = ask_engine(engine.program, "ps", "--all", "--quiet", "--filter", label)
-    return found.output.split()
+    listed = ask_engine(engine.program, "ps", "--all", "--quiet", "--filter", label)
+    return listed.output.split()
 
 
 def remove_containers(engine: Engine, run_id: str) -> None:
@@ -186,7 +186,9 @@ def _limits(engine: Engine) -> Iterator[str]:
     if engine.kind == "podman":
         pids = int(Path("/proc/sys/kernel/pid_max").read_text())
         own = resource.getrlimit(resource.RLIMIT_NPROC)
-        soft, hard = (pids if one == resource.RLIM_INFINITY else min(one, pids) for one in own)
+        soft, hard = (
+            pids if limit == resource.RLIM_INFINITY else min(limit, pids) for limit in own
+        )
         yield from ("--ulimit", f"nproc={soft}:{hard}")
 
 
@@ -211,11 +213,11 @@ def _mounted(config: RunConfig, run: Path) -> list[tuple[str, str]]:
     read = [source.path.removeprefix(ON_BOX) for source in config.data.sources]
     read += script.data.values() if script is not None else ()
     read += [config.data.tokenizer, config.model.path or "", *_adopted(config)]
-    found = [(path, "rw") for path in dict.fromkeys(written) if _is_there(path)]
+    mounts = [(path, "rw") for path in dict.fromkeys(written) if _is_there(path)]
     for path in dict.fromkeys(read):
-        if _is_there(path) and not any(_lies_in(path, other) for other, _ in found):
-            found.append((path, "ro"))
-    return found
+        if _is_there(path) and not any(_lies_in(path, other) for other, _ in mounts):
+            mounts.append((path, "ro"))
+    return mounts
 
 
 def _adopted(config: RunConfig) -> list[str]:

@@ -109,10 +109,10 @@ def find_engine(environment: Mapping[str, str]) -> Engine:
         program = shutil.which(name, path=path)
         if program is None:
             continue
-        found, problem = probe(os.path.abspath(program), environment)
-        if found is not None and found.kind == name:
-            return found
-        in_front = in_front or found
+        engine, problem = probe(os.path.abspath(program), environment)
+        if engine is not None and engine.kind == name:
+            return engine
+        in_front = in_front or engine
         if problem:
             problems.append(f"{name}: {problem}")
     if in_front is not None:
@@ -130,7 +130,7 @@ def _docker(program: str, environment: Mapping[str, str]) -> tuple[Engine | None
         version = server.text("Version", "")
     except ValueError:  # Podman's program under Docker's name has no server
         return _podman(program, environment)
-    if any("podman" in one.text("Name", "").lower() for one in components):
+    if any("podman" in component.text("Name", "").lower() for component in components):
         return Engine("podman", program, version), ""
     options = ask_engine(
         program, "info", "--format", "{{json .SecurityOptions}}", environment=environment

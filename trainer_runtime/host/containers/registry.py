@@ -66,13 +66,13 @@ def _is_insecure(domain: str, settings: Fields) -> bool:
     """Whether the daemon would also speak HTTP with this registry, and accept any certificate: as
     Docker's `isSecureIndex` finds it."""
     indexes = settings.values.get("IndexConfigs")
-    known = indexes.get(domain) if isinstance(indexes, dict) else None
-    if isinstance(known, dict):
-        return known.get("Secure") is False
-    networks = [ipaddress.ip_network(one) for one in settings.texts("InsecureRegistryCIDRs")]
+    index = indexes.get(domain) if isinstance(indexes, dict) else None
+    if isinstance(index, dict):
+        return index.get("Secure") is False
+    networks = [ipaddress.ip_network(text) for text in settings.texts("InsecureRegistryCIDRs")]
     host = domain.rpartition(":")[0] or domain
     try:
-        found = {address[4][0] for address in socket.getaddrinfo(host.strip("[]"), None)}
+        addresses = {address[4][0] for address in socket.getaddrinfo(host.strip("[]"), None)}
     except OSError:
         return False
-    return any(ipaddress.ip_address(one) in network for one in found for network in networks)
+    return any(ipaddress.ip_address(text) in network for text in addresses for network in networks)

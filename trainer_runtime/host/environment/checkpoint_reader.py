@@ -22,9 +22,9 @@ def become_reader(arguments: list[str], cache: Path | None) -> None:
     if cache is None or _is_safe(_own_torch()):
         return
     for name in _others(cache):
-        found, _ = probe_interpreter(os.path.expanduser(name), os.environ, Path.cwd())
-        if found is not None and _is_safe(found.torch):
-            os.execv(found.python, [found.python, "-m", "trainer_runtime", *arguments])
+        interpreter, _ = probe_interpreter(os.path.expanduser(name), os.environ, Path.cwd())
+        if interpreter is not None and _is_safe(interpreter.torch):
+            os.execv(interpreter.python, [interpreter.python, "-m", "trainer_runtime", *arguments])
 
 
 def _own_torch() -> str | None:

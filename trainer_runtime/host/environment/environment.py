@@ -122,13 +122,15 @@ def _interpreters(search: _Search) -> Iterator[Interpreter]:
         names += candidates(box.variables, own_first=not request.modules)
     seen = set()
     for name in names:
-        found, problem = probe_interpreter(os.path.expanduser(name), box.variables, box.folder)
-        if found is None:
+        interpreter, problem = probe_interpreter(
+            os.path.expanduser(name), box.variables, box.folder
+        )
+        if interpreter is None:
             search.problems.append(f"{name}: {problem}")
-        elif found.prefix not in seen:
-            seen.add(found.prefix)
-            search.found.append(found)
-            yield found
+        elif interpreter.prefix not in seen:
+            seen.add(interpreter.prefix)
+            search.found.append(interpreter)
+            yield interpreter
 
 
 def _working_torch(python: Interpreter, search: _Search) -> str | None:
@@ -190,11 +192,11 @@ def _lock_of(lines: list[str], search: _Search) -> tuple[LockedPackage, ...] | N
     if search.request.wheels is not None:
         return None
     built = any(name_of(line) in BUILT_IN_PLACE for line in ours)
-    found = locked([*ours, *(BUILD_TOOLS if built else ())])
-    if found is None:
+    packages = locked([*ours, *(BUILD_TOOLS if built else ())])
+    if packages is None:
         return None
     named = {package.name for package in own}
-    return (*own, *(package for package in found if package.name not in named))
+    return (*own, *(package for package in packages if package.name not in named))
 
 
 def _without_cuda(lines: list[str]) -> tuple[str, ...]:
@@ -214,10 +216,10 @@ def _provided(recipe: Recipe, search: _Search) -> tuple[Interpreter, str]:
         versions.append(version)
 
     def installer() -> Installer:
-        found = _installer(recipe.base, search)
-        if found is None:
+        provided = _installer(recipe.base, search)
+        if provided is None:
             raise EnvironmentUnusableError(_nobody_installs(recipe.base))
-        return found
+        return provided
 
     built = provide(
         recipe,

@@ -78,15 +78,17 @@ def image_there(engine: Engine, name: str) -> Image | None:
     Raises:
         ImageUnusableError: it is for another processor.
     """
-    found = _inspected(engine, name)
-    if found is None:
+    inspected = _inspected(engine, name)
+    if inspected is None:
         return None
     machine = _MACHINES.get(platform.machine(), platform.machine())
-    made_for = found.text("Architecture", machine)
+    made_for = inspected.text("Architecture", machine)
     if made_for != machine:
         said = f"{made_for} and the host is {machine}"
         raise ImageUnusableError(ImageProblem("processor", name, engine.kind, said))
-    return Image(engine, name, found.text("Id"), "", _digest(name, found.texts("RepoDigests")))
+    return Image(
+        engine, name, inspected.text("Id"), "", _digest(name, inspected.texts("RepoDigests"))
+    )
 
 
 def refuse_of_no_registry(engine: Engine, name: str) -> None:
@@ -104,9 +106,9 @@ def _inspected(engine: Engine, name: str) -> Fields | None:
     answer = ask_engine(engine.program, "image", "inspect", name)
     if answer.code != 0:
         return None
-    found = decode_value(answer.output, "image inspect", max_bytes=MAX_DOCUMENT_BYTES)
-    if isinstance(found, list) and found and isinstance(found[0], dict):
-        return Fields(found[0], "image inspect")
+    documents = decode_value(answer.output, "image inspect", max_bytes=MAX_DOCUMENT_BYTES)
+    if isinstance(documents, list) and documents and isinstance(documents[0], dict):
+        return Fields(documents[0], "image inspect")
     return None
 
 
@@ -116,8 +118,10 @@ def _digest(name: str, digests: Sequence[str]) -> str | None:
     An image may have come from several, and Docker leaves its own registry's name out.
     """
     repository = re.sub(r"(@|:[^/]*\Z).*", "", name).removeprefix("docker.io/")
-    known = [one for one in digests if one.partition("@")[0].endswith(repository)]
-    return min([*known, *digests], key=lambda one: one not in known, default=None)
+    of_repository = [digest for digest in digests if digest.partition("@")[0].endswith(repository)]
+    return min(
+        [*of_repository, *digests], key=lambda digest: digest not in of_repository, default=None
+    )
 
 
 def _pull(engine: Engine, name: str, folder: Path, report: Report) -> str:

@@ -117,18 +117,18 @@ def try_image(request: ImageRequest) -> TriedImage:
     """
     python, facts = _python_facts(request)
     container = request.container
-    found = replace(container.image, python=facts.text("python"))
+    image = replace(container.image, python=facts.text("python"))
     version = facts.text("version")
     if release_of(version)[:2] < OLDEST_PYTHON:
         raise ImageUnusableError(request.problem("old_python", version))
     missing = tuple(unsatisfied(request.lines, facts.text_map("distributions")))
     if missing:
-        problem = request.problem("packages", found.python)
+        problem = request.problem("packages", image.python)
         raise ImageUnusableError(replace(problem, lacking=missing, python=python))
     # What a program of the user's needs is its own affair.
     has_torch = container.config.script is None
-    container = replace(container, image=found)
-    return TriedImage(found, _torch(replace(request, container=container)) if has_torch else None)
+    container = replace(container, image=image)
+    return TriedImage(image, _torch(replace(request, container=container)) if has_torch else None)
 
 
 def _python_facts(request: ImageRequest) -> tuple[str, Fields]:
@@ -166,9 +166,9 @@ def _torch(request: ImageRequest) -> str:
     """The version of the image's PyTorch, which computes: known from before, or tried now."""
     container, device = request.container, request.container.config.compute.device
     kept = request.cache / "torch" / f"{_key(container.image, device)}.json"
-    known = (read_json(kept) or {}).get("version")
-    if isinstance(known, str):
-        return known
+    kept_version = (read_json(kept) or {}).get("version")
+    if isinstance(kept_version, str):
+        return kept_version
     ended = _ask(request, container.image.python, _TORCH_CHECK, device)
     if ended.code == NOT_STARTED:
         raise ImageUnusableError(request.problem("start", ended.last_words[:PROBLEM_LENGTH]))

@@ -306,7 +306,7 @@ def _failure(ended: Ended, wanted: Wanted) -> str:
     missing = _NO_WHEEL.search(said)
     if missing is None:
         return f"the packages could not be installed: {words}"
-    name = next(found for found in missing.groups() if found)
+    name = next(group for group in missing.groups() if group)
     if wanted.hashed:
         return (
             f"{name} is not at this host's package indexes in the version and build of the lock; "

@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
 
 def _distributions() -> dict[str, str]:
     """The packages on the path; of one that is there twice, the first counts."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in sys.path:
         try:
             names = os.listdir(folder)
@@ -46,16 +46,16 @@ def _distributions() -> dict[str, str]:
             if ending not in (".dist-info", ".egg-info") or "-" not in stem:
                 continue
             package, version = stem.split("-")[:2]
-            found.setdefault(package.replace("_", "-").replace(".", "-").lower(), version)
-    return found
+            versions.setdefault(package.replace("_", "-").replace(".", "-").lower(), version)
+    return versions
 
 
 def _stamp(package: str) -> str | None:
     """Changes when the package is installed again."""
-    found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
         return None
-    return f"{found.origin} {os.stat(found.origin).st_mtime_ns}"
+    return f"{spec.origin} {os.stat(spec.origin).st_mtime_ns}"
 
 
 def _has(module: str) -> bool:

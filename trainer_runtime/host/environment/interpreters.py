@@ -84,7 +84,7 @@ def probe_interpreter(
     answer = ask(command, folder=folder, environment=environment, timeout_s=_PROBE_S)
     try:
         facts = decode_fields(answer.output.splitlines()[-1], "interpreter_facts")
-        found = Interpreter(
+        interpreter = Interpreter(
             # By the name that was given: what stands there may set more than its interpreter does.
             python=python if os.path.isabs(python) else facts.text("python"),
             version=facts.text("version"),
@@ -99,9 +99,9 @@ def probe_interpreter(
         )
     except (ValueError, LookupError, TypeError):
         return None, answer.last_words
-    if not found.is_young_enough:
-        return None, f"it is Python {found.version}, older than 3.10"
-    return found, ""
+    if not interpreter.is_young_enough:
+        return None, f"it is Python {interpreter.version}, older than 3.10"
+    return interpreter, ""
 
 
 def candidates(environment: Mapping[str, str], own_first: bool) -> Iterator[str]:
@@ -111,9 +111,9 @@ def candidates(environment: Mapping[str, str], own_first: bool) -> Iterator[str]
     where environment modules have just put another one there.
     """
     path = environment.get("PATH", os.defpath)
-    on_path = [found for name in _ON_PATH if (found := shutil.which(name, path=path))]
+    on_path = [program for name in _ON_PATH if (program := shutil.which(name, path=path))]
     if not own_first:  # then `python3` is what the modules chose, whatever else there is
-        on_path.sort(key=lambda found: Path(found).name != "python3")
+        on_path.sort(key=lambda program: Path(program).name != "python3")
     prefixes = [environment.get("CONDA_PREFIX"), *map(os.path.expanduser, _CONDA)]
     conda = [f"{prefix}/bin/python" for prefix in prefixes if prefix]
     ordered = [sys.executable, *on_path] if own_first else [*on_path, sys.executable]
@@ -142,9 +142,9 @@ def check_torch(
     seen += [environment.get(name) for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")]
     name = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:24]
     kept = cache / "torch" / f"{name}.json"
-    known = _known(read_json(kept))
-    if known is not None:
-        return known
+    kept_check = _recorded_check(read_json(kept))
+    if kept_check is not None:
+        return kept_check
     checked, keep = _check(python, device, environment, folder)
     if keep:
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -173,11 +173,11 @@ def driver() -> str:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
         return ""
-    found = _DRIVER.search(text)
-    return found.group(1) if found else ""
+    match = _DRIVER.search(text)
+    return match.group(1) if match else ""
 
 
-def _known(kept: dict[str, Any] | None) -> Checked | None:
+def _recorded_check(kept: dict[str, Any] | None) -> Checked | None:
     if kept is None:
         return None
     if kept.get("version") is None and time.time() - float(kept.get("t", 0)) > _FAILED_FOR_S:

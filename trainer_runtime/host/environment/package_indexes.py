@@ -74,8 +74,8 @@ def _read(path: Path) -> dict[str, str]:
         parser.read_string(path.read_text())
     except (OSError, UnicodeDecodeError, configparser.Error):
         return {}
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for section in _SECTIONS:
         if parser.has_section(section):
-            found.update({name.replace("_", "-"): value for name, value in parser.items(section)})
-    return found
+            options.update({name.replace("_", "-"): value for name, value in parser.items(section)})
+    return options

@@ -55,10 +55,10 @@ def install_recorded(
     listed = wanted.venv / "installed.json"
     first = replace(wanted, record=listed) if record is not None else wanted
     install(installer, first, report, environment=environment, lock=lock)
-    found = None if record is None else installed_packages(listed)
-    if record is not None and found:
+    installed = None if record is None else installed_packages(listed)
+    if record is not None and installed:
         record.parent.mkdir(exist_ok=True)
-        write_atomic(record, "".join(f"{package}\n" for package in found).encode())
+        write_atomic(record, "".join(f"{package}\n" for package in installed).encode())
         report(f"environment: the digests of its files are recorded in {record}")
     elif record is not None:
         report(f"environment: {installer.kind} reports no digests of PyTorch's files; not recorded")
@@ -78,8 +78,8 @@ def _package(item: Fields) -> LockedPackage:
     archive = item.section("download_info").section("archive_info")
     # Before 23.1, pip gives `hash` alone for files of a folder.
     hashes = archive.find_section("hashes")
-    known = {} if hashes is None else hashes.values
-    digest = known.get("sha256") or archive.text("hash").removeprefix("sha256=")
+    digests = {} if hashes is None else hashes.values
+    digest = digests.get("sha256") or archive.text("hash").removeprefix("sha256=")
     if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
         raise DecodingError("pip's report", "archive_info", "has no sha256")
     name = normalised(metadata.text("name"))

@@ -109,10 +109,10 @@ def provide(
     entry = cache / "venvs" / recipe.name()
     entry.parent.mkdir(parents=True, exist_ok=True)
     with _locked(entry.with_name(f"{entry.name}.lock"), report) as lock:
-        found = _whole(entry, environment, folder)
-        if found is not None:
+        interpreter = _complete_venv(entry, environment, folder)
+        if interpreter is not None:
             report(f"environment: {entry} is there")
-            return found
+            return interpreter
         shutil.rmtree(entry, ignore_errors=True)
         report(f"environment: building {entry}")
         maker = installer()
@@ -160,12 +160,12 @@ def _locked(path: Path, report: Report) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _whole(entry: Path, environment: Mapping[str, str], folder: Path) -> Interpreter | None:
+def _complete_venv(entry: Path, environment: Mapping[str, str], folder: Path) -> Interpreter | None:
     marked = read_json(entry / _COMPLETE)
     if marked is None or marked.get("v") != _FORMAT:
         return None
-    found, _ = probe_interpreter(str(entry / "bin" / "python"), environment, folder)
-    return found
+    interpreter, _ = probe_interpreter(str(entry / "bin" / "python"), environment, folder)
+    return interpreter
 
 
 def _create(

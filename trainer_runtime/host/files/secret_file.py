@@ -13,8 +13,8 @@ class SecretsMissingError(Exception):
 
 def secret_values(run: RunFolder) -> dict[str, str]:
     """Every secret value in the run's folder, by name."""
-    given = (read_json(run.secrets) or {}).get("values")
-    return {str(name): str(value) for name, value in given.items()} if given else {}
+    values = (read_json(run.secrets) or {}).get("values")
+    return {str(name): str(value) for name, value in values.items()} if values else {}
 
 
 def secret_environment(run: RunFolder, config: RunConfig) -> dict[str, str]:
@@ -37,6 +37,6 @@ def remove_secrets(run: RunFolder, answered: int) -> None:
 
     Those that came for a request newer than the `answered` generation are for an attempt to come.
     """
-    given = read_json(run.secrets)
-    if given is None or int(given.get("generation") or 0) <= answered:
+    secrets = read_json(run.secrets)
+    if secrets is None or int(secrets.get("generation") or 0) <= answered:
         run.secrets.unlink(missing_ok=True)

@@ -58,7 +58,7 @@ class Account:
             return f"Attempt {progress.attempt} is prepared" if progress.attempt else "Starting"
         left = progress.target_step - progress.step
         loss, pace = number(progress.last.get("loss")), progress.step_time_s
-        saved = [step for step, one in progress.checkpoints.items() if one.verified]
+        saved = [step for step, checkpoint in progress.checkpoints.items() if checkpoint.verified]
         parts = [
             f"Step {progress.step} of {progress.target_step}",
             "" if loss is None else f"loss {number_text(loss)}",

@@ -66,11 +66,11 @@ def host_variables(
     """The variables of this process, of the host's first one, and of the files that images write,
     in this order; programs are searched in all their paths."""
     sources = [dict(own), _of_process(first_process), *(_of_file(path) for path in files)]
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for source in reversed(sources):
-        found |= source
+        variables |= source
     paths = dict.fromkeys(source["PATH"] for source in sources if source.get("PATH"))
-    return {**found, "PATH": os.pathsep.join(paths) or os.defpath}
+    return {**variables, "PATH": os.pathsep.join(paths) or os.defpath}
 
 
 def _missing_key(own_end: OwnEnd, variables: Mapping[str, str]) -> str | None:
@@ -88,7 +88,7 @@ def _of_process(path: Path) -> dict[str, str]:
 
 def _of_file(path: Path) -> dict[str, str]:
     """Lines of `NAME=value` or `export NAME="value"`; nothing in them is carried out."""
-    found = {}
+    variables = {}
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -97,8 +97,8 @@ def _of_file(path: Path) -> dict[str, str]:
         name, equals, value = line.strip().removeprefix("export ").strip().partition("=")
         if equals and name.isidentifier():
             quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-            found[name] = value[1:-1] if quoted else value
-    return found
+            variables[name] = value[1:-1] if quoted else value
+    return variables
 
 
 def _ask(way: OwnEnd, key: str, timeout_s: float) -> Answered:

@@ -128,13 +128,13 @@ class Trainers:
 
     def _trained(self) -> list[tuple[RunFolder, int]]:
         """The runs of which a trainer lives, and its attempt."""
-        found = []
+        newest_attempts = []
         for folder in sorted(self._root.glob("runs/*")):
             names = [path.name for path in folder.glob("attempts/*") if path.name.isdigit()]
             newest = max(map(int, names), default=0)
             if newest and BoxProcesses(folder).observe(newest).state == "running":
-                found.append((RunFolder(folder), newest))
-        return found
+                newest_attempts.append((RunFolder(folder), newest))
+        return newest_attempts
 
 
 def keep(root: Path) -> int:

@@ -96,8 +96,8 @@ def _own_files(run: RunFolder, step: int, manifest: bytes) -> dict[str, Path]:
         entries = parse(manifest).files
     except ManifestError:
         return {}
-    found = {entry.path: find_own_file(run.checkpoints, step, entry) for entry in entries}
-    return {path: own for path, own in found.items() if own is not None}
+    own_files = {entry.path: find_own_file(run.checkpoints, step, entry) for entry in entries}
+    return {path: own for path, own in own_files.items() if own is not None}
 
 
 def _has_sizes(folder: Path, listed: Mapping[str, int]) -> bool:

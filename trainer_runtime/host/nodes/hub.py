@@ -87,7 +87,9 @@ class Hub:
 
     def _has_unheard(self, since_s: float) -> bool:
         """Whether a member has not answered, and so not been answered, since then."""
-        return any(one.connected and one.heard_s <= since_s for one in self.heard().values())
+        return any(
+            member.connected and member.heard_s <= since_s for member in self.heard().values()
+        )
 
     def _listen(self) -> None:
         listener = self._listener()

@@ -13,7 +13,7 @@ _LONGEST_NAME = 15
 
 def own_addresses() -> Mapping[str, str]:
     """The IPv4 address of each interface that has one, by the interface's name."""
-    found = {}
+    addresses = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:_LONGEST_NAME])
@@ -21,8 +21,8 @@ def own_addresses() -> Mapping[str, str]:
                 answer = fcntl.ioctl(any_socket.fileno(), _ADDRESS_OF_INTERFACE, request)
             except OSError:
                 continue  # it has none
-            found[name] = socket.inet_ntoa(answer[20:24])
-    return found
+            addresses[name] = socket.inet_ntoa(answer[20:24])
+    return addresses
 
 
 def interface_of(address: str) -> str | None:

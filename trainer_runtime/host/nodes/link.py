@@ -179,7 +179,7 @@ class Link:
             LinkError: it has another one, or is silent.
         """
         theirs, own = _text(self._challenge(), "nonce"), secrets.token_hex(32)
-        said = _said(theirs, own, name, kind)
+        said = _message(theirs, own, name, kind)
         proof = _proof(secret, _MEMBER, said)
         self._send_plain({"nonce": own, "name": name, "kind": kind, "proof": proof})
         if not _is_same(_text(self._challenge(), "proof"), _proof(secret, _SUPERVISOR, said)):
@@ -196,7 +196,7 @@ class Link:
         self._send_plain({"nonce": own})
         answer = self._challenge()
         name, kind = _text(answer, "name"), _text(answer, "kind")
-        said = _said(own, _text(answer, "nonce"), name, kind)
+        said = _message(own, _text(answer, "nonce"), name, kind)
         if not _is_same(_text(answer, "proof"), _proof(secret, _MEMBER, said)):
             raise LinkError("a connection without the run's secret")
         self._send_plain({"proof": _proof(secret, _SUPERVISOR, said)})
@@ -246,7 +246,7 @@ def _is_same(said: str, wanted: str) -> bool:
     return hmac.compare_digest(said.encode(errors="backslashreplace"), wanted.encode())
 
 
-def _said(challenge: str, answer: str, name: str, kind: str) -> bytes:
+def _message(challenge: str, answer: str, name: str, kind: str) -> bytes:
     return json.dumps([challenge, answer, name, kind]).encode()
 
 

@@ -205,8 +205,8 @@ class Member:
             self._end_attempt()
             self._order = None
             return
-        known = self._order
-        is_new = known is None or known.attempt != order.attempt
+        earlier = self._order
+        is_new = earlier is None or earlier.attempt != order.attempt
         if is_new and not self._begin(order):
             return
         self._order = order
@@ -229,10 +229,10 @@ class Member:
         self._fetch = None
         return folder.config.exists()
 
-    def _write_config(self, folder: AttemptFolder, given: Mapping[str, Any]) -> None:
+    def _write_config(self, folder: AttemptFolder, sent: Mapping[str, Any]) -> None:
         own = config_of(self._run).data.cache_dir
-        theirs = RunConfig.parse(given).data.cache_dir
-        config = moved(given, theirs, own)
+        theirs = RunConfig.parse(sent).data.cache_dir
+        config = moved(sent, theirs, own)
         folder.root.mkdir(parents=True, exist_ok=True)
         for name, text in frameworks.files(RunConfig.parse(config)).items():
             path = folder.root / name

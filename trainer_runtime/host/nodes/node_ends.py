@@ -16,8 +16,8 @@ def ends_on_node(attempt: AttemptFolder, end: Exit, first_rank: int) -> tuple[Ra
         if recorded is not None:
             return tuple(map(RankEnd.of, recorded.sections("ends")))
         held = read_fields(attempt.exit)
-        known = end.code is not None or end.signal is not None
-        if held is None or not known:
+        is_clear = end.code is not None or end.signal is not None
+        if held is None or not is_clear:
             return ()
         return (RankEnd(first_rank, held.time("t"), end.code, end.signal),)
     except ValueError:

@@ -77,21 +77,21 @@ class NodeProcesses:
         self._failed_s: dict[int, float] = {}
         self._noted: set[tuple[int, str]] = set()
 
-    def nodes(self, known: Iterable[str] = ()) -> Mapping[str, str]:
+    def nodes(self, earlier: Iterable[str] = ()) -> Mapping[str, str]:
         """The state of every node: `connected`, or `lost` where it has been silent for too long;
         `left` of those `known` that are not among them, as of another job's.
 
         Before a member had the time to connect it is not named.
         """
         names = [node.name for node in self._nodes.nodes]
-        found = {name: LEFT for name in known if name not in names} | {names[0]: "connected"}
+        states = {name: LEFT for name in earlier if name not in names} | {names[0]: "connected"}
         heard = self._hub.heard()
         for name in self._names(range(1, len(self._nodes.nodes))):
             if not self._is_silent(name, heard):
-                found |= {name: "connected"} if name in heard else {}
+                states |= {name: "connected"} if name in heard else {}
             else:
-                found[name] = "lost"
-        return found
+                states[name] = "lost"
+        return states
 
     def resize(self, config: RunConfig, sets: Mapping[str, Any]) -> dict[str, Any]:
         """What the next attempt changes for the sake of the nodes that are there, after one with
@@ -229,8 +229,8 @@ class NodeProcesses:
         )
 
     def _is_silent(self, name: str, heard: Mapping[str, Heard]) -> bool:
-        known = heard.get(name)
-        since_s = self._hub.began_s if known is None else known.heard_s
+        heard_node = heard.get(name)
+        since_s = self._hub.began_s if heard_node is None else heard_node.heard_s
         return self._hub.clock.now() - since_s > self._nodes.silent_s
 
     def _end_where_others_have(
@@ -279,17 +279,17 @@ class NodeProcesses:
         ends = list(ends_on_node(folder, own, 0))
         members = self._members_of(attempt)
         for number, name in enumerate(members, start=1):
-            known = heard.get(name)
-            if known is not None and is_in(known, attempt, "ended"):
-                ends += ends_of(known, number * each)
+            heard_node = heard.get(name)
+            if heard_node is not None and is_in(heard_node, attempt, "ended"):
+                ends += ends_of(heard_node, number * each)
         first = first_failure(ends)
         if first is None or folder.nodes_end.exists():
             return own
         node = min(first.rank // each, len(members))
         name = [self._nodes.nodes[0].name, *members][node]
         self._note(attempt, {"node": name, "rank": first.rank})
-        if node and (known := heard.get(name)) is not None:
-            self._say_in_log(attempt, name, known.report.tail)
+        if node and (heard_node := heard.get(name)) is not None:
+            self._say_in_log(attempt, name, heard_node.report.tail)
         return replace(own, code=first.code, signal=first.signal)
 
     def _names(self, numbers: Iterable[int]) -> list[str]:
@@ -302,13 +302,13 @@ class NodeProcesses:
 
     def _returns_s(self, attempt: int) -> float:
         config = find_config(self._run.attempt(attempt).config) or NOTHING
-        given = config.recovery.await_nodes
-        return RETURNS_WITHIN_S if given is None else parse_duration(given)
+        limit = config.recovery.await_nodes
+        return RETURNS_WITHIN_S if limit is None else parse_duration(limit)
 
     def _awaited_in_vain(self, attempt: int) -> set[int]:
         """The nodes without which an attempt could not begin, by their numbers."""
-        found = read_fields(self._run.attempt(attempt).nodes_end)
-        names = () if found is None else found.texts("awaited")
+        record = read_fields(self._run.attempt(attempt).nodes_end)
+        names = () if record is None else record.texts("awaited")
         return {number for number, node in enumerate(self._nodes.nodes) if node.name in names}
 
     def _note_lost(
@@ -322,10 +322,10 @@ class NodeProcesses:
             self._say(attempt, f"nodes: {name}: {problem}\n")
         self._note(attempt, {"node": name, "problem": problem})
 
-    def _note(self, attempt: int, found: Mapping[str, object]) -> None:
+    def _note(self, attempt: int, fields: Mapping[str, object]) -> None:
         folder = self._run.attempt(attempt)
         if not folder.nodes_end.exists():
-            write_json(folder.nodes_end, {"v": 1, **found})
+            write_json(folder.nodes_end, {"v": 1, **fields})
 
     def _say_who_is_awaited(
         self, attempt: int, waiting: list[str], heard: Mapping[str, Heard]

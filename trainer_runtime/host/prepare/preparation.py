@@ -65,7 +65,7 @@ def main(config_path: str, *, data_only: bool = False) -> int:
     path = Path(config_path)
     try:
         config = RunConfig.parse(path.read_bytes(), str(path))
-        with _alone(Path.cwd() / _LOCK):
+        with _locked(Path.cwd() / _LOCK):
             if not data_only:
                 _register(Path.cwd(), config)
                 _prepare_environment(config, path, _say)
@@ -130,7 +130,7 @@ def _failed(what: str, code: int) -> int:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """One preparation of a run at a time: a supervisor that was killed leaves its own running."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

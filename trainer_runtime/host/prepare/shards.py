@@ -118,8 +118,8 @@ class _Work:
 
 def _checked(config: RunConfig) -> DataConfig:
     data = config.data
-    given = {"cache_dir": data.cache_dir, "seq_len": data.seq_len}
-    lacking = [name for name, value in given.items() if not value]
+    required = {"cache_dir": data.cache_dir, "seq_len": data.seq_len}
+    lacking = [name for name, value in required.items() if not value]
     if "sources" not in config.document.get("data", {}):  # an empty list needs its shards only
         lacking.append("sources")
     if lacking:

@@ -55,11 +55,11 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
     ]
     tokenizer = data.tokenizer_digest or data.tokenizer
     digests = _digests(sources) if data.by_content else None
-    found = fingerprint(sources, tokenizer, data.seq_len, data.form or SHARDS, digests=digests)
-    if found != data.fingerprint:
+    digest = fingerprint(sources, tokenizer, data.seq_len, data.form or SHARDS, digests=digests)
+    if digest != data.fingerprint:
         raise DataUnusableError(
             f"the files of {', '.join(source.path for source in sources)} changed since the plan "
-            f"(fingerprint {found} instead of {data.fingerprint}); plan again"
+            f"(fingerprint {digest} instead of {data.fingerprint}); plan again"
         )
     _refuse_trained_on(sources)
     return sources
@@ -80,9 +80,9 @@ def file_path(source: Source, document: CorpusFile) -> Path:
 def _refuse_trained_on(sources: Sequence[Source]) -> None:
     held_out = [_paths(source) for source in sources if source.held_out]
     training = [_paths(source) for source in sources if not source.held_out]
-    found = trained_on(chain(*training), chain(*held_out))
-    if found is not None:
-        raise DataUnusableError(f"data.validation: {found}")
+    trained_sources = trained_on(chain(*training), chain(*held_out))
+    if trained_sources is not None:
+        raise DataUnusableError(f"data.validation: {trained_sources}")
 
 
 def _paths(source: Source) -> list[Path]:
@@ -90,12 +90,12 @@ def _paths(source: Source) -> list[Path]:
 
 
 def _digests(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
+    digests: dict[tuple[str, str], str] = {}
     for source in sources:
-        found |= content_digests(
+        digests |= content_digests(
             source, {file.name: file_path(source, file) for file in source.files}
         )
-    return found
+    return digests
 
 
 def _listed(source: SourceConfig) -> Source:

@@ -134,14 +134,14 @@ def _listed(folder: Path, digest: str) -> dict[str, tuple[CorpusFile, ...]] | No
         marker = decode_fields(data, MARKER, max_bytes=MAX_DOCUMENT_BYTES)
         if marker.text("digest") != digest:
             return None
-        found: dict[str, list[CorpusFile]] = {}
+        files_of: dict[str, list[CorpusFile]] = {}
         for row in marker.rows("files", "path", "size_bytes", "modified_ns"):
             source, _, name = row.text("path").partition("/")
             file = CorpusFile(name, row.integer("size_bytes"), row.integer("modified_ns"))
-            found.setdefault(source, []).append(file)
+            files_of.setdefault(source, []).append(file)
     except (FileNotFoundError, DecodingError):
         return None
-    return {source: tuple(files) for source, files in found.items()}
+    return {source: tuple(files) for source, files in files_of.items()}
 
 
 def _size_bytes(folder: Path) -> int:

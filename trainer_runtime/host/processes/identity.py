@@ -97,15 +97,15 @@ def session_members(leader: ProcessIdentity) -> list[ProcessIdentity]:
     """
     if not is_alive(leader):
         return []
-    found = []
+    members = []
     for pid in process_ids():
         fields = _stat(pid)
         if fields is None or int(fields[_SESSION_FIELD]) != leader.pid:
             continue
         process = identify(pid)
         if process is not None and process.start_ticks >= leader.start_ticks:
-            found.append(process)
-    return found
+            members.append(process)
+    return members
 
 
 def descendants(pid: int) -> list[ProcessIdentity]:
@@ -118,14 +118,14 @@ def descendants(pid: int) -> list[ProcessIdentity]:
         fields = _stat(other)
         if fields is not None:
             children.setdefault(int(fields[_PARENT_FIELD]), []).append(other)
-    found: list[ProcessIdentity] = []
+    processes: list[ProcessIdentity] = []
     waiting = children.get(pid, [])
     for child in waiting:  # grows as generations are added
         process = identify(child)
         if process is not None:
-            found.append(process)
+            processes.append(process)
         waiting.extend(children.get(child, ()))
-    return found
+    return processes
 
 
 def wait_status(process: ProcessIdentity) -> int | None:
@@ -139,7 +139,7 @@ def wait_status(process: ProcessIdentity) -> int | None:
 def carriers(marker: str) -> list[ProcessIdentity]:
     """The live processes with `marker` (`NAME=value`) in the environment they were started with."""
     wanted = marker.encode()
-    found = []
+    processes = []
     for pid in process_ids():
         process = identify(pid)
         if process is None:
@@ -149,8 +149,8 @@ def carriers(marker: str) -> list[ProcessIdentity]:
         except OSError:
             continue
         if wanted in environment.split(b"\0"):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def process_ids() -> Iterator[int]:

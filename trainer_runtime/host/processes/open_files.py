@@ -35,18 +35,18 @@ def writers(path: Path) -> list[ProcessIdentity]:
         status = path.stat()
     except OSError:
         return []
-    found = []
+    processes = []
     for pid in pids():
         if pid == os.getpid() or not _has_open(pid, status):
             continue
         if any(
-            (one.device, one.inode) == (status.st_dev, status.st_ino) and one.writes
-            for one in open_files(pid)
+            (file.device, file.inode) == (status.st_dev, status.st_ino) and file.writes
+            for file in open_files(pid)
         ):
             process = identify(pid)
             if process is not None:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def open_files(pid: int) -> list[OpenFile]:
@@ -54,16 +54,16 @@ def open_files(pid: int) -> list[OpenFile]:
 
     A file that was removed since is left out.
     """
-    found = []
+    files = []
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return []
     for name in names:
-        one = open_file(pid, int(name))
-        if one is not None:
-            found.append(one)
-    return found
+        file = open_file(pid, int(name))
+        if file is not None:
+            files.append(file)
+    return files
 
 
 def open_file(pid: int, descriptor: int) -> OpenFile | None:
@@ -82,8 +82,8 @@ def open_file(pid: int, descriptor: int) -> OpenFile | None:
 def readers_of_pipe(inode: int) -> Iterator[int]:
     """The processes that read a pipe as their standard input."""
     for pid in pids():
-        one = open_file(pid, 0)
-        if one is not None and stat.S_ISFIFO(one.mode) and one.inode == inode:
+        file = open_file(pid, 0)
+        if file is not None and stat.S_ISFIFO(file.mode) and file.inode == inode:
             yield pid
 
 
@@ -106,10 +106,10 @@ def _has_open(pid: int, status: os.stat_result) -> bool:
     try:
         for entry in os.scandir(f"/proc/{pid}/fd"):
             try:
-                found = entry.stat()
+                other = entry.stat()
             except OSError:
                 continue
-            if (found.st_ino, found.st_dev) == (status.st_ino, status.st_dev):
+            if (other.st_ino, other.st_dev) == (status.st_ino, status.st_dev):
                 return True
     except OSError:
         pass

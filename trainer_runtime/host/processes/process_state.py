@@ -73,13 +73,13 @@ class ProcessState:
 def states(run: RunFolder, attempt: int) -> list[ProcessState]:
     """The living processes of an attempt, by pid: who carries its marker, those that are on record,
     and their children."""
-    found = {process.pid: process for process in carriers(marker(run.run_id, attempt))}
+    processes = {process.pid: process for process in carriers(marker(run.run_id, attempt))}
     for recorded in _on_record(run, attempt):
         if is_alive(recorded):
-            found[recorded.pid] = recorded
-    _add_children(found)
+            processes[recorded.pid] = recorded
+    _add_children(processes)
     folder = run.attempt(attempt).root.resolve()
-    by_pid = sorted(found.values(), key=lambda one: one.pid)
+    by_pid = sorted(processes.values(), key=lambda process_of: process_of.pid)
     inspected = (inspect_process(process, folder) for process in by_pid)
     return [state for state in inspected if state is not None]
 
@@ -116,10 +116,10 @@ def _on_record(run: RunFolder, attempt: int) -> list[ProcessIdentity]:
     trainer = (read_json(run.attempt(attempt).process) or {}).get("trainer")
     attached = config_of(run).attached
     recorded = [trainer, *(attached.processes if attached is not None else ())]
-    return [ProcessIdentity.from_dict(one) for one in recorded if isinstance(one, dict)]
+    return [ProcessIdentity.from_dict(fields) for fields in recorded if isinstance(fields, dict)]
 
 
-def _add_children(found: dict[int, ProcessIdentity]) -> None:
+def _add_children(processes: dict[int, ProcessIdentity]) -> None:
     """Add the processes that those in `found` have started, however many generations on."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
@@ -128,12 +128,12 @@ def _add_children(found: dict[int, ProcessIdentity]) -> None:
                 children.setdefault(int(_stat(int(name))[1]), []).append(int(name))
             except (OSError, IndexError, ValueError):
                 continue
-    waiting = list(found)
-    while waiting and len(found) < _MOST_PROCESSES:
+    waiting = list(processes)
+    while waiting and len(processes) < _MOST_PROCESSES:
         for child in children.get(waiting.pop(), ()):
-            process = identify(child) if child not in found else None
+            process = identify(child) if child not in processes else None
             if process is not None:
-                found[child] = process
+                processes[child] = process
                 waiting.append(child)
 
 
@@ -162,7 +162,7 @@ def _stacks(pid: int, folder: Path) -> Path | None:
 
 def _threads(pid: int) -> Iterator[ThreadState]:
     numbers = sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
-    for number in sorted(numbers, key=lambda one: one != pid)[:_MOST_THREADS]:
+    for number in sorted(numbers, key=lambda thread: thread != pid)[:_MOST_THREADS]:
         folder = f"/proc/{pid}/task/{number}"
         try:
             state = _fields(Path(f"{folder}/stat"))[0]
@@ -188,8 +188,8 @@ def _call(pid: int, folder: str) -> tuple[str | None, str | None]:
 
 
 def _wchan(folder: str) -> str | None:
-    found = _text(f"{folder}/wchan").strip()
-    return found if found not in ("", "0") else None
+    channel = _text(f"{folder}/wchan").strip()
+    return channel if channel not in ("", "0") else None
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -56,9 +56,9 @@ def run_ranks(config_path: Path) -> int:
     Does not return where the attempt died by a signal: this process then dies by the same.
     """
     config = RunConfig.parse(config_path.read_bytes(), str(config_path))
-    given = _rendezvous(config_path.parent / RENDEZVOUS)
-    rendezvous = given or Rendezvous.of_variables(config.compute.nodes, os.environ)
-    shared = rendezvous.node if rendezvous is not None and given is None else 0
+    shared_rendezvous = _rendezvous(config_path.parent / RENDEZVOUS)
+    rendezvous = shared_rendezvous or Rendezvous.of_variables(config.compute.nodes, os.environ)
+    shared = rendezvous.node if rendezvous is not None and shared_rendezvous is None else 0
     # Without a supervisor, all nodes are in one folder.
     folder = config_path.parent / (f"{RANKS}-{shared}" if shared else RANKS)
     shutil.rmtree(folder, ignore_errors=True)
@@ -226,12 +226,12 @@ class _Ranks:
 
 def ranks_below(launcher: ProcessIdentity) -> dict[int, ProcessIdentity]:
     """The processes that a launcher gave a rank, by rank."""
-    found: dict[int, ProcessIdentity] = {}
+    processes: dict[int, ProcessIdentity] = {}
     for process in descendants(launcher.pid):
         rank = _rank_of(process.pid)
         if rank is not None:  # what a rank starts carries its number as well, and comes later
-            found.setdefault(rank, process)
-    return found
+            processes.setdefault(rank, process)
+    return processes
 
 
 def _rank_of(pid: int) -> int | None:

@@ -62,11 +62,11 @@ def begin(
 
 def sealed_steps(run: RunFolder) -> list[int]:
     """The steps on the disk that have a manifest, newest first."""
-    found = []
+    steps = []
     for folder in run.checkpoints.glob("step-*"):
         with suppress(ManifestError):
-            found.append(read(folder).step)
-    return sorted(found, reverse=True)
+            steps.append(read(folder).step)
+    return sorted(steps, reverse=True)
 
 
 def unreported_prunings(run: RunFolder) -> list[int]:
@@ -108,15 +108,15 @@ def _is_same(original: Path, place: Path) -> bool:
     names = [path.relative_to(original) for path in mine]
     if [path.relative_to(place) for path in theirs] != names:
         return False
-    return all(_same_bytes(one, other) for one, other in zip(mine, theirs, strict=True))
+    return all(_same_bytes(file, other) for file, other in zip(mine, theirs, strict=True))
 
 
-def _same_bytes(one: Path, other: Path) -> bool:
-    if one.samefile(other):
+def _same_bytes(file: Path, other: Path) -> bool:
+    if file.samefile(other):
         return True
-    if one.stat().st_size != other.stat().st_size:
+    if file.stat().st_size != other.stat().st_size:
         return False
-    with one.open("rb") as first, other.open("rb") as second:
+    with file.open("rb") as first, other.open("rb") as second:
         while data := first.read(1 << 20):
             if data != second.read(1 << 20):
                 return False

@@ -59,7 +59,7 @@ def command_of(
 def fill_in(word: str, values: Mapping[str, str]) -> str:
     """A word of the command with the values of its placeholders; unknown ones stay."""
     return _PLACEHOLDER.sub(
-        lambda found: found.group(1) or values.get(found.group(2), found.group()), word
+        lambda match: match.group(1) or values.get(match.group(2), match.group()), word
     )
 
 
@@ -79,7 +79,7 @@ def variables_between_nodes(meeting: Rendezvous) -> dict[str, str]:
     """What torchrun and PyTorch read, of a run on several hosts."""
     if meeting.nodes == 1:
         return {}
-    found = {
+    variables = {
         "NNODES": str(meeting.nodes),
         "NODE_RANK": str(meeting.node),
         "MASTER_ADDR": meeting.address,
@@ -87,8 +87,8 @@ def variables_between_nodes(meeting: Rendezvous) -> dict[str, str]:
     }
     if meeting.interface is not None:
         named = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-        found |= {name: os.environ.get(name, meeting.interface) for name in named}
-    return found
+        variables |= {name: os.environ.get(name, meeting.interface) for name in named}
+    return variables
 
 
 def variables_of(
@@ -96,7 +96,7 @@ def variables_of(
 ) -> dict[str, str]:
     """The program's environment. `python`: the interpreter that was prepared for it, if one was;
     its folder comes first on the search path."""
-    found = {
+    variables = {
         **os.environ,
         "TRAINMASTER_RUN_DIR": str(run.root),
         "TRAINMASTER_RUN_ID": run.run_id,
@@ -104,11 +104,13 @@ def variables_of(
         "TRAINMASTER_STOP": str(stop),
     }
     if beginning.checkpoint is not None:
-        found["TRAINMASTER_CHECKPOINT"] = str(beginning.checkpoint)
-        found["TRAINMASTER_STEP"] = str(beginning.step)
+        variables["TRAINMASTER_CHECKPOINT"] = str(beginning.checkpoint)
+        variables["TRAINMASTER_STEP"] = str(beginning.step)
     if python is not None:
-        found["PATH"] = os.pathsep.join([str(Path(python).parent), found.get("PATH", os.defpath)])
-    return found
+        variables["PATH"] = os.pathsep.join(
+            [str(Path(python).parent), variables.get("PATH", os.defpath)]
+        )
+    return variables
 
 
 def program_of(words: Sequence[str], base: Path, variables: Mapping[str, str]) -> str | None:

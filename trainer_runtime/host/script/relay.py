@@ -159,27 +159,27 @@ class _Relay:
     def _begin(self) -> Beginning:
         """Seal what the attempt before has left, verify what to resume from, report the start."""
         resume = self._config.attempt.resume
-        known, gone = sealed_steps(self._run), unreported_prunings(self._run)
+        sealed, gone = sealed_steps(self._run), unreported_prunings(self._run)
         # Of several nodes, all resume from what the first one's supervisor has named.
         seals = resume.mode == "latest" and self._meeting.nodes == 1
         left = self._seal_left() if seals else []
-        steps = list(known if resume.candidates is None else resume.candidates)
+        steps = list(sealed if resume.candidates is None else resume.candidates)
         if resume.mode == "latest":
             steps = sorted({*steps, *(item.answer["step"] for item in left if item.answer)})
             steps.reverse()
-        found = begin(self._run, self._config, self._script, self._base, steps)
+        beginning = begin(self._run, self._config, self._script, self._base, steps)
         torn = [
-            (self._step_of_torn(item, max([*known, 0])), item.problem)
+            (self._step_of_torn(item, max([*sealed, 0])), item.problem)
             for item in left
             if item.problem
         ]
         fields = {
-            "step": found.step,
-            "resumed_from": None if found.checkpoint is None else found.step,
-            "saved_by": found.saved_by,
+            "step": beginning.step,
+            "resumed_from": None if beginning.checkpoint is None else beginning.step,
+            "saved_by": beginning.saved_by,
             "target_step": self._target,
             "skipped": [
-                {"step": step, "reason": reason} for step, reason in (*found.skipped, *torn)
+                {"step": step, "reason": reason} for step, reason in (*beginning.skipped, *torn)
             ],
         }
         self._events.report("started", fields)
@@ -187,11 +187,11 @@ class _Relay:
         for item in left:
             if item.problem is None:
                 self._take_outcome(item)
-        return found
+        return beginning
 
     def _seal_left(self, all_within_s: float = 0.0) -> list[Outcome]:
         """What was saved and not judged: the newest, and all others for which there is time."""
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         all_until_s = time.monotonic() + all_within_s
         while self._saves is not None:
             everything = time.monotonic() < all_until_s
@@ -201,9 +201,9 @@ class _Relay:
                 self._steps.at, self._metrics, settled=True, everything=everything
             )
             if outcome is not None:
-                found.append(outcome)
+                outcomes.append(outcome)
             self._saves.wait(_POLL_S)
-        return found
+        return outcomes
 
     def _step_of_torn(self, item: Outcome, newest: int) -> int:
         return self._saves.step_of(item.place, newest + 1) if self._saves is not None else newest
@@ -341,7 +341,9 @@ class _Relay:
                 source,
                 place,
                 copy_function=_link_or_copy,
-                ignore=lambda parent, names: [one for one in names if Path(parent, one) in saves],
+                ignore=lambda parent, names: [
+                    name for name in names if Path(parent, name) in saves
+                ],
             )
         else:
             place.mkdir()

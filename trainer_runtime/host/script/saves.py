@@ -25,8 +25,6 @@ from trainer_runtime.host.script.seal import SAVED_AT, Request, stamp_of, step_i
 from trainer_runtime.host.script.whole import files_of
 
 _SETTLED_S = 0.3  # the copy is judged: this only spares copies of what is being written
-_INSPECT_EVERY_S = 0.2
-_UNSETTLED_S = 1800.0
 _MOST_MATCHES = 10_000
 _NEWEST = 2
 
@@ -56,11 +54,21 @@ class Outcome:
 
 
 class Saves:
-    """The checkpoints of one program. `base`: its folder; `python`: which may have PyTorch."""
+    """The checkpoints of one program. `base`: its folder; `python`: which may have PyTorch. It is
+    inspected every `inspect_every_s`; one that is written to for `unsettled_s` is reported."""
 
     def __init__(
-        self, run: RunFolder, config: RunConfig, saves: SavesConfig, base: Path, python: str
+        self,
+        run: RunFolder,
+        config: RunConfig,
+        saves: SavesConfig,
+        base: Path,
+        python: str,
+        *,
+        inspect_every_s: float = 0.2,
+        unsettled_s: float = 1800.0,
     ) -> None:
+        self._inspect_every_s, self._unsettled_s = inspect_every_s, unsettled_s
         self._run = run
         self._config = config
         self._saves = saves
@@ -92,15 +100,15 @@ class Saves:
         now = time.monotonic()
         if now < self._inspect_s and not settled:
             return None
-        self._inspect_s = now + _INSPECT_EVERY_S
-        for place in self._left(everything) if settled else self.matches():
+        self._inspect_s = now + self._inspect_every_s
+        for place in self._to_seal(everything) if settled else self.matches():
             seen = self._inspect(place, now)
             if seen is None or seen.handled:
                 continue
             if settled or (now - seen.since_s >= _SETTLED_S and not self._is_written(place)):
                 self._start(place, seen, step_at, metrics)
                 return None
-            if now - seen.first_s > _UNSETTLED_S and not seen.is_reported:
+            if now - seen.first_s > self._unsettled_s and not seen.is_reported:
                 seen.is_reported = True
                 return Outcome(place, f"{place.name} has been written to for half an hour")
         return None
@@ -121,8 +129,10 @@ class Saves:
     def is_left(self, *, everything: bool = False) -> bool:
         """Whether one of the newest matches, or of all, has not been judged as it stands."""
         now = time.monotonic()
-        seen = (self._inspect(place, now) for place in self._left(everything))
-        return self.is_busy or any(one is not None and not one.handled for one in seen)
+        seen = (self._inspect(place, now) for place in self._to_seal(everything))
+        return self.is_busy or any(
+            seen_save is not None and not seen_save.handled for seen_save in seen
+        )
 
     def announce(self, name: str, step: int) -> None:
         """The program says that this one is whole, and of which step: it need not settle."""
@@ -134,8 +144,8 @@ class Saves:
 
     def step_of(self, place: Path, otherwise: int) -> int:
         """The step of one that could not be read, as its name says."""
-        found = step_in_name(place, self._base, self._saves.step)
-        return otherwise if found is None else found
+        step = step_in_name(place, self._base, self._saves.step)
+        return otherwise if step is None else step
 
     def wait(self, seconds: float) -> None:
         """Wait for the one at work, or so long."""
@@ -149,7 +159,7 @@ class Saves:
             saved = read_json(file) or {}
             self._sealed.add((str(saved.get("path", "")), str(saved.get("stamp"))))
 
-    def _left(self, everything: bool) -> list[Path]:
+    def _to_seal(self, everything: bool) -> list[Path]:
         """All that is kept, or those that a restart may need: a program that saves faster than its
         saves are read is not held up at its end."""
         return self.matches()[: self._saves.keep_latest or (None if everything else _NEWEST)]
@@ -157,8 +167,8 @@ class Saves:
     def matches(self) -> list[Path]:
         """All checkpoints that the program has now, the newest first."""
         pattern = os.path.join(glob.escape(str(self._base)), self._saves.path)
-        found = glob.glob(pattern, recursive=True)[:_MOST_MATCHES]
-        return sorted((Path(name) for name in found), key=_modified_ns, reverse=True)
+        names = glob.glob(pattern, recursive=True)[:_MOST_MATCHES]
+        return sorted((Path(name) for name in names), key=_modified_ns, reverse=True)
 
     def _inspect(self, place: Path, now: float) -> _Seen | None:
         try:
@@ -167,8 +177,8 @@ class Saves:
             return None  # it went just now
         seen = self._seen.get(place)
         if seen is None:
-            known = (os.path.relpath(place, self._base), stamp) in self._sealed
-            seen = self._seen[place] = _Seen(stamp, now, now, handled=known)
+            is_sealed = (os.path.relpath(place, self._base), stamp) in self._sealed
+            seen = self._seen[place] = _Seen(stamp, now, now, handled=is_sealed)
         elif seen.stamp != stamp:
             first = now if seen.handled else seen.first_s
             seen = self._seen[place] = _Seen(stamp, now, first, is_reported=seen.is_reported)

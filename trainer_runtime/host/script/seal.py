@@ -124,8 +124,8 @@ def step_in_name(place: Path, base: Path, pattern: str | None) -> int | None:
     None where there is none."""
     name = os.path.relpath(place, base)
     if pattern is not None:
-        found = re.search(pattern, name)
-        return int(found.group(1)) if found is not None and found.group(1).isdigit() else None
+        match = re.search(pattern, name)
+        return int(match.group(1)) if match is not None and match.group(1).isdigit() else None
     numbers = _NUMBER.findall(place.stem)
     return int(numbers[-1]) if numbers else None
 
@@ -145,12 +145,17 @@ def _write(writing: Path, place: Path, request: Request) -> tuple[int, Manifest]
         raise TornError(f"{place.name} was written again while it was copied")
     judged = judge(copy)
     root = copy if copy.is_dir() else writing
-    opened = _open_archives([str(root / one) for one in judged.archives], request.python)
+    opened = _open_archives(
+        [str(root / candidate) for candidate in judged.archives], request.python
+    )
     named = step_in_name(place, base, request.step_pattern)
     # An expression that the user gave is meant; a number in a name may be anything.
     inside = (judged.step, opened)
     order = (*inside, named) if request.step_pattern is None else (named, *inside)
-    step = next((one for one in (request.reported, *order) if one is not None), request.fallback)
+    step = next(
+        (candidate for candidate in (request.reported, *order) if candidate is not None),
+        request.fallback,
+    )
     (writing / SAVED_AT).write_text(json.dumps({"path": name, "stamp": stamp}))
     manifest = Manifest(
         step=step,
@@ -162,19 +167,19 @@ def _write(writing: Path, place: Path, request: Request) -> tuple[int, Manifest]
         files=tuple(_digested(path, writing) for path in files_of(writing)),
     )
     write_synced(writing / MANIFEST_NAME, build(manifest), 0o644)
-    for folder in {one.parent for one in files_of(writing)}:
+    for folder in {candidate.parent for candidate in files_of(writing)}:
         sync_folder(folder)
     return step, manifest
 
 
 def stamp_of(place: Path) -> str:
     """What changes whenever a checkpoint of a program is written again."""
-    found = []
+    files = []
     for path in files_of(place):
         status = path.stat()
         name = path.relative_to(place).as_posix() if path != place else place.name
-        found.append([name, status.st_size, status.st_mtime_ns])
-    return json.dumps(found, separators=(",", ":"))
+        files.append([name, status.st_size, status.st_mtime_ns])
+    return json.dumps(files, separators=(",", ":"))
 
 
 def _bring(source: Path, target: Path, *, link: bool) -> None:
@@ -243,7 +248,11 @@ def _prune(checkpoints: Path, verified: int, request: Request) -> list[int]:
     Without `keep_latest` two stay, and every one whose own file the program still keeps: both are
     the same bytes on the disk. With it the program's own files go as well.
     """
-    stored = {one.step: folder for folder, one in _stored(checkpoints) if one.step <= verified}
+    stored = {
+        manifest.step: folder
+        for folder, manifest in _stored(checkpoints)
+        if manifest.step <= verified
+    }
     keep = request.keep_latest or 2
     kept = {*sorted(stored)[-keep:], *request.held}
     gone = sorted(set(stored) - kept)

@@ -56,7 +56,7 @@ class Unmatched:
 
     def _written(self) -> Iterator[str]:
         """The newest files below the program's folder that may be its checkpoints."""
-        found: list[tuple[float, str]] = []
+        newest_first: list[tuple[float, str]] = []
         seen = 0
         for folder, folders, names in os.walk(self._base):
             folders[:] = [name for name in folders if not name.startswith((".", "__"))]
@@ -66,9 +66,9 @@ class Unmatched:
                 except OSError:
                     continue
                 if modified_t >= self._started_t - _CLOCK_SLACK_S:
-                    found.append((-modified_t, str(path.relative_to(self._base))))
+                    newest_first.append((-modified_t, str(path.relative_to(self._base))))
             seen += len(names)
             if seen > _MOST_SEEN:
                 break
-        for _, name in sorted(found)[:_MOST_FILES]:
+        for _, name in sorted(newest_first)[:_MOST_FILES]:
             yield name

@@ -45,7 +45,7 @@ def ended_jobs(numbers: Iterable[JobId]) -> dict[JobId, Accounted]:
 
 def read_accounted(text: str) -> dict[JobId, Accounted]:
     """By the output of `sacct`; of a number that was given out twice, the newer job."""
-    found = {}
+    jobs = {}
     for line in text.splitlines():
         row = line.split("|")
         job_id = read_job_id(row[0])
@@ -56,8 +56,8 @@ def read_accounted(text: str) -> dict[JobId, Accounted]:
         if word in ENDED_WORDS:
             who = _CANCELLED.fullmatch(state)
             by = None if who is None else _user(int(who.group(1)))
-            found[job_id] = Accounted(job_id, name, word, by, _time(begin), _time(end), code)
-    return found
+            jobs[job_id] = Accounted(job_id, name, word, by, _time(begin), _time(end), code)
+    return jobs
 
 
 def is_off(error: SlurmError) -> bool:

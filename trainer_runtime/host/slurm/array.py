@@ -107,8 +107,8 @@ def _known_number(array: Array) -> int | None:
     noted = (read_json(array.note) or {}).get("job_id")
     if isinstance(noted, int):
         return noted
-    found = [job for job in jobs_by_name(_root(array), array.folder.name) if job.is_alive]
-    return int(str(found[0].job_id).partition("_")[0]) if found else None
+    alive = [job for job in jobs_by_name(_root(array), array.folder.name) if job.is_alive]
+    return int(str(alive[0].job_id).partition("_")[0]) if alive else None
 
 
 def _submitted(array: Array, wanted: Mapping[int, RunFolder]) -> int:
@@ -132,7 +132,7 @@ def _release(array: Array, number: int, wanted: Mapping[int, RunFolder]) -> None
     A task that is named is a record of its own at the controller: it alone can be cancelled while
     it waits, and accounting knows of it.
     """
-    held = _held(array, wanted)
+    held = _held_tasks(array, wanted)
     names = [
         f"update jobid={number}_{index} jobname={wanted[index].root.name}\n"
         for index in sorted(wanted, reverse=True)  # the last to be named begins first
@@ -141,17 +141,17 @@ def _release(array: Array, number: int, wanted: Mapping[int, RunFolder]) -> None
     if not held:
         return
     try:
-        run_program("scontrol", given=f"{''.join(names)}release {number}\n")
+        run_program("scontrol", stdin=f"{''.join(names)}release {number}\n")
     except SlurmError as error:
         if error.refusal["code"] == "SLURM_UNREACHABLE":
             raise
-        if _held(array, wanted):  # else somebody has cancelled one meanwhile
+        if _held_tasks(array, wanted):  # else somebody has cancelled one meanwhile
             run_program("scancel", str(number))
             shutil.rmtree(array.folder, ignore_errors=True)
             raise SlurmError("JOB_REFUSED", str(error), "Launch the runs one by one.") from error
 
 
-def _held(array: Array, wanted: Mapping[int, RunFolder]) -> set[JobId]:
+def _held_tasks(array: Array, wanted: Mapping[int, RunFolder]) -> set[JobId]:
     """The tasks that nobody has released yet."""
     names = [array.folder.name, *(run.root.name for run in wanted.values())]
     jobs = jobs_by_names(_root(array), names)

@@ -49,9 +49,9 @@ class AskedStep:
         deadline = time.monotonic() + within_s
         while (line := self._line(deadline)) is not None:
             with suppress(ValueError):  # a cluster's own programs may say something, too
-                found = json.loads(line)
-                if isinstance(found, dict):
-                    return found
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    return answer
         return None
 
     def end(self) -> tuple[int, str]:

@@ -103,10 +103,10 @@ def _kinds(nodes: list[list[str]]) -> Iterator[NodeKind]:
 
 def read_limit(text: str) -> float | None:
     """Seconds of `days-hours:minutes:seconds`, as Slurm writes it; None for no limit."""
-    found = _LIMIT.fullmatch(text)
-    if found is None:
+    match = _LIMIT.fullmatch(text)
+    if match is None:
         return None
-    days, *parts = found.groups()
+    days, *parts = match.groups()
     numbers = [int(part) for part in parts if part is not None]
     if days is not None:  # then hours are first
         numbers += [0] * (3 - len(numbers))
@@ -120,10 +120,10 @@ def read_limit(text: str) -> float | None:
 
 def _gpus(text: str) -> dict[str, int]:
     """How many GPUs a node has of each type."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for kind, count in _GPU.findall(text):
-        found[kind] += int(count)
-    return dict(found)
+        counts[kind] += int(count)
+    return dict(counts)
 
 
 def _number(text: str) -> int:

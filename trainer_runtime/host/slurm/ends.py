@@ -27,12 +27,19 @@ def ends_of(listed: Iterable[JobAnswer], asked: Sequence[AskedJob]) -> list[JobE
     """Of those asked about that are not alive by the list. Accounting is asked, once, where the
     list has a job no more, or cannot say who cancelled it."""
     by_number = {job.job_id: job for job in listed}
-    ended = [one for one in asked if not _is_alive(by_number.get(one.job_id))]
-    unclear = [one.job_id for one in ended if _is_unclear(by_number.get(one.job_id))]
+    ended = [asked_job for asked_job in asked if not _is_alive(by_number.get(asked_job.job_id))]
+    unclear = [
+        asked_job.job_id for asked_job in ended if _is_unclear(by_number.get(asked_job.job_id))
+    ]
     accounted, may_follow = _accounted(unclear)
     return [
-        _end(one, by_number.get(one.job_id), accounted.get(one.job_id), may_follow=may_follow)
-        for one in ended
+        _end(
+            asked_job,
+            by_number.get(asked_job.job_id),
+            accounted.get(asked_job.job_id),
+            may_follow=may_follow,
+        )
+        for asked_job in ended
     ]
 
 
@@ -53,14 +60,20 @@ def _accounted(numbers: Sequence[JobId]) -> tuple[dict[JobId, Accounted], bool]:
 
 
 def _end(
-    asked: AskedJob, listed: JobAnswer | None, known: Accounted | None, *, may_follow: bool
+    asked: AskedJob, listed: JobAnswer | None, accounted: Accounted | None, *, may_follow: bool
 ) -> JobEnd:
-    by = known.by if known is not None and known.name == asked.folder.name else None
+    by = accounted.by if accounted is not None and accounted.name == asked.folder.name else None
     if is_cancelled_here(asked.folder, asked.job_id):
         by = TRAINMASTER
-    if known is not None and known.name == asked.folder.name:
+    if accounted is not None and accounted.name == asked.folder.name:
         return JobEnd(
-            asked.place, asked.job_id, known.word, by, known.begin_t, known.end_t, is_final=True
+            asked.place,
+            asked.job_id,
+            accounted.word,
+            by,
+            accounted.begin_t,
+            accounted.end_t,
+            is_final=True,
         )
     if listed is None:
         return JobEnd(asked.place, asked.job_id, by=by, is_final=not may_follow)

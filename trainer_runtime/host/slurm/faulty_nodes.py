@@ -58,12 +58,12 @@ def in_words(run: RunFolder, submitted: Sequence[Line]) -> str:
 def avoided_nodes(run: RunFolder) -> list[str]:
     """The nodes that the next job is kept from."""
     since_t = time.time() - _AVOIDED_FOR_S
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for line in reversed(_lines(run)):
         name, t = line.get("faulty"), line.get("t")
         if isinstance(name, str) and _NODE.fullmatch(name) and isinstance(t, float) and t > since_t:
-            found[name] = None
-    return sorted(list(found)[:_MOST_AVOIDED])
+            names[name] = None
+    return sorted(list(names)[:_MOST_AVOIDED])
 
 
 def node_of(job_id: JobId, shown: str | None) -> str | None:
@@ -83,12 +83,12 @@ def has_trained(run: RunFolder) -> bool:
 
 def _in_a_row(run: RunFolder, submitted: Sequence[Line]) -> list[object]:
     """The newest jobs, as long as they are noted; the newest first."""
-    noted, found = faulty_jobs(run), []
+    noted, job_ids = faulty_jobs(run), []
     for line in reversed(submitted):
         if line.get("job_id") not in noted:
             break
-        found.append(line.get("job_id"))
-    return found
+        job_ids.append(line.get("job_id"))
+    return job_ids
 
 
 def _single(name: str) -> str | None:

@@ -70,7 +70,7 @@ def try_folder(run: RunFolder) -> str | None:
         return None
     words = ""
     for nodes in dict.fromkeys((config_of(run).compute.nodes, 1)):  # or as many as are free
-        tried = _tried(run, asked, nodes)
+        tried = _probe(run, asked, nodes)
         _refuse_missing(run, tried)
         if tried.code == 0:
             _note(run.host_root, partition)
@@ -98,7 +98,7 @@ def forget_partition(run: RunFolder) -> None:
 def known_partitions(root: Path) -> list[str]:
     """Those whose nodes are known to have the root."""
     try:
-        return sorted(one.name for one in (root / _PARTITIONS).iterdir())
+        return sorted(path.name for path in (root / _PARTITIONS).iterdir())
     except OSError:
         return []
 
@@ -124,7 +124,7 @@ def _refuse_missing(run: RunFolder, tried: _Tried) -> None:
         )
 
 
-def _tried(run: RunFolder, asked: Mapping[str, Any], nodes: int) -> _Tried:
+def _probe(run: RunFolder, asked: Mapping[str, Any], nodes: int) -> _Tried:
     name = f"probe-{secrets.token_hex(4)}"
     command = [*_step(name, asked, nodes), "/bin/sh", "-c", _TRY, str(run.root)]
     try:
@@ -142,9 +142,9 @@ def _tried(run: RunFolder, asked: Mapping[str, Any], nodes: int) -> _Tried:
         with suppress(SlurmError):
             run_program("scancel", f"--name={name}")
         return _Tried(None, (), f"srun took longer than {_STEP_S:.0f} s")
-    found = {word for word in done.stdout.decode(errors="replace").split() if _NAME.fullmatch(word)}
+    names = {word for word in done.stdout.decode(errors="replace").split() if _NAME.fullmatch(word)}
     words = shown(b" ".join(done.stderr.split())[-_LONGEST:])
-    return _Tried(done.returncode, tuple(sorted(found)), words)
+    return _Tried(done.returncode, tuple(sorted(names)), words)
 
 
 def _step(name: str, asked: Mapping[str, Any], nodes: int) -> Iterator[str]:

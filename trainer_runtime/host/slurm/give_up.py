@@ -93,18 +93,18 @@ def _newest(run: RunFolder, desired: Desired, jobs: Sequence[JobAnswer]) -> _New
         shown = _shown(job_id)
         code = _exit_code(shown)
         return _Newest(job_id, listed.word, code, listed.has_begun, _node(job_id, code, shown))
-    known = _accounted(run, job_id)
-    if known is not None:
-        begun, code = known.begin_t is not None, known.exit_code
-        return _Newest(job_id, known.word, code, begun, _node(job_id, code, None))
+    accounted = _accounted(run, job_id)
+    if accounted is not None:
+        begun, code = accounted.begin_t is not None, accounted.exit_code
+        return _Newest(job_id, accounted.word, code, begun, _node(job_id, code, None))
     has_session = (read_json(run.session) or {}).get("job_id") == job_id
     return _Newest(job_id, begun=True if has_session else None)
 
 
 def _accounted(run: RunFolder, job_id: JobId) -> Accounted | None:
     with suppress(SlurmError):  # a cluster without accounting
-        known = ended_jobs([job_id]).get(job_id)
-        return known if known is not None and known.name == run.root.name else None
+        accounted = ended_jobs([job_id]).get(job_id)
+        return accounted if accounted is not None and accounted.name == run.root.name else None
     return None
 
 
@@ -130,10 +130,10 @@ def _note_not_begun(run: RunFolder, jobs: Sequence[JobAnswer], newest: _Newest) 
     """Note jobs that ended as they waited: Slurm forgets them. One that is forgotten and has left
     no session in the run's folder counts as such, but not for ever."""
     lines = submitted_lines(run.root)
-    known = {line.get("job_id") for line in lines}
+    submitted = {line.get("job_id") for line in lines}
     noted = {line.get("job_id") for line in lines if line.get("begun") is False}
     for job in jobs:
-        if job.job_id in known - noted and not job.is_alive and not job.has_begun:
+        if job.job_id in submitted - noted and not job.is_alive and not job.has_begun:
             note_job(run, job.job_id, begun=False)
             noted.add(job.job_id)
     if newest.job_id not in noted and not newest.begun:

@@ -53,11 +53,11 @@ def _of_account(account: str | None) -> Iterator[UsedUp]:
         seen.add(account)
         parent = None
         for line in _records("assoc", f"accounts={account}"):
-            found = _ACCOUNT.search(line)
-            if found is None or found[1] != account or found[2] not in ("", _user()):
+            match = _ACCOUNT.search(line)
+            if match is None or match[1] != account or match[2] not in ("", _user()):
                 continue
             yield from read_used_up(f"account {account}", line)
-            if not found[2] and (above := _PARENT.search(line)):
+            if not match[2] and (above := _PARENT.search(line)):
                 parent = above[1]
         account = parent
 

@@ -45,7 +45,7 @@ def find_job_end(now: float) -> JobEnd | None:
 
 def _kill_wait_s() -> float:
     try:
-        found = _KILL_WAIT.search(run_program("scontrol", "show", "config"))
+        match = _KILL_WAIT.search(run_program("scontrol", "show", "config"))
     except (SlurmError, OSError):
-        found = None
-    return max(_LEAST_KILL_WAIT_S, _KILL_WAIT_S if found is None else float(found[1]))
+        match = None
+    return max(_LEAST_KILL_WAIT_S, _KILL_WAIT_S if match is None else float(match[1]))

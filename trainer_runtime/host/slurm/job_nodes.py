@@ -84,17 +84,17 @@ def gather_nodes(run: RunFolder) -> KeptSteps | None:
         nonce = secrets.token_hex(16)
         meeting = _Meeting(run, names, int(limits.get("cpus") or 1), listener, nonce)
         nodes, port = _meet(meeting), meeting.port
-    secret, given = secrets.token_hex(32), {}
+    secret, node_files = secrets.token_hex(32), {}
     for rank, node in enumerate(nodes):
         folder = make_node_folder(run, rank) if rank else run
-        known = NodesConfig(rank, port, secret, tuple(nodes), shared=True)
-        write_json(folder.nodes, known.to_dict())
-        given[node.name] = folder.nodes
+        nodes_config = NodesConfig(rank, port, secret, tuple(nodes), shared=True)
+        write_json(folder.nodes, nodes_config.to_dict())
+        node_files[node.name] = folder.nodes
     steps = [
         meeting.step(rank, "session", "--node", ".", own_folder=True)
         for rank in range(1, len(names))
     ]
-    return KeptSteps(steps, given)
+    return KeptSteps(steps, node_files)
 
 
 def _nodes_of_job() -> list[str]:
@@ -175,7 +175,7 @@ def _refuse_parted(
             Peer(node.name, node.address, port) for node, port in zip(nodes, every, strict=True)
         ]
         for peer in peers[1:]:
-            steps[peer.name].ask({"others": [one.to_dict() for one in peers if one != peer]})
+            steps[peer.name].ask({"others": [other.to_dict() for other in peers if other != peer]})
         name, nonce = nodes[0].name, meeting.nonce
         own = threads.submit(reach.reach_from, listener, name, peers[1:], nonce, _CONNECTS_S)
         answers = {name: _answer(name, step, meeting.run) for name, step in steps.items()}
@@ -188,10 +188,10 @@ def _refuse_parted(
 
 def _addresses(name: str) -> list[str]:
     """Of this node, that which its name stands for first."""
-    own = [one for one in own_addresses().values() if not one.startswith("127.")]
+    own = [address for address in own_addresses().values() if not address.startswith("127.")]
     with suppress(OSError):
         named = socket.gethostbyname(name)
-        return [named, *(one for one in own if one != named)] if named in own else own
+        return [named, *(address for address in own if address != named)] if named in own else own
     return own
 
 
@@ -238,9 +238,9 @@ def _refuse_unlike(
 
 def _addressed(meeting: _Meeting, answers: Mapping[str, Mapping[str, Any]]) -> list[Node]:
     first, *others = meeting.names
-    found = {str(answer["address"]) for answer in answers.values()}
-    if len(found) > 1:
-        what = f"{first} has no address that all others reach: {', '.join(sorted(found))}"
+    addresses = {str(answer["address"]) for answer in answers.values()}
+    if len(addresses) > 1:
+        what = f"{first} has no address that all others reach: {', '.join(sorted(addresses))}"
         raise UnfitNodesError("nodes_unreachable", what)
-    nodes = [Node(first, found.pop())]
+    nodes = [Node(first, addresses.pop())]
     return [*nodes, *(Node(name, str(answers[name]["own"])) for name in others)]

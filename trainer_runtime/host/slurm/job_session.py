@@ -106,17 +106,17 @@ class JobSession:
 
     def _save_until_the_end(self, t: float) -> None:
         """The same until Slurm takes it away."""
-        found = None if self._is_final else find_job_end(t)
-        if found is not None:
+        job_end = None if self._is_final else find_job_end(t)
+        if job_end is not None:
             with self._lock:
-                self._is_final = found.is_final
-                self._replace(self._whole.asked_at(t, min(found.t, t + _LONGEST_SAVE_S)))
+                self._is_final = job_end.is_final
+                self._replace(self._whole.asked_at(t, min(job_end.t, t + _LONGEST_SAVE_S)))
 
     def _refresh(self, t: float) -> None:
         """The limit is near, or was changed: the session ends when Slurm says so."""
-        found = find_job_end(t)
+        job_end = find_job_end(t)
         with self._lock:
-            end_t = min(self._whole.end_t, t + self._warned_s) if found is None else found.t
+            end_t = min(self._whole.end_t, t + self._warned_s) if job_end is None else job_end.t
             self._whole = replace(self._whole, end_t=end_t)
             if not self._is_asked:
                 self._replace(self._whole)
@@ -137,14 +137,14 @@ class JobSession:
 def _planned(folder: Path, limits: dict[str, object]) -> Session:
     """To the end that Slurm says, else by the limit that the job was submitted with."""
     begin_t, minutes = time.time(), limits.get("limit_minutes")
-    found = find_job_end(begin_t)
+    job_end = find_job_end(begin_t)
     limit_s = 60.0 * minutes if isinstance(minutes, int) else _DAY_S
     margin_s, save_s = (_seconds(limits.get(name)) for name in ("margin_s", "save_s"))
     margin_s = margin_s or _MARGIN_S
     return Session(
         number=session_number(folder),
         begin_t=begin_t,
-        end_t=begin_t + limit_s if found is None else found.t,
+        end_t=begin_t + limit_s if job_end is None else job_end.t,
         margin_s=margin_s,
         save_s=save_s,
         after_kill_s=min(_AFTER_KILL_S, margin_s / 2.0),

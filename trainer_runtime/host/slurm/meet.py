@@ -21,11 +21,15 @@ def meet(asked: TextIO, answers: TextIO) -> int:
     """Connect to the job's first node, and say what came of it and what has to be the same on all;
     once all nodes have, connect to each of the others, as they do; the exit code."""
     with socket.create_server(("", 0), backlog=MOST_UNAUTHENTICATED) as listener:
-        given = decode_fields(asked.readline(), "standard input")
-        name, nonce, within_s = given.text("node"), given.text("nonce"), given.number("within_s")
-        candidates, port = given.texts("addresses"), given.integer("port")
-        found = reach.connect(name, candidates, port, nonce, within_s)
-        _answer(answers, {**found, "port": listener.getsockname()[1], **alike()})
+        request = decode_fields(asked.readline(), "standard input")
+        name, nonce, within_s = (
+            request.text("node"),
+            request.text("nonce"),
+            request.number("within_s"),
+        )
+        candidates, port = request.texts("addresses"), request.integer("port")
+        connection = reach.connect(name, candidates, port, nonce, within_s)
+        _answer(answers, {**connection, "port": listener.getsockname()[1], **alike()})
         line = asked.readline()
         if line:  # the first node has not ended
             others = tuple(map(Peer.of, decode_fields(line, "standard input").sections("others")))

@@ -49,7 +49,7 @@ class SlurmError(Exception):
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def run_program(name: str, *arguments: str, folder: Path | None = None, given: str = "") -> str:
+def run_program(name: str, *arguments: str, folder: Path | None = None, stdin: str = "") -> str:
     """The output of one of Slurm's programs; `given`: its standard input.
 
     Raises:
@@ -60,7 +60,7 @@ def run_program(name: str, *arguments: str, folder: Path | None = None, given: s
             [name, *arguments],
             cwd=folder,
             env={**environment(os.environ), **_VARIABLES},
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",
@@ -93,13 +93,13 @@ def login_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables for an `srun` that asks for nodes of its own, also from a shell within a job.
     Its defaults for accounts are those of `sbatch`."""
     kept = environment(variables)
-    found = {
+    passed_on = {
         name: value
         for name, value in kept.items()
         if not name.startswith("SLURM_") or name in _OF_CLUSTER
     }
     wanted = {f"SLURM_{name}": kept.get(f"SBATCH_{name}") for name in _OF_ACCOUNTS}
-    return found | {name: value for name, value in wanted.items() if value is not None}
+    return passed_on | {name: value for name, value in wanted.items() if value is not None}
 
 
 def _refused(name: str, words: str) -> SlurmError:

@@ -60,7 +60,9 @@ def jobs_of(asked: str, *, fresh: bool = False, keep: bool = False) -> dict[str,
     places = {folder.name: place for place, folder in enumerate(folders)}
     root = folders[0].parent.parent
     jobs = _jobs_of_all(_listed(root, 0.0 if fresh else KEPT_S, keep=keep), places)
-    if {one.job_id for one in about} - {job.job_id for job in jobs}:  # submitted since, or purged
+    if {job_asked.job_id for job_asked in about} - {
+        job.job_id for job in jobs
+    }:  # submitted since, or purged
         jobs = _jobs_of_all(_listed(root, 0.0, keep=keep), places)
     return {
         "jobs": [job.to_dict() for job in newest_jobs(jobs)],
@@ -83,18 +85,18 @@ def jobs_by_names(root: Path, names: Sequence[str]) -> list[JobAnswer]:
 
 def kept_job(root: Path, name: str) -> JobAnswer | None:
     """A run's newest job by a list of the last seconds; None without such a list."""
-    found = newest_jobs(_jobs(_kept(root, KEPT_S) or (), {name: 0}))
-    return found[0] if found else None
+    jobs = newest_jobs(_jobs(_cached_rows(root, KEPT_S) or (), {name: 0}))
+    return jobs[0] if jobs else None
 
 
 def newest_jobs(jobs: Iterable[JobAnswer]) -> list[JobAnswer]:
     """By place, the job that is alive, else the newest."""
-    found: dict[int, JobAnswer] = {}
+    newest: dict[int, JobAnswer] = {}
     for job in jobs:
-        known = found.get(job.place)
-        if known is None or _rank(job) > _rank(known):
-            found[job.place] = job
-    return [found[place] for place in sorted(found)]
+        earlier = newest.get(job.place)
+        if earlier is None or _rank(job) > _rank(earlier):
+            newest[job.place] = job
+    return [newest[place] for place in sorted(newest)]
 
 
 def _rank(job: JobAnswer) -> tuple[bool, tuple[int, ...]]:
@@ -102,7 +104,7 @@ def _rank(job: JobAnswer) -> tuple[bool, tuple[int, ...]]:
 
 
 def _listed(root: Path, within_s: float, *, keep: bool) -> list[list[str]]:
-    rows = _kept(root, within_s)
+    rows = _cached_rows(root, within_s)
     if rows is None:
         rows = _squeue()
         if keep:
@@ -110,7 +112,7 @@ def _listed(root: Path, within_s: float, *, keep: bool) -> list[list[str]]:
     return rows
 
 
-def _kept(root: Path, within_s: float) -> list[list[str]] | None:
+def _cached_rows(root: Path, within_s: float) -> list[list[str]] | None:
     kept = read_json(root / CACHE) or {}
     t, rows = kept.get("t"), kept.get("rows")
     if not isinstance(t, float) or not isinstance(rows, list):

@@ -49,8 +49,8 @@ def run_session(folder: Path) -> int:
 def run_node(folder: Path) -> int:
     """Be the member of a further node of the job; what it has to know is on standard input."""
     signal.signal(signal.SIGTERM, lambda *_: None)  # the first node says when to save
-    with sys.stdin.buffer as given:
-        write_atomic(RunFolder(folder).nodes, given.read())
+    with sys.stdin.buffer as stdin:
+        write_atomic(RunFolder(folder).nodes, stdin.read())
     return supervise(folder)
 
 

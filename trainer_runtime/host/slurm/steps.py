@@ -50,8 +50,8 @@ class KeptSteps:
     """Steps that are begun again whenever one ends, until `close`; `given`: a file for the standard
     input of each."""
 
-    def __init__(self, steps: Sequence[Step], given: Mapping[str, Path]) -> None:
-        self._given = given
+    def __init__(self, steps: Sequence[Step], orders: Mapping[str, Path]) -> None:
+        self._given = orders
         self._running = {step: self._begun(step) for step in steps}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="steps", daemon=True)
@@ -86,10 +86,10 @@ class KeptSteps:
             return None
 
 
-def _detached(step: Step, given: Path) -> ProcessIdentity | None:
+def _detached(step: Step, orders: Path) -> ProcessIdentity | None:
     """The step's `srun`, of which this process is not the parent; None where it did not begin."""
     done = subprocess.run(
-        ["sh", "-c", _DETACHED, str(given), *step.command],
+        ["sh", "-c", _DETACHED, str(orders), *step.command],
         env=step_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

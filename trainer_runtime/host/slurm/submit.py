@@ -52,9 +52,9 @@ def submit(run: RunFolder) -> SubmitAnswer:
         SlurmError: Slurm can't be asked, or refuses the job; then nothing was submitted.
     """
     desired = _desired(run)
-    known = kept_job(run.host_root, run.root.name) if open_array(run) is None else None
-    if known is not None and known.is_alive and desired.state is DesiredState.RUNNING:
-        return SubmitAnswer(False, known)
+    job = kept_job(run.host_root, run.root.name) if open_array(run) is None else None
+    if job is not None and job.is_alive and desired.state is DesiredState.RUNNING:
+        return SubmitAnswer(False, job)
     lock = lock_within(run.root / ".submit.lock", _LOCK_WAIT_S)
     if lock is None:
         raise SlurmError("SLURM_FAILED", "another call submits this run", "Try again.")

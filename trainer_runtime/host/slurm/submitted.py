@@ -25,12 +25,12 @@ Line = dict[str, object]
 
 def submitted_lines(folder: Path) -> list[Line]:
     """All whole lines, the oldest first."""
-    found = []
+    lines = []
     with suppress(OSError):
         for line in LineReader(folder / _SUBMITTED).read():
             with suppress(ValueError):  # torn by a kill
-                found.append(json.loads(line))
-    return [line for line in found if isinstance(line, dict)]
+                lines.append(json.loads(line))
+    return [line for line in lines if isinstance(line, dict)]
 
 
 def note_job(run: RunFolder, job_id: JobId, **what: object) -> None:
@@ -62,8 +62,8 @@ def submitted_job(output: str) -> int:
         SlurmError: there is none.
     """
     for line in reversed(output.splitlines()):
-        if found := _NUMBER.fullmatch(line.strip()):
-            return int(found[1])
+        if match := _NUMBER.fullmatch(line.strip()):
+            return int(match[1])
     raise SlurmError(
         "SLURM_FAILED",
         f"sbatch printed no job's number: {output.strip()[-200:]!r}.",

@@ -41,11 +41,11 @@ def of_training(names: Sequence[str]) -> list[str]:
 
 def missing_modules(wanted: Sequence[str], available: Sequence[str] | None) -> list[str]:
     """Those of the wanted ones that are not there, neither by name nor as a name's version."""
-    known = available or ()
+    modules = available or ()
     return [
         name
         for name in wanted
-        if not any(one == name or one.startswith(f"{name}/") for one in known)
+        if not any(module == name or module.startswith(f"{name}/") for module in modules)
     ]
 
 
@@ -84,13 +84,13 @@ def own_accounts() -> list[str]:
 
 def read_accounts(text: str) -> list[str]:
     """By the output of `sacctmgr show assoc`: each with its QOS, where it has some."""
-    found = []
+    accounts = []
     for line in text.splitlines():
         account, _, rest = line.partition("|")
         partition, _, qos = rest.partition("|")
         of = f" in {partition}" if partition else ""
-        found.append(f"{account}{of} (qos {qos})" if qos else f"{account}{of}")
-    return list(dict.fromkeys(found))
+        accounts.append(f"{account}{of} (qos {qos})" if qos else f"{account}{of}")
+    return list(dict.fromkeys(accounts))
 
 
 def _existing(folder: Path) -> Path:

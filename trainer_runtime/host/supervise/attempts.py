@@ -183,22 +183,26 @@ def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:
         tail = _tail(run.attempt(attempt).setup_log, _SETUP_LOG_BYTES)
     except OSError:
         return end
-    found = setup_step([line for raw in tail.split(b"\n") if (line := shown(raw))])
-    return replace(end, step=found.name if found is not None else FIRST_STEP)
+    step = setup_step([line for raw in tail.split(b"\n") if (line := shown(raw))])
+    return replace(end, step=step.name if step is not None else FIRST_STEP)
 
 
 def on_nodes(run: RunFolder, attempt: int, end: Exit) -> Exit:
     """`end` with what node 0 of several has found out about the other nodes' part in it."""
-    found = read_fields(run.attempt(attempt).nodes_end)
-    if found is None:
+    record = read_fields(run.attempt(attempt).nodes_end)
+    if record is None:
         return end
-    lost, node, rank = found.find_text("lost"), found.find_text("node"), found.find_integer("rank")
+    lost, node, rank = (
+        record.find_text("lost"),
+        record.find_text("node"),
+        record.find_integer("rank"),
+    )
     if lost is not None:
-        silent = spoken_duration(found.number("silent_s", 0.0))
+        silent = spoken_duration(record.number("silent_s", 0.0))
         # Whatever its ranks ended by since, node 0 did that itself.
         return replace(end, code=None, signal=None, lost=lost, where=f"not heard of for {silent}")
     where = f"node {node}" if rank is None else f"rank {rank} on node {node}"
-    problem = found.find_text("problem")
+    problem = record.find_text("problem")
     if problem is not None:  # that node's part never began, and this one's was ended for it
         end = replace(end, code=1, signal=None, prepared=False)
         where += f": {shown(problem.encode())[:_LONGEST_LAST_WORDS]}"
@@ -268,8 +272,8 @@ def pids(run: RunFolder, attempt: int) -> tuple[int, ...]:
     folder = run.attempt(attempt)
     noted = [*(read_json(folder.process) or {}).values()]
     noted += [read_json(path) for path in sorted(folder.ranks.glob("*.json"))]
-    found = [one.get("pid") for one in noted if isinstance(one, dict)]
-    return tuple(pid for pid in found if isinstance(pid, int))
+    values = [entry.get("pid") for entry in noted if isinstance(entry, dict)]
+    return tuple(pid for pid in values if isinstance(pid, int))
 
 
 def _in_order(progress: Mapping[int, Progress]) -> list[Progress]:
@@ -307,15 +311,15 @@ def _base_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> dict
 
 def _manifests(run: RunFolder) -> dict[int, int]:
     """The attempt that saved each step whose folder has a manifest."""
-    found: dict[int, int] = {}
+    attempts: dict[int, int] = {}
     if not run.checkpoints.is_dir():
-        return found
+        return attempts
     for folder in run.checkpoints.glob("step-*"):
         manifest = read_json(folder / "manifest.json")
         step, attempt = (manifest or {}).get("step"), (manifest or {}).get("attempt", 1)
         if type(step) is int and type(attempt) is int:
-            found[step] = attempt
+            attempts[step] = attempt
         elif folder.name[5:].isdigit():
             # Damaged: the trainer is to see it too, and to say why it passes it over.
-            found[int(folder.name[5:])] = 1
-    return found
+            attempts[int(folder.name[5:])] = 1
+    return attempts

@@ -92,7 +92,7 @@ class History:
         progress = self.events.progress
         parts = {
             "record": self.journal.record.to_dict(),
-            "progress": [one.to_dict() for one in progress.values()],
+            "progress": [entry.to_dict() for entry in progress.values()],
             "watch": self.watch.to_dict(),
             "alerts": self.alerts.to_dict(),
         }

@@ -50,17 +50,17 @@ def cancel_own_job(run: RunFolder) -> None:
 def _kill(run: RunFolder, processes: Callable[[], list[ProcessIdentity]]) -> bool:
     """Repeated until nothing is left: what is killed may just have started another process, or a
     container."""
-    found = False
+    any_alive = False
     deadline = time.monotonic() + _ENDS_WITHIN_S
     while time.monotonic() < deadline:
         doomed = processes()
         for process in doomed:
             send(process, signal.SIGKILL)
-        found = found or bool(doomed)
-        if not doomed and not (found and _removes_containers(run)):
+        any_alive = any_alive or bool(doomed)
+        if not doomed and not (any_alive and _removes_containers(run)):
             break
         time.sleep(_POLL_S)
-    return found
+    return any_alive
 
 
 def _removes_containers(run: RunFolder) -> bool:
@@ -105,7 +105,7 @@ def _processes(run: RunFolder) -> list[ProcessIdentity]:
         for pid in process_ids()
         if (_called(pid) or (b"", None))[1] == root and (process := identify(pid)) is not None
     ]
-    started = [one for process in own for one in descendants(process.pid)]
+    started = [child for process in own for child in descendants(process.pid)]
     return [*own, *started, *_of_newest_attempt(run)]
 
 

@@ -347,8 +347,8 @@ class Supervisor:
         progress = self._progress[attempt.number]
         ending = Ending(EndReason(attempt.reason), attempt.detail or "")
         record = self._journal.record
-        found = [one.finding for one in record.open_findings]
-        decision = decide(ending, record.attempts, progress, self._config, found)
+        findings = [open_finding.finding for open_finding in record.open_findings]
+        decision = decide(ending, record.attempts, progress, self._config, findings)
         if decision.action is Action.RESTART:
             self._enter(decision.state, decision.reason, decision.detail)
             plan = attempts.restart_plan(self._run, self._progress, self._config, attempt, decision)
@@ -381,9 +381,9 @@ class Supervisor:
 
     def _record_nodes(self) -> None:
         """Record which of the run's nodes are connected, where it has several."""
-        known = self._journal.record.nodes
-        for name, state in self._nodes(tuple(known)).items():
-            if known.get(name) != state:
+        recorded = self._journal.record.nodes
+        for name, state in self._nodes(tuple(recorded)).items():
+            if recorded.get(name) != state:
                 self._journal.write("node", {"name": name, "state": state})
 
     def _publish(self, *, final: bool = False) -> None:

@@ -43,8 +43,8 @@ def concerning(
     messages: Iterable[tuple[float, bytes]], since_s: float, pids: Collection[int]
 ) -> tuple[bytes, ...]:
     """Of (seconds since boot, line) the newest 64 that concern these processes or the cards."""
-    found = (line for at, line in messages if at >= since_s and _concerns(line, pids))
-    return tuple(deque(found, maxlen=_MOST_LINES))
+    lines = (line for at, line in messages if at >= since_s and _concerns(line, pids))
+    return tuple(deque(lines, maxlen=_MOST_LINES))
 
 
 def _concerns(line: bytes, pids: Collection[int]) -> bool:

@@ -116,16 +116,18 @@ class FindingThrottle:
         self, attempt: int, present: Iterable[Present], now: float, *, settle: bool = False
     ) -> None:
         """Write what is new, and what has changed; `settle`: every change, as the last chance."""
-        for one in present:
-            known = self._recorded.get(one.finding.id)
-            if known is None or (one.is_open and not known.is_open):
-                due = self._may_open(attempt, one.finding, now)
-            elif known.is_open:
-                due = _has_changed(known, one.finding, now, settle or not one.is_open)
+        for candidate in present:
+            recorded = self._recorded.get(candidate.finding.id)
+            if recorded is None or (candidate.is_open and not recorded.is_open):
+                due = self._may_open(attempt, candidate.finding, now)
+            elif recorded.is_open:
+                due = _has_changed(
+                    recorded, candidate.finding, now, settle or not candidate.is_open
+                )
             else:
                 due = False
             if due:
-                self._write("finding", {"attempt": attempt, "finding": one.finding.to_dict()})
+                self._write("finding", {"attempt": attempt, "finding": candidate.finding.to_dict()})
 
     def record_while(self, code: str, attempt: int, finding: Finding | None, now: float) -> None:
         """Write what somebody else found out; it is open as long as what `code` names, or until it
@@ -136,8 +138,8 @@ class FindingThrottle:
                 self._write("finding_closed", {"attempt": attempt, "id": name})
         if finding is None:
             return
-        known = self._recorded.get(finding.id)
-        if known is not None and known.is_open and _is_same(known.finding, finding):
+        recorded = self._recorded.get(finding.id)
+        if recorded is not None and recorded.is_open and _is_same(recorded.finding, finding):
             return
         if self._may_open(attempt, finding, now):
             fields = {"attempt": attempt, "finding": finding.to_dict(), "while": code}
@@ -145,8 +147,8 @@ class FindingThrottle:
 
     def close_others(self, attempt: int, present: Iterable[Present]) -> None:
         """Record the end of findings that were recorded and aren't open any more."""
-        still_open = {one.finding.id for one in present if one.is_open}
-        codes = {one.finding.code for one in present if one.is_open}
+        still_open = {candidate.finding.id for candidate in present if candidate.is_open}
+        codes = {candidate.finding.code for candidate in present if candidate.is_open}
         for name, entry in list(self._recorded.items()):
             lasts = entry.attempt == attempt and entry.tied_to in codes
             if entry.is_open and name not in still_open and not lasts:
@@ -166,9 +168,9 @@ class FindingThrottle:
 
     def _opened(self, t: float, line: FindingReported) -> None:
         finding = line.finding
-        known = self._recorded.get(finding.id)
-        if known is not None and known.is_open:
-            known.finding, known.t, known.writes = finding, t, known.writes + 1
+        recorded = self._recorded.get(finding.id)
+        if recorded is not None and recorded.is_open:
+            recorded.finding, recorded.t, recorded.writes = finding, t, recorded.writes + 1
             return
         self._recorded[finding.id] = _Recorded(line.attempt, finding, t, line.tied_to)
         key = _key(line.attempt, finding.code, finding.severity)
@@ -179,20 +181,20 @@ def _key(attempt: int, code: str, severity: str) -> tuple[int, str, bool]:
     return attempt, code, severity == "critical"
 
 
-def _has_changed(known: _Recorded, finding: Finding, now: float, settle: bool) -> bool:
-    if _is_same(known.finding, finding):
+def _has_changed(recorded: _Recorded, finding: Finding, now: float, settle: bool) -> bool:
+    if _is_same(recorded.finding, finding):
         return False
-    before = known.finding
+    before = recorded.finding
     counts = finding.severity != before.severity or _patches(finding) != _patches(before)
-    if settle or (counts and known.writes <= _MOST_URGENT):
+    if settle or (counts and recorded.writes <= _MOST_URGENT):
         return True
-    interval_s = min(_LONGEST_INTERVAL_S, _FIRST_INTERVAL_S * 2.0 ** min(10, known.writes - 1))
-    return now - known.t >= interval_s
+    interval_s = min(_LONGEST_INTERVAL_S, _FIRST_INTERVAL_S * 2.0 ** min(10, recorded.writes - 1))
+    return now - recorded.t >= interval_s
 
 
-def _is_same(one: Finding, other: Finding) -> bool:
+def _is_same(finding: Finding, other: Finding) -> bool:
     """Whether the journal would hold the same of both."""
-    return one.to_dict() == other.to_dict()
+    return finding.to_dict() == other.to_dict()
 
 
 def _patches(finding: Finding) -> list[str]:

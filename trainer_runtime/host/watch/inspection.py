@@ -84,8 +84,16 @@ def inspect(
     seen, outside = _sample(run, attempt, allowed, deadline)
     pace = read_pace(run.attempt(attempt).events, time.time(), before.step)
     ranks = _ranks(list(seen.values()))
-    world_size = max((one.state.world_size or 0 for one in seen.values()), default=0) or None
-    text = as_text([Taken(one.state, one.texts[-1] if one.texts else "") for one in seen.values()])
+    world_size = (
+        max((seen_process.state.world_size or 0 for seen_process in seen.values()), default=0)
+        or None
+    )
+    text = as_text(
+        [
+            Taken(seen_process.state, seen_process.texts[-1] if seen_process.texts else "")
+            for seen_process in seen.values()
+        ]
+    )
     text = Mask(secret_values(run).values()).text(text)
     if seen:
         write_atomic(run.attempt(attempt).stacks, text.encode())
@@ -103,39 +111,43 @@ def _pattern(config: RunConfig) -> str | None:
     return None if described is None else described.pattern
 
 
-def report(found: Inspection) -> InspectionReport:
+def report(inspection: Inspection) -> InspectionReport:
     """An inspection as it is sent away."""
     return InspectionReport(
-        attempt=found.attempt,
-        world_size=found.world_size,
-        pace=found.pace,
-        verdict=found.verdict,
-        ranks=tuple(_report_rank(one, found.steps.get(one.rank)) for one in found.ranks),
-        gpus=found.gpus,
-        py_spy=found.py_spy,
-        stacks=found.text[:_LARGEST_TEXT],
+        attempt=inspection.attempt,
+        world_size=inspection.world_size,
+        pace=inspection.pace,
+        verdict=inspection.verdict,
+        ranks=tuple(
+            _report_rank(rank, inspection.steps.get(rank.rank)) for rank in inspection.ranks
+        ),
+        gpus=inspection.gpus,
+        py_spy=inspection.py_spy,
+        stacks=inspection.text[:_LARGEST_TEXT],
     )
 
 
-def _report_rank(one: Rank, step: int | None) -> RankReport:
+def _report_rank(rank: Rank, step: int | None) -> RankReport:
     return RankReport(
-        rank=one.rank,
+        rank=rank.rank,
         step=step,
-        at=locate(one.process.main).place.value,
-        process=_report_process(one.process, _FRAMES),
-        workers=tuple(_report_process(worker, _WORKER_FRAMES) for worker in one.workers[:_WORKERS]),
+        at=locate(rank.process.main).place.value,
+        process=_report_process(rank.process, _FRAMES),
+        workers=tuple(
+            _report_process(worker, _WORKER_FRAMES) for worker in rank.workers[:_WORKERS]
+        ),
     )
 
 
-def _report_process(one: Process, frames: int) -> ProcessReport:
-    blocked = [f"{call} {target}" for call, target, _ in one.blocked]
+def _report_process(process: Process, frames: int) -> ProcessReport:
+    blocked = [f"{call} {target}" for call, target, _ in process.blocked]
     return ProcessReport(
-        pid=one.pid,
-        state=one.state,
-        cpu_share=one.cpu_share,
-        samples=len(one.samples),
-        moves=one.changes_stack,
-        frames=tuple(top(one.main, frames)),
+        pid=process.pid,
+        state=process.state,
+        cpu_share=process.cpu_share,
+        samples=len(process.samples),
+        moves=process.changes_stack,
+        frames=tuple(top(process.main, frames)),
         blocked=tuple(blocked[:_WORKER_FRAMES]),
     )
 
@@ -151,12 +163,12 @@ def _sample(
                 break
             time.sleep(_BETWEEN_S)
         taken = take(run, attempt, max(1.0, deadline - time.monotonic()))
-        trainers = {state.pid for state in _mains([one.process for one in taken]).values()}
-        for one in taken:
-            text = one.text
-            if not text and one.process.pid in trainers and outside in (None, "used"):
-                text, outside = _from_outside(one.process, allowed)
-            _note(seen, one.process, text)
+        trainers = {state.pid for state in _mains([stack.process for stack in taken]).values()}
+        for stack in taken:
+            text = stack.text
+            if not text and stack.process.pid in trainers and outside in (None, "used"):
+                text, outside = _from_outside(stack.process, allowed)
+            _note(seen, stack.process, text)
     return seen, outside
 
 
@@ -172,23 +184,24 @@ def _from_outside(process: ProcessState, allowed: bool) -> tuple[str, str]:
 
 def _note(seen: dict[int, _Seen], process: ProcessState, text: str) -> None:
     now = time.monotonic()
-    one = seen.setdefault(process.pid, _Seen(process, now, process.cpu_s, now))
-    one.state, one.last_s = process, now
+    seen_process = seen.setdefault(process.pid, _Seen(process, now, process.cpu_s, now))
+    seen_process.state, seen_process.last_s = process, now
     if text:
-        one.texts.append(text)
+        seen_process.texts.append(text)
 
 
 def _ranks(seen: Sequence[_Seen]) -> list[Rank]:
-    by_pid = {one.state.pid: one for one in seen}
-    mains = _mains([one.state for one in seen])
+    by_pid = {seen_process.state.pid: seen_process for seen_process in seen}
+    mains = _mains([seen_process.state for seen_process in seen])
     ranks = []
     for rank, main in sorted(mains.items()):
         workers = [
-            one
-            for one in seen
-            if one.state.pid != main.pid and _descends(one.state, main.pid, by_pid)
+            seen_process
+            for seen_process in seen
+            if seen_process.state.pid != main.pid
+            and _descends(seen_process.state, main.pid, by_pid)
         ]
-        processes = tuple(_process(one) for one in workers)
+        processes = tuple(_process(seen_process) for seen_process in workers)
         ranks.append(Rank(rank, _process(by_pid[main.pid]), processes))
     return ranks
 
@@ -205,8 +218,8 @@ def _mains(states: Sequence[ProcessState]) -> dict[int, ProcessState]:
     for state in ranked:
         parent = by_pid.get(state.parent)
         if state.rank is not None and (parent is None or parent.rank != state.rank):
-            known = mains.get(state.rank)
-            if known is None or (known.stacks is None and state.stacks is not None):
+            main = mains.get(state.rank)
+            if main is None or (main.stacks is None and state.stacks is not None):
                 mains[state.rank] = state
     return mains
 

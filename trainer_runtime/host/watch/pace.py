@@ -73,10 +73,10 @@ def _tail(path: Path) -> list[Event]:
             lines = file.read(_TAIL_BYTES).split(b"\n")
     except OSError:
         return []
-    found = []
+    events = []
     for line in lines if size <= _TAIL_BYTES else lines[1:]:
         try:
-            found.append(decode(line))
+            events.append(decode(line))
         except ProtocolError:
             continue
-    return found
+    return events

@@ -53,7 +53,10 @@ def spy(program: str, pid: int) -> str:
 def _is_safe(program: str) -> bool:
     """Whether only this user or root could have put it there."""
     try:
-        found = (os.stat(program), os.stat(os.path.dirname(program)))
+        statuses = (os.stat(program), os.stat(os.path.dirname(program)))
     except OSError:
         return False
-    return all(one.st_uid in (0, os.geteuid()) and not one.st_mode & stat.S_IWOTH for one in found)
+    return all(
+        status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
+        for status in statuses
+    )

@@ -38,16 +38,16 @@ class Taken:
 
 def take(run: RunFolder, attempt: int, within_s: float = WITHIN_S) -> list[Taken]:
     """The stacks of an attempt's processes at present, by pid."""
-    found = states(run, attempt)
+    processes = states(run, attempt)
     folder = run.attempt(attempt)
-    if not found or not folder.root.is_dir():
+    if not processes or not folder.root.is_dir():
         return []
     deadline = time.monotonic() + within_s
     lock = _lock(folder.stacks_lock, deadline)
     if lock is None:
-        return [Taken(process, "") for process in found]
+        return [Taken(process, "") for process in processes]
     try:
-        return [Taken(process, text) for process, text in _ask_all(found, deadline)]
+        return [Taken(process, text) for process, text in _ask_all(processes, deadline)]
     finally:
         os.close(lock)
 
@@ -55,14 +55,14 @@ def take(run: RunFolder, attempt: int, within_s: float = WITHIN_S) -> list[Taken
 def as_text(taken: Sequence[Taken]) -> str:
     """The stacks one after the other, each under the process's own line."""
     parts = []
-    for one in taken:
-        threads = one.process.threads
-        described = [f"pid {one.process.pid}"]
-        if one.process.rank is not None:
-            described.append(f"rank {one.process.rank}")
+    for stack in taken:
+        threads = stack.process.threads
+        described = [f"pid {stack.process.pid}"]
+        if stack.process.rank is not None:
+            described.append(f"rank {stack.process.rank}")
         if threads:
             described.append(f"state {threads[0].state}")
-        parts.append(f"== {', '.join(described)} ==\n{one.text or 'no answer'}\n")
+        parts.append(f"== {', '.join(described)} ==\n{stack.text or 'no answer'}\n")
     return "\n".join(parts)
 
 
@@ -75,9 +75,9 @@ def _lock(path: Path, deadline: float) -> int | None:
     return lock
 
 
-def _ask_all(found: Sequence[ProcessState], deadline: float) -> list[tuple[ProcessState, str]]:
+def _ask_all(requested: Sequence[ProcessState], deadline: float) -> list[tuple[ProcessState, str]]:
     waiting: dict[Path, list[ProcessState]] = {}
-    for process in _parents_first(found):
+    for process in _parents_first(requested):
         if process.stacks is not None:
             waiting.setdefault(process.stacks, []).append(process)
     answers: dict[int, str] = {}
@@ -85,13 +85,13 @@ def _ask_all(found: Sequence[ProcessState], deadline: float) -> list[tuple[Proce
         asked = {file: processes.pop(0) for file, processes in waiting.items()}
         waiting = {file: processes for file, processes in waiting.items() if processes}
         answers.update(_ask(asked, min(deadline, time.monotonic() + _ANSWER_S)))
-    return [(process, answers.get(process.pid, "")) for process in found]
+    return [(process, answers.get(process.pid, "")) for process in requested]
 
 
-def _parents_first(found: Sequence[ProcessState]) -> list[ProcessState]:
+def _parents_first(processes: Sequence[ProcessState]) -> list[ProcessState]:
     """Trainers before what they started: if time is short, their stacks matter most."""
-    pids = {process.pid for process in found if process.stacks is not None}
-    return sorted(found, key=lambda process: process.parent in pids)
+    pids = {process.pid for process in processes if process.stacks is not None}
+    return sorted(processes, key=lambda process: process.parent in pids)
 
 
 def _ask(asked: Mapping[Path, ProcessState], deadline: float) -> dict[int, str]:

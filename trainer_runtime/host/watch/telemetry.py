@@ -103,7 +103,7 @@ def parse_gpus(output: str) -> dict[str, Any]:
         if throttled is not None:
             values[f"gpu_throttle/{cells[0]}"] = throttled
             sums.setdefault("gpu_throttle", []).append(throttled)
-    means = {key: round(sum(found) / len(found), 3) for key, found in sums.items()}
+    means = {key: round(sum(readings) / len(readings), 3) for key, readings in sums.items()}
     return {**means, **values}
 
 

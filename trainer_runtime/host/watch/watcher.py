@@ -81,7 +81,7 @@ class Watch:
         self._open: list[Finding] = []
         self._of_log: list[Finding] = []
         self._verdict: Finding | None = None
-        self._asked: str | None = None
+        self._stop_reason: str | None = None
         self._log: GrowingLog
         self._due_t = 0.0
         self._configured: int | None = None
@@ -94,7 +94,7 @@ class Watch:
         """
         return {
             "attempt": self._attempt,
-            "asked": self._asked,
+            "asked": self._stop_reason,
             "ended": self._ended,
             "configured": self._configured,
             "detectors": self._detectors.to_dict(),
@@ -109,7 +109,7 @@ class Watch:
             ValueError, KeyError, TypeError: another version has written it.
         """
         self._begin(memory["attempt"])
-        self._asked, self._ended = memory["asked"], memory["ended"]
+        self._stop_reason, self._ended = memory["asked"], memory["ended"]
         self._detectors = Detectors.from_dict(memory["detectors"], self._detectors.settings)
         self._throttle.restore(memory["throttle"])
         if memory.get("log") is not None:
@@ -145,7 +145,7 @@ class Watch:
             if isinstance(line, AttemptStarting):
                 self._begin(line.attempt)
             elif isinstance(line, AttemptSignalled):
-                self._asked = _asked(line.why)
+                self._stop_reason = _stop_reason(line.why)
             elif isinstance(line, AttemptEnded):
                 self._ended = True
         elif event.kind == "started":
@@ -170,7 +170,7 @@ class Watch:
         self._read_log(_MOST_A_POLL)
         if self._has_news:
             self._has_news = False
-            self._find_in_log(Outcome(running=True, terminated_why=self._asked))
+            self._find_in_log(Outcome(running=True, terminated_why=self._stop_reason))
         self._record(now)
 
     def end(self, ended: Ended, now: float) -> None:
@@ -190,14 +190,18 @@ class Watch:
     def set_verdict(self, finding: Finding | None, now: float) -> None:
         """Record the present verdict on a stall of the attempt, if any; what it was
         found to be before is over, and all of it is with the stall."""
-        others = [one for one in self._open if self._verdict is None or one is not self._verdict]
+        others = [
+            finding_open
+            for finding_open in self._open
+            if self._verdict is None or finding_open is not self._verdict
+        ]
         self._verdict = finding
         self._open = others if finding is None else [*others, finding]
         self._throttle.record_while(STALL, self._attempt, finding, now)
 
     def _begin(self, attempt: int) -> None:
         self._attempt, self._ended = attempt, attempt == 0
-        self._asked = None
+        self._stop_reason = None
         self._mask = Mask(secret_values(self._run).values())
         self._scan = MaskedScan(self._mask)
         self._log = GrowingLog(self._run.attempt(attempt).train_log)
@@ -232,7 +236,7 @@ class Watch:
             attempt=self._attempt,
             config=(self._detectors.settings.config or None) if patched else None,
         )
-        if not any(one.severity == "critical" for one in self._of_log):
+        if not any(finding.severity == "critical" for finding in self._of_log):
             retries = waiting(result.tail, PLACEMENT, self._attempt)
             self._of_log += [retries] if retries is not None else []
 
@@ -245,7 +249,7 @@ class Watch:
         return Outcome(
             code=ended.code,
             signal=ended.signal,
-            terminated_why=self._asked,
+            terminated_why=self._stop_reason,
             completed=ended.completed,
             lost=ended.lost,
             where=ended.where,
@@ -256,7 +260,7 @@ class Watch:
 
     def _record(self, now: float, *, settle: bool = False) -> None:
         present = self._present()
-        self._open = [one.finding for one in present if one.is_open]
+        self._open = [candidate.finding for candidate in present if candidate.is_open]
         if all(finding.code != STALL for finding in self._open):
             self._verdict = None
         self._open += [self._verdict] if self._verdict is not None else []
@@ -266,20 +270,20 @@ class Watch:
 
     def _present(self) -> list[Present]:
         """What is found of this attempt: open ones merged, those that are over behind them."""
-        mine = [one for one in self._detectors.entries() if one.attempt == self._attempt]
-        open_ones = [self._detectors.finding_of(one) for one in mine if one.closed_at is None]
-        found = merge_findings(open_ones, self._of_log, self._throttle.open_ids(self._attempt))
-        named = {one.id for one in found}
+        mine = [entry for entry in self._detectors.entries() if entry.attempt == self._attempt]
+        open_ones = [self._detectors.finding_of(entry) for entry in mine if entry.closed_at is None]
+        findings = merge_findings(open_ones, self._of_log, self._throttle.open_ids(self._attempt))
+        named = {entry.id for entry in findings}
         over = [
-            Present(self._detectors.finding_of(one), is_open=False)
-            for one in mine
-            if one.closed_at is not None
-            and not self._throttle.has_recorded_end(one.id(PLACEMENT))
-            and one.id(PLACEMENT) not in named
+            Present(self._detectors.finding_of(entry), is_open=False)
+            for entry in mine
+            if entry.closed_at is not None
+            and not self._throttle.has_recorded_end(entry.id(PLACEMENT))
+            and entry.id(PLACEMENT) not in named
         ]
-        return [*map(Present, found), *over]
+        return [*map(Present, findings), *over]
 
 
-def _asked(why: str) -> str:
+def _stop_reason(why: str) -> str:
     """What an attempt was ended for, as `Outcome` knows it: our own reasons appear as a stop."""
     return "stopped" if why in INTERVENTIONS else why

@@ -57,16 +57,16 @@ def _refuse_unknown(targets: Sequence[str], model: str, revision: str | None) ->
         architecture = AutoConfig.from_pretrained(model, revision=revision)
         empty = AutoModelForCausalLM.from_config(architecture)
     output = empty.get_output_embeddings()
-    known = {
+    linear_names = {
         name.rpartition(".")[2]: None
         for name, module in empty.named_modules()
         if isinstance(module, torch.nn.Linear | Conv1D) and module is not output
     }
     for target in targets:
-        if target.rpartition(".")[2] not in known:
+        if target.rpartition(".")[2] not in linear_names:
             raise ConfigError(
                 f"adapter.targets: the model has no linear module {target!r} to adapt; "
-                f"it has {', '.join(known)}; `auto` takes them all"
+                f"it has {', '.join(linear_names)}; `auto` takes them all"
             )
 
 

@@ -134,11 +134,11 @@ def read_run_config(path: Path) -> RunConfig:
 
 
 def _require(document: ConfigDocument, section: str, names: Sequence[str]) -> None:
-    given = document.get(section)
-    if not isinstance(given, dict):
+    values = document.get(section)
+    if not isinstance(values, dict):
         raise ConfigError(f"{section} is missing")
     for name in names:
-        if name not in given:
+        if name not in values:
             raise ConfigError(f"{section}.{name} is missing")
 
 

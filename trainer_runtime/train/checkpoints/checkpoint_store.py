@@ -156,15 +156,15 @@ class CheckpointStore:
         )
 
     def _stored(self) -> list[Stored]:
-        found = []
+        checkpoints = []
         for step in stored_steps(self.folder):
             try:
-                found.append(Stored(step, read(self.folder / checkpoint_name(step)).metrics))
+                checkpoints.append(Stored(step, read(self.folder / checkpoint_name(step)).metrics))
             except ManifestError:
                 # Nothing can be resumed from it, so it goes as what the run has left does.
                 self._superseded.add(step)
-                found.append(Stored(step, {}))
-        return found
+                checkpoints.append(Stored(step, {}))
+        return checkpoints
 
     def _put_back(self, replaced: Path | None, path: Path) -> None:
         """The superseded checkpoint that a save was to replace stands again."""

@@ -145,7 +145,7 @@ class Checkpointer:
         weights, model = restore.model_tensors(self._model), self._config.model
         document = self._config.document
         if not hf_export.can_be_exported(weights, model):
-            kept = {name: one.detach().cpu().contiguous() for name, one in weights.items()}
+            kept = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
             return kept, {"config": document}
         end = tokenizers.end_of_text(self._config.data)
         config = hf_export.config_of(model, self._config.data.seq_len, end)

@@ -46,9 +46,9 @@ _GATED = ("mlp.gate_proj.weight", "mlp.up_proj.weight")
 def can_be_exported(weights: Mapping[str, Tensor], model: ModelConfig) -> bool:
     """Whether the weights are those of an unchanged script: one whose model somebody has changed
     has names of its own."""
-    known = _LLAMA_NAMES if model.style == "llama" else _GPT2_NAMES
-    found = {(match[2] if (match := _BLOCK.fullmatch(name)) else name) for name in weights}
-    return found == {*known, _HEADS, _WIDEN}
+    exportable = _LLAMA_NAMES if model.style == "llama" else _GPT2_NAMES
+    names = {(match[2] if (match := _BLOCK.fullmatch(name)) else name) for name in weights}
+    return names == {*exportable, _HEADS, _WIDEN}
 
 
 @torch.no_grad()
@@ -58,22 +58,28 @@ def exported(weights: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Ten
     Arguments:
         weights: By our names, as `can_be_exported` accepts them.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         match = _BLOCK.fullmatch(name)
         if match is None:
-            found |= _of_model(name, tensor, model)
+            tensors |= _of_model(name, tensor, model)
         elif model.style == "llama":
             start = f"model.layers.{match[1]}."
-            found |= {start + part: one for part, one in _of_llama(match[2], tensor, model).items()}
+            tensors |= {
+                start + part: part_tensor
+                for part, part_tensor in _of_llama(match[2], tensor, model).items()
+            }
         else:
             start = f"transformer.h.{match[1]}."
-            found |= {start + part: one for part, one in _of_gpt2(match[2], tensor, model).items()}
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+            tensors |= {
+                start + part: part_tensor
+                for part, part_tensor in _of_gpt2(match[2], tensor, model).items()
+            }
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 @torch.no_grad()
-def imported(found: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
+def imported(tensors: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
     """The weights under our names again: the inverse of `exported`.
 
     Raises:
@@ -82,12 +88,12 @@ def imported(found: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tenso
     llama = model.style == "llama"
     names = _LLAMA_NAMES if llama else _GPT2_NAMES
     top = [ours for ours, theirs in names.items() if theirs.startswith(("model.", "transformer."))]
-    weights = {ours: found[names[ours]] for ours in [*top, *(["output.weight"] if llama else [])]}
+    weights = {ours: tensors[names[ours]] for ours in [*top, *(["output.weight"] if llama else [])]}
     for layer in range(model.n_layer):
         start = f"model.layers.{layer}." if llama else f"transformer.h.{layer}."
         of_layer = {
             name.removeprefix(start): tensor
-            for name, tensor in found.items()
+            for name, tensor in tensors.items()
             if name.startswith(start)
         }
         parts = _from_llama(of_layer) if llama else _from_gpt2(of_layer, model)
@@ -139,10 +145,10 @@ def config_of(model: ModelConfig, seq_len: int, end_of_text: int | None) -> dict
 def _of_model(name: str, tensor: Tensor, model: ModelConfig) -> dict[str, Tensor]:
     if model.style == "llama":
         return {_LLAMA_NAMES[name]: tensor}
-    found = {_GPT2_NAMES[name]: tensor}
+    tensors = {_GPT2_NAMES[name]: tensor}
     if name == "final_norm.weight":
-        found["transformer.ln_f.bias"] = torch.zeros_like(tensor)
-    return found
+        tensors["transformer.ln_f.bias"] = torch.zeros_like(tensor)
+    return tensors
 
 
 def _of_gpt2(name: str, tensor: Tensor, model: ModelConfig) -> dict[str, Tensor]:
@@ -166,23 +172,23 @@ def _of_llama(name: str, tensor: Tensor, model: ModelConfig) -> dict[str, Tensor
     return {_LLAMA_NAMES[name]: tensor}
 
 
-def _from_gpt2(found: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
+def _from_gpt2(tensors: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
     ours = {theirs: name for name, theirs in _GPT2_NAMES.items()}
     weights = {
         ours[name]: tensor.t().contiguous() if tensor.dim() == 2 else tensor
-        for name, tensor in found.items()
+        for name, tensor in tensors.items()
         if name in ours
     }
     weights[_HEADS] = _shared(weights[_HEADS], model)
     return weights
 
 
-def _from_llama(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _from_llama(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     ours = {theirs: name for name, theirs in _LLAMA_NAMES.items()}
     return {
-        **{ours[name]: tensor for name, tensor in found.items() if name in ours},
-        _HEADS: torch.cat([found[name] for name in _PROJECTIONS]),
-        _WIDEN: torch.cat([found[name] for name in _GATED]),
+        **{ours[name]: tensor for name, tensor in tensors.items() if name in ours},
+        _HEADS: torch.cat([tensors[name] for name in _PROJECTIONS]),
+        _WIDEN: torch.cat([tensors[name] for name in _GATED]),
     }
 
 
@@ -197,8 +203,8 @@ def _repeated(tensor: Tensor, model: ModelConfig) -> Tensor:
         return tensor
     groups, of_head = model.n_head // model.n_kv_head, model.d_model // model.n_head
     query, *shared = torch.split(tensor, _widths(model))
-    each = (one.view(-1, of_head, model.d_model) for one in shared)
-    wide = (one.repeat_interleave(groups, dim=0).flatten(0, 1) for one in each)
+    each = (projection.view(-1, of_head, model.d_model) for projection in shared)
+    wide = (projection.repeat_interleave(groups, dim=0).flatten(0, 1) for projection in each)
     return torch.cat((query, *wide))
 
 
@@ -208,5 +214,5 @@ def _shared(tensor: Tensor, model: ModelConfig) -> Tensor:
         return tensor
     groups, of_head = model.n_head // model.n_kv_head, model.d_model // model.n_head
     query, *repeated = tensor.chunk(3)
-    each = (one.view(-1, groups, of_head, model.d_model)[:, 0] for one in repeated)
-    return torch.cat((query, *(one.reshape(-1, model.d_model) for one in each)))
+    each = (projection.view(-1, groups, of_head, model.d_model)[:, 0] for projection in repeated)
+    return torch.cat((query, *(projection.reshape(-1, model.d_model) for projection in each)))

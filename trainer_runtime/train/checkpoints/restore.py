@@ -102,13 +102,13 @@ def read_checkpoint(path: Path, step: int) -> Restored | Skipped:
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name; one that stands under two names counts once."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in model.state_dict().items():
         if tensor.data_ptr() not in seen or tensor.numel() == 0:
             seen.add(tensor.data_ptr())
-            found[name] = tensor
-    return found
+            tensors[name] = tensor
+    return tensors
 
 
 @torch.no_grad()

@@ -29,14 +29,14 @@ def check(modules: Sequence[str]) -> dict[str, str]:
 
 
 def _broken(modules: Sequence[str]) -> dict[str, str]:
-    found = {}
+    failures = {}
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception as error:  # whatever a broken package raises
             words = " ".join(str(error).split())
-            found[name] = f"{type(error).__name__}: {words}"
-    return found
+            failures[name] = f"{type(error).__name__}: {words}"
+    return failures
 
 
 if __name__ == "__main__":

@@ -168,11 +168,11 @@ class TrainingData:
 
     def _window(self, source: int, ordinal: int) -> int:
         epoch, within = divmod(ordinal, len(self._corpus.training[source]))
-        known = self._permutations.get(source)
-        if known is None or known[0] != epoch:
-            known = epoch, self._permutation(source, epoch)
-            self._permutations[source] = known
-        return int(known[1][within])
+        permutation = self._permutations.get(source)
+        if permutation is None or permutation[0] != epoch:
+            permutation = epoch, self._permutation(source, epoch)
+            self._permutations[source] = permutation
+        return int(permutation[1][within])
 
     def _permutation(self, source: int, epoch: int) -> Tensor:
         digest = hashlib.sha256(f"{self._seed}/{source}/{epoch}".encode()).digest()

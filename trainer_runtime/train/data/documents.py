@@ -66,8 +66,8 @@ def cut(text: str, ends: bool, share: float) -> Iterator[Piece]:
 
 def _boundary(text: str, start: int, stop: int) -> int:
     """Before the last space or behind the last line, where tokens end too; else `stop`."""
-    found = max(text.rfind(" ", start + 1, stop), text.rfind("\n", start, stop) + 1)
-    return found if found > start else stop
+    boundary = max(text.rfind(" ", start + 1, stop), text.rfind("\n", start, stop) + 1)
+    return boundary if boundary > start else stop
 
 
 def _of_text(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:

@@ -82,14 +82,14 @@ class _Cutting:
     def described(self, source: SourceConfig, files: Sequence[str]) -> dict[str, object]:
         """Cut a source; what `meta.json` says of it."""
         if source.held_out:
-            documents, parts = self._one("val", source, files)
+            documents, parts = self._prepare_source("val", source, files)
         elif self.data.validation:
-            documents, parts = self._one("train", source, _parted(source, files)[0])
+            documents, parts = self._prepare_source("train", source, _parted(source, files)[0])
         else:
             documents, parts = self._both(source, files)
         return {"name": source.name, "documents": documents, **parts}
 
-    def _one(
+    def _prepare_source(
         self, split: str, source: SourceConfig, files: Sequence[str]
     ) -> tuple[int, dict[str, object]]:
         path = self._path(split, source)

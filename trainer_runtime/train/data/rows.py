@@ -140,11 +140,11 @@ def _all_of(rows: Rows, name: str, splits: Sequence[str]) -> datasets.Dataset:
     import datasets
 
     if isinstance(rows, datasets.DatasetDict):
-        found = next((split for split in splits if split in rows), None)
-        if found is None:
+        split_there = next((split for split in splits if split in rows), None)
+        if split_there is None:
             wanted = " or ".join(splits)
             raise ConfigError(f"data source {name} holds {', '.join(rows)}, but no {wanted} split")
-        rows = rows[found]
+        rows = rows[split_there]
     if not len(rows):
         raise ConfigError(f"data source {name} holds no rows")
     return rows

@@ -43,7 +43,7 @@ class StreamedSequences(IterableDataset[Item]):
         """Raises: ConfigError: the tokenizer can't be used."""
         data = config.data
         of_split = data.sources if split == TRAIN else data.evaluated
-        self._sources = [one for one in of_split if source in (None, one.name)]
+        self._sources = [listed for listed in of_split if source in (None, listed.name)]
         self._is_split = not data.validation
         self._seq_len = data.seq_len
         self._split = split

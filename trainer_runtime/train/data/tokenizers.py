@@ -54,12 +54,12 @@ def tokenizer_of(data: DataConfig) -> Tokenizer:
 
     def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
         try:
-            found = [[int(word) for word in text.split()] for text in texts]
+            token_ids = [[int(word) for word in text.split()] for text in texts]
         except ValueError:
-            found = [[-1]]
-        if any(not 0 <= number < size for numbers in found for number in numbers):
+            token_ids = [[-1]]
+        if any(not 0 <= number < size for numbers in token_ids for number in numbers):
             raise ConfigError(f"the tokens have no tokenizer: give numbers below {size}")
-        return found
+        return token_ids
 
     return Tokenizer(encode, lambda tokens: " ".join(map(str, tokens)), size, _NO_END)
 
@@ -72,9 +72,9 @@ def open_tokenizer(name: str) -> Tokenizer:
     """
     if name == BYTE:
         return Tokenizer(_bytes, _of_bytes, byte_tokenizer.VOCABULARY, byte_tokenizer.END_OF_TEXT)
-    found = read_tokenizer_folder(name)
-    if found.problem is not None:
-        raise ConfigError(f"the tokenizer in {name} can't be used: {found.problem}")
+    tokenizer_folder = read_tokenizer_folder(name)
+    if tokenizer_folder.problem is not None:
+        raise ConfigError(f"the tokenizer in {name} can't be used: {tokenizer_folder.problem}")
     try:
         encode, decode = _opened(Path(name))
     except ImportError as error:
@@ -84,7 +84,7 @@ def open_tokenizer(name: str) -> Tokenizer:
         ) from None
     except Exception as error:  # what `tokenizers` raises is an Exception and nothing more
         raise ConfigError(f"the tokenizer in {name} can't be used: {error}") from None
-    return Tokenizer(encode, decode, found.vocab_size, found.end_of_text)
+    return Tokenizer(encode, decode, tokenizer_folder.vocab_size, tokenizer_folder.end_of_text)
 
 
 def files_of(data: DataConfig) -> dict[str, bytes]:
@@ -109,8 +109,8 @@ def end_of_text(data: DataConfig) -> int | None:
         return None
     if data.tokenizer == BYTE:
         return None if _is_unknown(data) else byte_tokenizer.END_OF_TEXT
-    found = read_tokenizer_folder(data.tokenizer)
-    return found.end_of_text if found.problem is None else None
+    tokenizer_folder = read_tokenizer_folder(data.tokenizer)
+    return tokenizer_folder.end_of_text if tokenizer_folder.problem is None else None
 
 
 def _is_unknown(data: DataConfig) -> bool:
@@ -138,7 +138,9 @@ def _opened(folder: Path) -> tuple[Encode, Decode]:
         encode_batch: Any = getattr(fast, "encode_batch_fast", fast.encode_batch)
 
         def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
-            return [one.ids for one in encode_batch(list(texts), add_special_tokens=False)]
+            return [
+                encoding.ids for encoding in encode_batch(list(texts), add_special_tokens=False)
+            ]
 
         return encode, lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
     import sentencepiece

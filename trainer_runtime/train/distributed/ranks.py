@@ -76,7 +76,7 @@ class Ranks:
         store = _store()
         if self.is_main:
             store.set(f"trainmaster/{name}", json.dumps(_decided(decide)))
-        return _taken(store.get(f"trainmaster/{name}"))
+        return _decision_in(store.get(f"trainmaster/{name}"))
 
     @property
     def machines(self) -> int:
@@ -107,7 +107,7 @@ class Ranks:
         if self.leads is not None:
             store.set(f"trainmaster/{name}/{self.leads}", json.dumps(_decided(act)))
         for machine in range(self.machines):
-            _taken(store.get(f"trainmaster/{name}/{machine}"))
+            _decision_in(store.get(f"trainmaster/{name}/{machine}"))
 
     def machines_apart(self, folder: Path) -> list[int]:
         """The machines where `folder` is not rank 0's, as it is on a disk that they share; every
@@ -119,7 +119,7 @@ class Ranks:
             mark.touch()
             store.set(f"{name}/mark", mark.name)
             others = range(1, self.machines)
-            apart = [one for one in others if store.get(f"{name}/{one}") == _APART]
+            apart = [other for other in others if store.get(f"{name}/{other}") == _APART]
             mark.unlink()
             store.set(f"{name}/apart", json.dumps(apart))
         elif (machine := self.leads) is not None:
@@ -131,7 +131,7 @@ class Ranks:
         """Wait until rank 0 sees in `folder` what ranks of machines that share it have written;
         network file systems list new files late. Every rank has to call it."""
         store, name = _store(), f"trainmaster/seen/{folder.name}"
-        shared = [one for one in range(1, self.machines) if one not in apart]
+        shared = [other for other in range(1, self.machines) if other not in apart]
         if self.leads in shared:
             store.set(f"{name}/{self.leads}", json.dumps(_sizes(folder)))
         elif self.is_main:
@@ -168,8 +168,8 @@ class Ranks:
         values = [own if rank == self.rank else 0.0 for rank in range(self.size)]
         shared = torch.tensor([*flags, *values], dtype=torch.float32, device=device)
         distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
-        found = shared.tolist()
-        return tuple(flag > 0 for flag in found[: len(flags)]), found[len(flags) :]
+        reduced = shared.tolist()
+        return tuple(flag > 0 for flag in reduced[: len(flags)]), reduced[len(flags) :]
 
     @property
     def _per_machine(self) -> int:
@@ -285,7 +285,7 @@ def _decided(decide: Callable[[], Any]) -> dict[str, Any]:
         return {"refused": str(error)}
 
 
-def _taken(decided: bytes) -> Any:
+def _decision_in(decided: bytes) -> Any:
     """Raises: ConfigError: what was decided is a refusal."""
     answer = json.loads(decided)
     if "refused" in answer:

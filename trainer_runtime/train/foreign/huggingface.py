@@ -58,11 +58,13 @@ _METHODS = (
 def _candidates(folder: Path) -> list[Path]:
     if _NAME.fullmatch(folder.name) and (folder / _STATE).exists():
         return [folder]
-    found = [path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
-    return sorted((path for path in found if path.is_dir()), key=lambda path: _named(path) or 0)
+    folders = [path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
+    return sorted(
+        (path for path in folders if path.is_dir()), key=lambda path: _step_in_name(path) or 0
+    )
 
 
-def _named(place: Path) -> int | None:
+def _step_in_name(place: Path) -> int | None:
     named = _NAME.fullmatch(place.name)
     return int(named.group(1)) if named else None
 
@@ -73,7 +75,7 @@ def _examine(place: Path) -> Examined:
     step = state.get("global_step")
     if type(step) is not int or step < 0:
         raise UnusableError(f"{_STATE} gives no step")
-    if step != _named(place):
+    if step != _step_in_name(place):
         raise UnusableError(f"{_STATE} is of step {step}")
     for file, tensors in _weights(place):
         refuse_non_finite(tensors, file)
@@ -95,14 +97,14 @@ def _examine(place: Path) -> Examined:
     )
 
 
-HUGGING_FACE = Kind("hf", "checkpoint-<step>/ (Trainer, TRL)", _candidates, _named, _examine)
+HUGGING_FACE = Kind("hf", "checkpoint-<step>/ (Trainer, TRL)", _candidates, _step_in_name, _examine)
 
 
 def _refuse_sharded(place: Path) -> None:
     for pattern in _SHARDED:
-        if found := sorted(path.name for path in place.glob(pattern) if path.is_dir()):
+        if sharded := sorted(path.name for path in place.glob(pattern) if path.is_dir()):
             raise UnusableError(
-                f"its state is sharded over ranks ({found[0]}), which is not taken over yet"
+                f"its state is sharded over ranks ({sharded[0]}), which is not taken over yet"
             )
 
 
@@ -189,11 +191,11 @@ def _shape(place: Path) -> dict[str, Any]:
     if not (place / "config.json").exists():
         return {}
     config = read_document(place / "config.json")
-    found = {
+    sizes = {
         field: next((config[name] for name in names if type(config.get(name)) is int), None)
         for field, names in _SIZES.items()
     }
-    return {field: value for field, value in found.items() if value is not None}
+    return {field: value for field, value in sizes.items() if value is not None}
 
 
 def _optimizer(optimizer: Any) -> dict[str, Any]:

@@ -71,7 +71,11 @@ def _inspected(target: str, torch_version: str | None, *, limited: bool) -> Foun
     if limited:
         limit_process(path for place in places for path in files_of(place))
     read = [_read(kind, place, folder) for place in places]
-    usable = [(found.step, index) for index, (_, found) in enumerate(read) if found]
+    usable = [
+        (examined_place.step, index)
+        for index, (_, examined_place) in enumerate(read)
+        if examined_place
+    ]
     newest = read[max(usable)[1]][1] if usable else None
     return _output(kind, folder, tuple(checkpoint for checkpoint, _ in read), newest)
 
@@ -120,11 +124,11 @@ def _refuse_unsafe(torch_version: str | None) -> None:
 
 
 def _recognised(folder: Path) -> tuple[Kind, list[Path]]:
-    found = [(kind, places) for kind in KINDS if (places := kind.candidates(folder))]
-    if len(found) == 1:
-        return found[0]
+    matches = [(kind, places) for kind in KINDS if (places := kind.candidates(folder))]
+    if len(matches) == 1:
+        return matches[0]
     description = "; ".join(kind.description for kind in KINDS)
-    if not found:
+    if not matches:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
             f"{_plain(folder)} holds no known training output. Known are: {description}.",
@@ -133,7 +137,7 @@ def _recognised(folder: Path) -> tuple[Kind, list[Path]]:
     raise RefusedError(
         "OUTPUT_UNKNOWN",
         f"{_plain(folder)} holds output of several trainings: "
-        f"{', '.join(kind.description for kind, _ in found)}.",
+        f"{', '.join(kind.description for kind, _ in matches)}.",
         "Give the folder of one of them.",
     )
 
@@ -148,11 +152,11 @@ def _read(kind: Kind, place: Path, folder: Path) -> tuple[FoundCheckpoint, Exami
         stamp=stamp_of(place),
     )
     try:
-        found = examined(kind, place)
+        contents = examined(kind, place)
     except UnusableError as error:
         return replace(checkpoint, problem=_plain(error)), None
-    metrics = finite_or_named(found.metrics)
-    return replace(checkpoint, step=found.step, metrics=metrics, rate=found.rate), found
+    metrics = finite_or_named(contents.metrics)
+    return replace(checkpoint, step=contents.step, metrics=metrics, rate=contents.rate), contents
 
 
 def _output(

@@ -47,16 +47,16 @@ _NOTES = (
 
 
 def _candidates(folder: Path) -> list[Path]:
-    found = [
+    folders = [
         path.parent
         for depth in range(_DEPTH)
         for path in folder.glob("*/" * depth + MODEL_FILE)
         if path.is_file()
     ]
-    return sorted(found, key=lambda place: (_named(place) or 0, place.name))
+    return sorted(folders, key=lambda place: (_step_in_name(place) or 0, place.name))
 
 
-def _named(place: Path) -> int | None:
+def _step_in_name(place: Path) -> int | None:
     named = _NAME.fullmatch(place.name)
     return int(named.group(1)) if named else None
 
@@ -74,7 +74,7 @@ def _examine(place: Path) -> Examined:
     step = document["step_count"]
     if type(step) is not int or step < 0:
         raise UnusableError("step_count is not a number of steps")
-    if (named := _named(place)) is not None and named != step:
+    if (named := _step_in_name(place)) is not None and named != step:
         raise UnusableError(f"{MODEL_FILE} is of step {step}")
     refuse_non_finite(dict(document["model"]), MODEL_FILE)
     refuse_non_finite(dict(tensors_within(document["optimizer"])), MODEL_FILE)
@@ -98,7 +98,7 @@ LITGPT = Kind(
     "litgpt",
     "step-<step>/lit_model.pth or final/lit_model.pth (LitGPT)",
     _candidates,
-    _named,
+    _step_in_name,
     _examine,
 )
 
@@ -130,9 +130,9 @@ def _iterations_per_step(document: Mapping[str, Any]) -> int:
 
 def _history(place: Path, until: int, iterations_per_step: int) -> list[Point]:
     """What the CSV logger beside the checkpoints kept up to a step: it counts iterations from 0."""
-    found = sorted(place.parent.glob(f"logs/csv/version_*/{_METRICS}"))
+    logs = sorted(place.parent.glob(f"logs/csv/version_*/{_METRICS}"))
     by_step: dict[int, dict[str, float]] = {}
-    for row in csv.DictReader(_lines(found[-1]) if found else []):
+    for row in csv.DictReader(_lines(logs[-1]) if logs else []):
         counted = _number(row.get("step"))
         step = 0 if counted is None else (int(counted) + 1) // iterations_per_step
         if not 0 < step <= until:

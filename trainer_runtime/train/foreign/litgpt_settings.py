@@ -33,28 +33,28 @@ def described(place: Path) -> dict[str, Any]:
     settings = _values(place / NAME)
     if not settings:
         return {}
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         ours: count for theirs, ours in _COUNTS.items() if (count := _count(settings.get(theirs)))
     }
     length = _count(settings.get("train.max_seq_length"))
     length = length or _count(_values(place / _MODEL).get("block_size"))
     sequences = _count(settings.get("train.global_batch_size"))
     if length:
-        found["data.seq_len"] = length
+        fields["data.seq_len"] = length
     if length and sequences:
-        found["batch.tokens"] = length * sequences
+        fields["batch.tokens"] = length * sequences
         tokens = _count(settings.get("train.max_tokens"))
         if tokens and tokens >= length * sequences:
-            found["steps"] = tokens // (length * sequences)
+            fields["steps"] = tokens // (length * sequences)
     if steps := _count(settings.get("train.max_steps")):
-        found["steps"] = min(steps, found.get("steps", steps))
+        fields["steps"] = min(steps, fields.get("steps", steps))
     clip = _number(settings.get("train.max_norm"))
     if clip:
-        found["optimizer.grad_clip"] = clip
+        fields["optimizer.grad_clip"] = clip
     precision = settings.get("precision", "").split("-")[0]
     if precision in _PRECISIONS:
-        found["precision"] = _PRECISIONS[precision]
-    return {**found, **_rate(settings)}
+        fields["precision"] = _PRECISIONS[precision]
+    return {**fields, **_rate(settings)}
 
 
 def _rate(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def _rate(settings: Mapping[str, str]) -> dict[str, Any]:
     lowest = _number(settings.get("train.min_lr"))
     if not highest:
         return {}
-    found: dict[str, Any] = {"optimizer.lr": highest, "schedule.kind": "cosine"}
+    rate_fields: dict[str, Any] = {"optimizer.lr": highest, "schedule.kind": "cosine"}
     if lowest is not None and lowest <= highest:
-        found["schedule.min_lr_ratio"] = round(lowest / highest, 6)
-    return found
+        rate_fields["schedule.min_lr_ratio"] = round(lowest / highest, 6)
+    return rate_fields
 
 
 def _values(path: Path) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _values(path: Path) -> dict[str, str]:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return {}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     within: list[tuple[int, str]] = []
     for line in lines:
         name, colon, value = line.strip().partition(":")
@@ -87,8 +87,8 @@ def _values(path: Path) -> dict[str, str]:
             continue
         within.append((depth, name))
         if value.strip():
-            found[".".join(one for _, one in within)] = value.strip().strip("'\"")
-    return found
+            values[".".join(key for _, key in within)] = value.strip().strip("'\"")
+    return values
 
 
 def _count(text: str | None) -> int | None:

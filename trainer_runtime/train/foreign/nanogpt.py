@@ -48,10 +48,10 @@ def _examine(path: Path) -> Examined:
     refuse_non_finite(document["model"], path.name)
     refuse_non_finite(dict(tensors_within(moments)), path.name)
     best = document.get("best_val_loss")
-    known = isinstance(best, (int, float, Tensor)) and float(best) < _UNMEASURED
+    is_measured = isinstance(best, (int, float, Tensor)) and float(best) < _UNMEASURED
     return Examined(
         step=_step(document["iter_num"]),
-        metrics={"best_val_loss": float(best)} if best is not None and known else {},
+        metrics={"best_val_loss": float(best)} if best is not None and is_measured else {},
         shape=_shape(sizes),
         described={**_shape(sizes), **_described(sizes, document)},
         notes=_NOTES,
@@ -112,12 +112,12 @@ def _sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(value) for name, value in sizes.items() if value is not None}
 
 
-def _weights(given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Tensor]:
+def _weights(state: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """The parameters by our names, in the order in which nanoGPT's optimizer counts them."""
-    if sizes["n_layer"] > len(given):
+    if sizes["n_layer"] > len(state):
         raise UnusableError("model_args.n_layer is more than its model has")
     expected = _expected(sizes)
-    tensors = {str(name).removeprefix(_COMPILED): value for name, value in given.items()}
+    tensors = {str(name).removeprefix(_COMPILED): value for name, value in state.items()}
     there = {name for name in tensors if not name.endswith(_MASK) and name != _TIED}
     if differing := sorted(there ^ expected.keys()):
         raise UnusableError(f"its model is not nanoGPT's own: {differing[0]}")

@@ -32,7 +32,7 @@ def followed_schedule(history: Sequence[Point], highest: float, steps: int) -> d
         for warmup in range(min(peak, steps, _LONGEST_WARMUP_STEPS) + 1)
         for kind in _KINDS
     }
-    kind, warmup = min(differences, key=lambda one: round(differences[one], 9))
+    kind, warmup = min(differences, key=lambda candidate: round(differences[candidate], 9))
     if differences[kind, warmup] > _LARGEST_DIFFERENCE:
         return {}
     return {

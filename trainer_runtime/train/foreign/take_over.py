@@ -78,17 +78,23 @@ def take_over(config: RunConfig, events: Path) -> None:
     step = adopted.step
     place = Path(adopted.folder, adopted.path)
     target = CHECKPOINTS / checkpoint_name(step)
-    found = examined(kind_of(config.framework), place)
-    if found.step != step or stamp_of(place) != adopted.stamp:
+    contents = examined(kind_of(config.framework), place)
+    if contents.step != step or stamp_of(place) != adopted.stamp:
         raise UnusableError(
-            f"{place} changed since it was inspected (it is of step {found.step} now); adopt the "
-            "folder again"
+            f"{place} changed since it was inspected (it is of step {contents.step} now); adopt "
+            "the folder again"
         )
     if verify(target):
         remove_folder(target)
         _say(f"taking over step {step} from {place}")
         manifest = Manifest(
-            step, config.attempt.number, time.time(), dict(found.metrics), (TAG,), config.sha256, ()
+            step,
+            config.attempt.number,
+            time.time(),
+            dict(contents.metrics),
+            (TAG,),
+            config.sha256,
+            (),
         )
         _put(config, place, target, manifest)
         drop_from_page_cache(target)
@@ -96,7 +102,7 @@ def take_over(config: RunConfig, events: Path) -> None:
             remove_folder(target)
             raise OSError(f"read back, the copy differs: {'; '.join(problems)}")
     if not events.exists():
-        _write_events(events, found, target)
+        _write_events(events, contents, target)
     _say(f"step {step} is taken over; verified")
 
 
@@ -176,24 +182,24 @@ def _position(config: RunConfig, step: int) -> list[int]:
     return drawn
 
 
-def _write_events(events: Path, found: Examined, target: Path) -> None:
+def _write_events(events: Path, contents: Examined, target: Path) -> None:
     """Writes the history and the checkpoint as events, atomically."""
     writing = events.with_name(f".{events.name}-{os.getpid()}")
     writing.unlink(missing_ok=True)
     log = EventLog(writing)
-    for step, values in found.history:
+    for step, values in contents.history:
         log.emit("history", step=step, values=values)
     described = {
-        "step": found.step,
+        "step": contents.step,
         "path": f"{target.parent.name}/{target.name}",
         "size_bytes": sum(path.stat().st_size for path in target.rglob("*") if path.is_file()),
         "tags": [TAG],
-        "metrics": dict(found.metrics),
+        "metrics": dict(contents.metrics),
     }
     log.emit("checkpoint", action="saved", **described)
     log.emit("checkpoint", action="verified", **described)
-    for note in found.notes:
-        log.emit("decision", what="adopt", value=found.step, reason=note)
+    for note in contents.notes:
+        log.emit("decision", what="adopt", value=contents.step, reason=note)
     log.close()
     os.replace(writing, events)
 

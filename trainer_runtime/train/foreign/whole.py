@@ -37,8 +37,8 @@ def main(paths: list[str]) -> int:
                 is_weights = path.endswith(".safetensors")
                 content = (read_weights if is_weights else read_archive)(Path(path))
                 _refuse_nan(content, Path(path).name)
-                found = _step_in(content)
-                step = found if step is None else step
+                own_step = _step_in(content)
+                step = own_step if step is None else step
     except UnusableError as error:
         print(json.dumps({"problem": str(error)}))
         return 0
@@ -67,7 +67,7 @@ def _step_in(content: Any) -> int | None:
     if not isinstance(content, Mapping):
         return None
     nested = (content.get("state"), content.get("trainer"))
-    for holder in (content, *(one for one in nested if isinstance(one, Mapping))):
+    for holder in (content, *(mapping for mapping in nested if isinstance(mapping, Mapping))):
         for name in _NAMES:
             value: Any = holder.get(name)
             if hasattr(value, "numel") and value.numel() == 1:

@@ -65,9 +65,9 @@ class TrainmasterCallback(TrainerCallback):
         self._wrapped = lambda: trainer.model_wrapped
         save: Callable[..., None] = trainer._save_checkpoint
 
-        def save_checkpoint(*given: Any) -> None:
+        def save_checkpoint(*arguments: Any) -> None:
             written = checkpoint_folder(trainer.args, trainer.state)
-            self._is_written = self._attempt.try_write(lambda: save(*given), written)
+            self._is_written = self._attempt.try_write(lambda: save(*arguments), written)
 
         trainer._save_checkpoint = save_checkpoint
 

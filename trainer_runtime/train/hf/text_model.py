@@ -32,9 +32,9 @@ def text_model_of(model: Any, tokenizer: Any, *, chat: bool) -> TextModel:
             prompt = tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False
             )
-        found: list[int] = tokenizer(prompt, add_special_tokens=not chat)["input_ids"]
+        token_ids: list[int] = tokenizer(prompt, add_special_tokens=not chat)["input_ids"]
         start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else _end(tokenizer)
-        return found or [start]
+        return token_ids or [start]
 
     def decode(tokens: Sequence[int]) -> str:
         return str(tokenizer.decode(tokens, skip_special_tokens=True))
@@ -58,11 +58,11 @@ def load_text_model(
             model = _merged(folder, base, safe)
         else:
             model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **safe)
-        found = AutoTokenizer.from_pretrained(tokenizer, **safe)
+        loaded_tokenizer = AutoTokenizer.from_pretrained(tokenizer, **safe)
     except _UNREADABLE as error:
         first = str(error).strip().partition("\n")[0]
         raise ConfigError(f"{folder.name} can't be read as a causal model: {first}") from None
-    return text_model_of(model.to(device).eval(), found, chat=chat)
+    return text_model_of(model.to(device).eval(), loaded_tokenizer, chat=chat)
 
 
 def _merged(folder: Path, base: str | None, safe: dict[str, Any]) -> Any:

@@ -87,7 +87,7 @@ def _convert_parts(parts: Path, converted: Path) -> None:
     threads of PyTorch and a GPU must not fork."""
     from deepspeed.checkpoint import ds_to_universal
 
-    given = argparse.Namespace(
+    arguments = argparse.Namespace(
         input_folder=str(parts),
         output_folder=str(converted),
         num_extract_workers=1,
@@ -97,7 +97,7 @@ def _convert_parts(parts: Path, converted: Path) -> None:
         inject_missing_state=True,  # ZeRO-1 and 2 save without it
     )
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        ds_to_universal.main(given)
+        ds_to_universal.main(arguments)
 
 
 def _refuse_without_room(parts: Path, folder: Path, copies: int) -> None:

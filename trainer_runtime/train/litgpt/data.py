@@ -222,9 +222,9 @@ class _HeldOut(IterableDataset[Tensor]):
                 yield _windows(batch)
 
 
-def _loader(dataset: Any, **given: Any) -> DataLoader[Any]:
+def _loader(dataset: Any, **options: Any) -> DataLoader[Any]:
     # Without a generator a loader draws from the training's random numbers when it is started.
-    return DataLoader(dataset, generator=torch.Generator(), **given)
+    return DataLoader(dataset, generator=torch.Generator(), **options)
 
 
 def _windows(batch: Batch) -> Tensor:

@@ -25,7 +25,7 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
     """`lightning.Fabric` by the run's `compute` and `precision`, watched by its loop."""
 
     def __init__(
-        self, loop: Loop, *, strategy: Any = "auto", precision: str | None = None, **given: Any
+        self, loop: Loop, *, strategy: Any = "auto", precision: str | None = None, **options: Any
     ) -> None:
         """`strategy` and `precision` are what the command would take by itself.
 
@@ -34,22 +34,22 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         """
         config = loop.attempt.config
         super().__init__(
-            **given,
+            **options,
             accelerator=config.compute.device,
             strategy=_strategy(config, strategy),
             # None: a quantized model's plugin decides.
-            precision=None if given.get("plugins") else PRECISIONS[config.precision],
+            precision=None if options.get("plugins") else PRECISIONS[config.precision],
         )
         self._loop = loop
         if config.compute.device == "cpu":
             # LitGPT's command has set `high`, which is for GPUs.
             torch.set_float32_matmul_precision("highest")
 
-    def setup(self, module: nn.Module, *optimizers: Any, **given: Any) -> Any:
-        return super().setup(self._made_ready(module), *optimizers, **given)
+    def setup(self, module: nn.Module, *optimizers: Any, **options: Any) -> Any:
+        return super().setup(self._made_ready(module), *optimizers, **options)
 
-    def setup_module(self, module: nn.Module, **given: Any) -> Any:
-        return super().setup_module(self._made_ready(module), **given)
+    def setup_module(self, module: nn.Module, **options: Any) -> Any:
+        return super().setup_module(self._made_ready(module), **options)
 
     def setup_optimizers(self, *optimizers: Any) -> Any:
         """The single optimizer, with hooks before and after its step."""
@@ -65,21 +65,23 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         optimizer.step = MethodType(step, optimizer)
         return optimizer
 
-    def setup_dataloaders(self, *loaders: Any, **given: Any) -> Any:
+    def setup_dataloaders(self, *loaders: Any, **options: Any) -> Any:
         """The training loader comes first; the data module shares it out over the ranks."""
-        given["use_distributed_sampler"] = False
-        training, *others = [super(RunFabric, self).setup_dataloaders(x, **given) for x in loaders]
+        options["use_distributed_sampler"] = False
+        training, *others = [
+            super(RunFabric, self).setup_dataloaders(x, **options) for x in loaders
+        ]
         return [_HookedLoader(training, self._loop), *others]
 
-    def backward(self, tensor: Tensor, *arguments: Any, **given: Any) -> None:
+    def backward(self, tensor: Tensor, *arguments: Any, **options: Any) -> None:
         """Sums up the loss of a step, which LitGPT has divided by the accumulation."""
         self._loop.add_loss(tensor.detach())
-        super().backward(tensor, *arguments, **given)
+        super().backward(tensor, *arguments, **options)
 
-    def clip_gradients(self, module: Any, optimizer: Any, **given: Any) -> Tensor | None:
+    def clip_gradients(self, module: Any, optimizer: Any, **options: Any) -> Tensor | None:
         """Records the norm before clipping; the guard handles one that is not finite."""
         norm: Tensor | None = super().clip_gradients(
-            module, optimizer, **given, error_if_nonfinite=False
+            module, optimizer, **options, error_if_nonfinite=False
         )
         self._loop.grad_norm = norm
         return norm
@@ -118,7 +120,7 @@ class _HookedLoader:
             yield batch
 
 
-def _strategy(config: RunConfig, given: Any) -> Any:
+def _strategy(config: RunConfig, strategy: Any) -> Any:
     from lightning.fabric.strategies import FSDPStrategy
     from litgpt.model import Block
 
@@ -134,7 +136,7 @@ def _strategy(config: RunConfig, given: Any) -> Any:
         return "auto"
     has_several_hosts = config.compute.nodes > 1
     if config.method == "sft" or not (_recomputes(config) or has_several_hosts):
-        return given
+        return strategy
     # As `litgpt pretrain` makes it, but for the recomputing, and for the ranks of other hosts, over
     # which its HYBRID_SHARD does not shard; `finetune_full` always recomputes, and always does.
     return FSDPStrategy(

@@ -80,5 +80,7 @@ def _empty(folder: Path, config: RunConfig, *, is_adapter: bool) -> Any:
 def _tensors(path: Path) -> Mapping[str, Tensor]:
     refuse_unsafe_torch()
     held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    found: Mapping[str, Tensor] = held["model"] if isinstance(held.get("model"), Mapping) else held
-    return found
+    tensors: Mapping[str, Tensor] = (
+        held["model"] if isinstance(held.get("model"), Mapping) else held
+    )
+    return tensors

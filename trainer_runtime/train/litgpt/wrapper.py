@@ -99,9 +99,9 @@ def _config(module: ModuleType, loop: Any) -> Any:
 def _get_dataloaders(module: ModuleType, loop: Any) -> Callable[..., Any]:
     original = module.get_dataloaders
 
-    def get_dataloaders(fabric: Any, data: Any, *given: Any) -> Any:
+    def get_dataloaders(fabric: Any, data: Any, *rest: Any) -> Any:
         loop.serve(data, fabric)
-        return original(fabric, data, *given)
+        return original(fabric, data, *rest)
 
     return get_dataloaders
 
@@ -109,9 +109,9 @@ def _get_dataloaders(module: ModuleType, loop: Any) -> Callable[..., Any]:
 def _fit_with_state(module: ModuleType, loop: Any) -> Callable[..., Any]:
     original = module.fit
 
-    def fit(*, fabric: Any, state: dict[str, Any], **given: Any) -> Any:
-        _begin(module, loop, fabric, state, given)
-        result = original(fabric=fabric, state=state, **given)
+    def fit(*, fabric: Any, state: dict[str, Any], **options: Any) -> Any:
+        _begin(module, loop, fabric, state, options)
+        result = original(fabric=fabric, state=state, **options)
         loop.between_steps()
         return result
 
@@ -121,11 +121,11 @@ def _fit_with_state(module: ModuleType, loop: Any) -> Callable[..., Any]:
 def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:
     original = module.fit
 
-    def fit(*, fabric: Any, model: Any, optimizer: Any, train: Any, **given: Any) -> Any:
-        _begin(module, loop, fabric, {"model": model, "optimizer": optimizer}, given)
+    def fit(*, fabric: Any, model: Any, optimizer: Any, train: Any, **options: Any) -> Any:
+        _begin(module, loop, fabric, {"model": model, "optimizer": optimizer}, options)
         loop.uncount_steps()
         train = replace(train, max_steps=train.max_steps - loop.attempt.step)
-        result = original(fabric=fabric, model=model, optimizer=optimizer, train=train, **given)
+        result = original(fabric=fabric, model=model, optimizer=optimizer, train=train, **options)
         loop.between_steps()
         return result
 
@@ -133,7 +133,7 @@ def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:
 
 
 def _validate(module: ModuleType, loop: Any) -> Callable[..., Any]:
-    def validate(fabric: Any, model: Any, val_dataloader: Any, *given: Any, **named: Any) -> Any:
+    def validate(fabric: Any, model: Any, val_dataloader: Any, *rest: Any, **named: Any) -> Any:
         return loop.evaluate_if_due()
 
     return validate
@@ -156,22 +156,22 @@ def _save_final(module: ModuleType, loop: Any) -> Callable[..., None]:
 
     original = module.save_checkpoint
 
-    def save_checkpoint(fabric: Any, state: dict[str, Any], *given: Any) -> None:
+    def save_checkpoint(fabric: Any, state: dict[str, Any], *rest: Any) -> None:
         with temporary_files_in(Path(written.OUT_FOLDER).resolve()):
-            original(fabric, {"model": state["model"]}, *given)
+            original(fabric, {"model": state["model"]}, *rest)
 
     return save_checkpoint
 
 
 def _save_hyperparameters(module: ModuleType, loop: Any) -> Callable[..., None]:
-    def save_hyperparameters(function: Any, checkpoint_dir: Path, *given: Any) -> None:
+    def save_hyperparameters(function: Any, checkpoint_dir: Path, *rest: Any) -> None:
         shutil.copy(loop.attempt.folder / written.FILE, checkpoint_dir / "hyperparameters.yaml")
 
     return save_hyperparameters
 
 
 def _nothing(module: ModuleType, loop: Any) -> Callable[..., None]:
-    return lambda *given, **named: None
+    return lambda *rest, **named: None
 
 
 SEAMS = (
@@ -247,7 +247,7 @@ def _patched(command: str, loop: Any) -> Iterator[None]:
 
 
 def _begin(
-    module: ModuleType, loop: Any, fabric: Any, state: dict[str, Any], given: dict[str, Any]
+    module: ModuleType, loop: Any, fabric: Any, state: dict[str, Any], options: dict[str, Any]
 ) -> None:
     from litgpt.utils import num_parameters
 
@@ -261,18 +261,18 @@ def _begin(
         state,
         config.batch.accumulation,
         written.command(config) == written.FINETUNE_LORA,
-        partial(_describe, module, state["model"], given),
+        partial(_describe, module, state["model"], options),
     )
     loop.begin(trained, num_parameters(state["model"], requires_grad=True))
 
 
-def _describe(module: ModuleType, model: Any, given: dict[str, Any], folder: Path) -> None:
+def _describe(module: ModuleType, model: Any, options: dict[str, Any], folder: Path) -> None:
     """Writes the files that `litgpt generate` and others expect next to weights, as LitGPT does."""
-    source = given.get("checkpoint_dir") or given.get("tokenizer_dir")
+    source = options.get("checkpoint_dir") or options.get("tokenizer_dir")
     if source is not None:
         module.copy_config_files(source, folder)
-    if "data" in given:
-        module.save_prompt_style(given["data"].prompt_style, folder)
+    if "data" in options:
+        module.save_prompt_style(options["data"].prompt_style, folder)
     else:
         module.save_config(model.config, folder)
     module.save_hyperparameters(module.setup, folder)

@@ -387,8 +387,8 @@ class FrameworkRun:
 
     def _tokens_of_step(self, tokens: float) -> float:
         """The tokens counted since the last step; for the first step the planned number."""
-        known, self._tokens = self._tokens, tokens
-        return self.config.batch.tokens if known is None else tokens - known
+        tokens_before, self._tokens = self._tokens, tokens
+        return self.config.batch.tokens if tokens_before is None else tokens - tokens_before
 
     def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:
         step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)

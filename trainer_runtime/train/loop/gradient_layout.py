@@ -38,6 +38,6 @@ def lay_out_gradients(model: nn.Module, config: RunConfig, ranks: int) -> None:
     random_state.restore(before)
 
 
-def _logits(given: Any) -> torch.Tensor:
-    logits: torch.Tensor = getattr(given, "logits", given)
+def _logits(output: Any) -> torch.Tensor:
+    logits: torch.Tensor = getattr(output, "logits", output)
     return logits

@@ -66,11 +66,11 @@ class RankPaces:
     def add(self, step: int, seconds: Sequence[float]) -> None:
         """Take the time of each rank's forward passes in a step."""
         sums = self._sums or [0.0] * len(seconds)
-        self._sums = [known + more for known, more in zip(sums, seconds, strict=True)]
+        self._sums = [total_s + more for total_s, more in zip(sums, seconds, strict=True)]
         self._steps += 1
         now_s = self._clock()
         if now_s - self._since_s < _RECORDED_EVERY_S:
             return
-        means = [one / self._steps for one in self._sums]
+        means = [sum_s / self._steps for sum_s in self._sums]
         self._sums, self._steps, self._since_s = [], 0, now_s
         self._emit("rank_metric", step=step, **described([aggregate_ranks(KEY, step, means)]))

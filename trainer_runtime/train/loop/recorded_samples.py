@@ -42,9 +42,11 @@ def sample_if_due(
     try:
         made = text_model(samples)
         for prompt in samples.prompts:
-            found = draw(made, prompt, how)
-            text = cleaned(found.text, LONGEST_TEXT, multiline=True)
-            emit(EVENT, step=step, prompt=prompt, text=text, tokens=found.tokens, ended=found.ended)
+            sample = draw(made, prompt, how)
+            text = cleaned(sample.text, LONGEST_TEXT, multiline=True)
+            emit(
+                EVENT, step=step, prompt=prompt, text=text, tokens=sample.tokens, ended=sample.ended
+            )
     except _FAILED as error:
         reason = cleaned(str(error), 300)
         emit(EVENT, step=step, prompt=prompt, text="", tokens=0, ended="failed", reason=reason)

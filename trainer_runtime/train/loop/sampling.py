@@ -86,8 +86,8 @@ def _exported(final: Path) -> TrainedModel:
     if not path.exists():  # of a script that somebody has changed, or of an earlier version
         return _read(read_config(final / "config.json"), final)
     config = read_config(path)
-    found = _read(config, final)
-    return replace(found, weights=imported(found.weights, config.model))
+    exported_model = _read(config, final)
+    return replace(exported_model, weights=imported(exported_model.weights, config.model))
 
 
 def _read(config: RunConfig, folder: Path) -> TrainedModel:

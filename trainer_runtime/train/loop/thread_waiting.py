@@ -118,11 +118,11 @@ def _path_of_gnu_openmp() -> str | None:
 
 def _waited_for_a_core_s() -> float | None:
     """Of all threads that live now (Linux: Documentation/scheduler/sched-stats.rst)."""
-    total_ns, found = 0, False
+    total_ns, has_statistics = 0, False
     for file in Path("/proc/self/task").glob("*/schedstat"):
         try:
             total_ns += int(file.read_text().split()[1])
         except (OSError, IndexError, ValueError):  # the thread has ended
             continue
-        found = True
-    return total_ns / _NANOSECONDS if found else None
+        has_statistics = True
+    return total_ns / _NANOSECONDS if has_statistics else None

@@ -19,16 +19,16 @@ def weigh_by_tokens(trainer: Any) -> None:
     predict, evaluate = trainer.prediction_step, trainer.evaluation_loop
     sums = torch.zeros(2, dtype=torch.float64)  # of losses, and of tokens
 
-    def counted(model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+    def counted(model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
         tokens = int((inputs["labels"][:, 1:] != _IGNORED).sum())
-        answer = predict(model, inputs, *given, **named)
+        answer = predict(model, inputs, *rest, **named)
         if tokens:
             sums.add_(torch.tensor([float(answer[0]) * tokens, tokens], dtype=torch.float64))
         return answer
 
-    def weighted(*given: Any, **named: Any) -> Any:
+    def weighted(*rest: Any, **named: Any) -> Any:
         sums.zero_()
-        output = evaluate(*given, **named)
+        output = evaluate(*rest, **named)
         loss = f"{named.get('metric_key_prefix', 'eval')}_loss"
         of_all = trainer.accelerator.reduce(sums.to(trainer.args.device, torch.float32))
         output.metrics[loss] = float(of_all[0] / of_all[1])

@@ -55,13 +55,13 @@ def initial_model(
         source = described.hub
     else:
         with args.main_process_first(desc="making the initial model"):
-            source = _made(attempt, tokenizer)
+            source = _initial_model(attempt, tokenizer)
     config = AutoConfig.from_pretrained(source, revision=described.revision or "main")
     _refuse_misfits(config, tokenizer, attempt.config.data.seq_len)
     return source
 
 
-def _made(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> str:
+def _initial_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> str:
     if attempt.is_main and not (INITIAL_MODEL / "config.json").is_file():
         set_seed(attempt.config.seed)
         model = AutoModelForCausalLM.from_config(new_model_config(attempt, tokenizer))

@@ -33,13 +33,15 @@ def reward_functions(path: Path) -> list[RewardFunc]:
         described.loader.exec_module(module)
     except Exception as error:  # whatever a person's file may raise
         raise ConfigError(f"{path.name} can't be imported: {error!r}") from error
-    found = [function for name, function in inspect.getmembers(module) if _is_reward(module, name)]
-    if not found:
+    functions = [
+        function for name, function in inspect.getmembers(module) if _is_reward(module, name)
+    ]
+    if not functions:
         raise ConfigError(
             f"{path.name} has no reward function: define "
             "`def reward(completions, **kwargs)` that returns a number for each completion"
         )
-    return sorted(found, key=lambda function: function.__code__.co_firstlineno)
+    return sorted(functions, key=lambda function: function.__code__.co_firstlineno)
 
 
 def _is_reward(module: Any, name: str) -> bool:
@@ -47,5 +49,5 @@ def _is_reward(module: Any, name: str) -> bool:
     if not (name.startswith("reward") and inspect.isfunction(member)):
         return False
     parameters = inspect.signature(member).parameters
-    takes_others = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return member.__module__ == module.__name__ and "completions" in parameters and takes_others

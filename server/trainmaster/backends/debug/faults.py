@@ -46,12 +46,12 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
     """
     faults = []
     for entry in text.replace(",", " ").split():
-        found = _FAULT.fullmatch(entry)
-        if found is None or found.group(1) not in KINDS:
+        match = _FAULT.fullmatch(entry)
+        if match is None or match.group(1) not in KINDS:
             raise ValueError(
                 f"{entry!r} is not a valid fault; write KIND@STEP, KIND one of {', '.join(KINDS)}"
             )
-        faults.append(Fault(found.group(1), int(found.group(2))))
+        faults.append(Fault(match.group(1), int(match.group(2))))
     return tuple(faults)
 
 

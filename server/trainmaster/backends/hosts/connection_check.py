@@ -63,11 +63,11 @@ class Connection:
     def has(self, name: str) -> bool:
         return any(row.name == name for row in self.rows)
 
-    def ok(self, name: str, found: str, untrusted_found: str | None = None) -> None:
-        self.rows.append(passed(name, found, untrusted_found))
+    def ok(self, name: str, state: str, untrusted_found: str | None = None) -> None:
+        self.rows.append(passed(name, state, untrusted_found))
 
-    def warn(self, name: str, found: str, remedy: str, untrusted_found: str | None = None) -> None:
-        self.rows.append(warning(name, found, remedy, untrusted_found))
+    def warn(self, name: str, state: str, remedy: str, untrusted_found: str | None = None) -> None:
+        self.rows.append(warning(name, state, remedy, untrusted_found))
 
     def fail(self, name: str, error: TrainmasterError) -> None:
         self.error = self.error or error
@@ -79,41 +79,41 @@ async def check_connection(record: HostRecord, pins: Path, *, within_s: float) -
 
     A key that `pins` does not know yet is pinned there.
     """
-    found = Connection()
+    connection = Connection()
     link = Link(record, pins)
     try:
         endpoint = find_endpoint(record, os.environ)
         async with asyncio.timeout(within_s):
-            await _log_in(endpoint, link, pins, found)
+            await _log_in(endpoint, link, pins, connection)
     except TimeoutError:
-        name = "connection" if found.has("reachable") else "reachable"
-        found.fail(name, _silent(record.name, within_s))
+        name = "connection" if connection.has("reachable") else "reachable"
+        connection.fail(name, _silent(record.name, within_s))
     except TrainmasterError as error:
-        found.fail("address", error)
+        connection.fail("address", error)
     finally:
         await link.disconnect()
-    return found
+    return connection
 
 
-async def _log_in(endpoint: Endpoint, link: Link, pins: Path, found: Connection) -> None:
+async def _log_in(endpoint: Endpoint, link: Link, pins: Path, connection: Connection) -> None:
     started = time.monotonic()
     try:
         async with link.use() as transport:
             took_s = time.monotonic() - started
-            found.ok("reachable", f"{_route(endpoint)}, connected in {took_s * 1000:.0f} ms")
-            _report_host_key(endpoint, pins, found)
-            found.ok("auth", _user(endpoint))
-            await _probe(transport, found)
+            connection.ok("reachable", f"{_route(endpoint)}, connected in {took_s * 1000:.0f} ms")
+            _report_host_key(endpoint, pins, connection)
+            connection.ok("auth", _user(endpoint))
+            await _probe(transport, connection)
     except HostError as error:
         if error.code == "HOST_UNREACHABLE":
-            found.fail("reachable", await _explain(endpoint, error))
-            _report_host_key(endpoint, pins, found)
+            connection.fail("reachable", await _explain(endpoint, error))
+            _report_host_key(endpoint, pins, connection)
             return
-        if not found.has("reachable") and error.code in _ROW_OF:
-            found.ok("reachable", f"{_route(endpoint)} answers")
-        if not found.has("host key") and error.code != "HOST_KEY_CHANGED":
-            _report_host_key(endpoint, pins, found)
-        found.fail(_ROW_OF.get(error.code, "connection"), error)
+        if not connection.has("reachable") and error.code in _ROW_OF:
+            connection.ok("reachable", f"{_route(endpoint)} answers")
+        if not connection.has("host key") and error.code != "HOST_KEY_CHANGED":
+            _report_host_key(endpoint, pins, connection)
+        connection.fail(_ROW_OF.get(error.code, "connection"), error)
 
 
 def _route(endpoint: Endpoint) -> str:
@@ -178,15 +178,15 @@ def _silent(name: str, within_s: float) -> HostError:
     )
 
 
-def _report_host_key(endpoint: Endpoint, pins: Path, found: Connection) -> None:
+def _report_host_key(endpoint: Endpoint, pins: Path, connection: Connection) -> None:
     try:
-        known = Pins(pins, endpoint.name).of(endpoint.target.pin_name)
+        pinned = Pins(pins, endpoint.name).of(endpoint.target.pin_name)
     except HostError as damaged:
-        found.fail("host key", damaged)
+        connection.fail("host key", damaged)
         return
-    if known:
-        keys = ", ".join(f"{pin.fingerprint} ({pin.kind})" for pin in known)
-        found.ok("host key", f"{keys}, pinned")
+    if pinned:
+        keys = ", ".join(f"{pin.fingerprint} ({pin.kind})" for pin in pinned)
+        connection.ok("host key", f"{keys}, pinned")
 
 
 def _user(endpoint: Endpoint) -> str:
@@ -200,53 +200,53 @@ def _user(endpoint: Endpoint) -> str:
     return f"in as {target.user} with one of: {', '.join(keys) or 'no key'}{through}"
 
 
-async def _probe(transport: Transport, found: Connection) -> None:
+async def _probe(transport: Transport, connection: Connection) -> None:
     """Probe the shell, files and an interpreter; a failure of one does not skip the others."""
     for name, probe in (("shell", _shell), ("SFTP", _sftp), ("python", _python)):
         try:
-            await probe(transport, found)
+            await probe(transport, connection)
         except HostError as error:
-            found.fail(name, error)
+            connection.fail(name, error)
             if error.code != "PYTHON_MISSING":
                 return  # the next probes would fail in the same way
 
 
-async def _shell(transport: Transport, found: Connection) -> None:
+async def _shell(transport: Transport, connection: Connection) -> None:
     took = []
     for _ in range(_EMPTY_COMMANDS):
         started = time.monotonic()
         await transport.run(["true"], timeout_s=_COMMAND_S)
         took.append(time.monotonic() - started)
-    found.command_s = min(took)
+    connection.command_s = min(took)
     done = await transport.run(["/bin/sh", "-c", 'echo "$SHELL"'], timeout_s=_COMMAND_S)
     shell = done.output.strip() or "/bin/sh"
     noisy = await transport.run(["/bin/sh", "-c", _AS_SSHD, "sh", shell], timeout_s=_COMMAND_S)
     said = "" if noisy.code in _NOT_RUN else noisy.output + noisy.errors
     noise = shown(said.replace("\n", " ").encode()).strip()
-    row = f"an empty command takes {found.command_s * 1000:.0f} ms"
+    row = f"an empty command takes {connection.command_s * 1000:.0f} ms"
     theirs = shown(shell.encode())
     if noise:
         row += "; its rc file prints"
         theirs += f', which prints "{noise[:_NOISE_SHOWN]}"'
-    if found.command_s >= _SLOW_COMMAND_S:
+    if connection.command_s >= _SLOW_COMMAND_S:
         remedy = "Let its rc file return at once where no terminal is there."
-        found.warn("shell", row, remedy, theirs)
+        connection.warn("shell", row, remedy, theirs)
     elif noise:
         remedy = "Harmless here, but scp and rsync break on it: print only to terminals."
-        found.warn("shell", row, remedy, theirs)
+        connection.warn("shell", row, remedy, theirs)
     else:
-        found.ok("shell", row, theirs)
+        connection.ok("shell", row, theirs)
 
 
-async def _sftp(transport: Transport, found: Connection) -> None:
+async def _sftp(transport: Transport, connection: Connection) -> None:
     if not isinstance(transport, MovesFiles):
         return
     if await transport.has_sftp():
-        found.ok("SFTP", "works")
+        connection.ok("SFTP", "works")
         return
     remedy = "Nothing needs it: files go by commands. Faster with `Subsystem sftp internal-sftp`."
-    found.warn("SFTP", "does not work", remedy)
+    connection.warn("SFTP", "does not work", remedy)
 
 
-async def _python(transport: Transport, found: Connection) -> None:
-    found.ok("python", "3.10 or newer", await find_python(transport.run))
+async def _python(transport: Transport, connection: Connection) -> None:
+    connection.ok("python", "3.10 or newer", await find_python(transport.run))

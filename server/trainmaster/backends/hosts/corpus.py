@@ -28,7 +28,7 @@ async def list_corpus(host: Host, asked: Sequence[AskedSource]) -> list[Listing]
     Raises:
         HostError: no usable answer.
     """
-    sources = json.dumps([one.to_dict() for one in asked])
+    sources = json.dumps([source.to_dict() for source in asked])
     return await _ask(host, "corpus", ["--asked", sources], _listings)
 
 

@@ -65,10 +65,10 @@ def _output(answer: Fields) -> FoundOutput:
 
 
 def _section(answer: Fields, name: str) -> Fields:
-    found = answer.find_section(name)
-    if found is None:
+    section = answer.find_section(name)
+    if section is None:
         raise answer.error(name, "is missing")
-    return found
+    return section
 
 
 def _unread(host: Host, target: str) -> Failure:

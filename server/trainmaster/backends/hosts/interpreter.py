@@ -50,10 +50,10 @@ async def find_python(run: Run) -> str:
             "Try `python3 --version` on it; a disk of it may hang.",
             retryable=True,
         )
-    found = ", ".join(shown(f"{path} {version}".encode()) for path, version in seen.items())
+    versions = ", ".join(shown(f"{path} {version}".encode()) for path, version in seen.items())
     raise HostError(
         "PYTHON_MISSING",
-        f"It has no usable Python 3.10 or newer; found: {found or 'none at all'}.",
+        f"It has no usable Python 3.10 or newer; found: {versions or 'none at all'}.",
         _REMEDY,
     )
 

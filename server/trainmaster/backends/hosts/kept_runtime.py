@@ -31,7 +31,7 @@ def put_runtime(cache: Path, files: Mapping[str, bytes], folder: Path) -> None:
         OSError: they can't be written either.
     """
     try:
-        _link(_kept(cache, files), folder)
+        _link(_runtime_folder(cache, files), folder)
     except OSError:
         shutil.rmtree(folder / PACKAGE, ignore_errors=True)
         write_files(folder, files)
@@ -55,7 +55,7 @@ def _fail(error: OSError) -> None:
     raise error
 
 
-def _kept(cache: Path, files: Mapping[str, bytes]) -> Path:
+def _runtime_folder(cache: Path, files: Mapping[str, bytes]) -> Path:
     """The folder in the cache that holds these files, made where need be."""
     kept = cache / "runtime" / _digest(files)
     if _is_whole(kept, files):

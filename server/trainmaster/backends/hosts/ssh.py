@@ -61,11 +61,11 @@ class SshHost:
         return posixpath.join(await self.root(), "cache")
 
     async def python(self) -> str:
-        known = self._found()
-        if "python" not in known:
-            known["python"] = await find_python(self._plain)
-            self._remember(known)
-        return known["python"]
+        remembered = self._remembered()
+        if "python" not in remembered:
+            remembered["python"] = await find_python(self._plain)
+            self._remember(remembered)
+        return remembered["python"]
 
     async def runtime(self) -> str:
         if self._runtime is None:
@@ -174,8 +174,8 @@ class SshHost:
     async def _absolute(self, path: str) -> str:
         if path != "~" and not path.startswith("~/"):
             return path
-        known = self._found()
-        if "home" not in known:
+        remembered = self._remembered()
+        if "home" not in remembered:
             done = await self._plain(["/bin/sh", "-c", 'echo "$HOME"'])
             if done.code != 0 or not done.output.startswith("/"):
                 raise HostError(
@@ -184,9 +184,9 @@ class SshHost:
                     "Name an absolute folder: "
                     f"{command('hosts add', self.name, 'ADDRESS', '--root', 'DIR')}.",
                 )
-            known["home"] = done.output.strip()
-            self._remember(known)
-        return posixpath.join(known["home"], path[2:]) if path != "~" else known["home"]
+            remembered["home"] = done.output.strip()
+            self._remember(remembered)
+        return posixpath.join(remembered["home"], path[2:]) if path != "~" else remembered["home"]
 
     async def _plain(
         self, command: Sequence[str], *, stdin: bytes = b"", timeout_s: float = _QUICK_S
@@ -204,16 +204,16 @@ class SshHost:
         self._noted_s = now_s
         note_reached(self._reached)
 
-    def _found(self) -> dict[str, str]:
+    def _remembered(self) -> dict[str, str]:
         try:
-            found: dict[str, str] = json.loads(self._known.read_bytes())
+            remembered: dict[str, str] = json.loads(self._known.read_bytes())
         except (FileNotFoundError, ValueError):
             return {}
-        return found
+        return remembered
 
-    def _remember(self, found: Mapping[str, str]) -> None:
+    def _remember(self, facts: Mapping[str, str]) -> None:
         self._known.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._known, json.dumps(dict(found)).encode())
+        write_atomic(self._known, json.dumps(dict(facts)).encode())
 
 
 class _Learning:

@@ -65,7 +65,7 @@ def files_of_folder(folder: Path) -> list[TreeFile]:
     Raises:
         OSError: a file or folder can't be read.
     """
-    found = []
+    files = []
     folder = Path(os.path.realpath(folder))
     for parent, folders, names in os.walk(folder, onerror=_raise):
         folders.sort()
@@ -74,8 +74,8 @@ def files_of_folder(folder: Path) -> list[TreeFile]:
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
                 relative = path.relative_to(folder).as_posix()
-                found.append(file_at(path, relative, status))
-    return found
+                files.append(file_at(path, relative, status))
+    return files
 
 
 def file_at(path: Path, name: str, status: os.stat_result) -> TreeFile:

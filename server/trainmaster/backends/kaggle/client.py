@@ -85,12 +85,12 @@ class Quota:
         return max(0.0, self.total_s - self.used_s - self.reserved_s)
 
 
-def quota_of(found: Mapping[str, Any]) -> Quota:
+def quota_of(answer: Mapping[str, Any]) -> Quota:
     """A quota from the client's answer; what no week has is 0, or unknown."""
     used, total, reserved = (
-        _within(found.get(name), _WEEK_S) or 0.0 for name in ("used_s", "total_s", "reserved_s")
+        _within(answer.get(name), _WEEK_S) or 0.0 for name in ("used_s", "total_s", "reserved_s")
     )
-    return Quota(used, total, _within(found.get("refresh_t"), _LAST_T), reserved)
+    return Quota(used, total, _within(answer.get("refresh_t"), _LAST_T), reserved)
 
 
 def _within(value: object, most: float) -> float | None:

@@ -23,17 +23,17 @@ def with_keys(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
     Raises:
         CloudError: `SECRET_INVALID`, that file is invalid.
     """
-    found = dict(environment)
+    with_keys_set = dict(environment)
     for name in VARIABLES:
-        if found.get(name):
+        if with_keys_set.get(name):
             continue
         try:
-            found[name] = find_value(home, name, {}, name)
+            with_keys_set[name] = find_value(home, name, {}, name)
         except StateError as error:
             if error.code != "SECRET_MISSING":
                 raise CloudError(error.code, error.message, error.fix) from None
-            found.pop(name, None)
-    return found
+            with_keys_set.pop(name, None)
+    return with_keys_set
 
 
 def key_places(environment: Mapping[str, str]) -> list[str]:

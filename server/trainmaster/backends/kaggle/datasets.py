@@ -120,7 +120,7 @@ class Datasets:
 
 def _slug(place: str, files: Sequence[TreeFile], marker: bytes | None) -> str:
     digest = hashlib.sha256(json.dumps([place, (marker or b"").decode()]).encode())
-    for file in sorted(files, key=lambda one: one.name):
+    for file in sorted(files, key=lambda tree_file: tree_file.name):
         digest.update(json.dumps([file.name, file.size_bytes, _sha256(file)]).encode())
     return f"tm-{digest.hexdigest()[:_DIGITS]}"
 

@@ -51,8 +51,8 @@ class LogStream:
         """False if only a new stream has the events after an index."""
         with self._changed:
             restarts = after == 0 and self._ended and self._returned is not None
-            known = self._again is not None or self._base <= after <= self._end
-            return known and not restarts and not self._closed
+            holds_place = self._again is not None or self._base <= after <= self._end
+            return holds_place and not restarts and not self._closed
 
     def page(self, after: int, wait_s: float) -> LogPage:
         """The events after `after`, once there are any; earlier ones may be dropped.
@@ -72,7 +72,7 @@ class LogStream:
             if self._failure is not None and self._end <= first:
                 self._closed = True
                 raise self._failure
-            events = self._from(first)
+            events = self._page(first)
             self._returned = first + len(events)
             return LogPage(events, self._returned, self._ended and self._returned == self._end)
 
@@ -94,7 +94,7 @@ class LogStream:
         """The index where a reader that has the events before `after` continues."""
         return after if self._again is None else self._again
 
-    def _from(self, first: int) -> list[tuple[str, str]]:
+    def _page(self, first: int) -> list[tuple[str, str]]:
         events: list[tuple[str, str]] = []
         size = 0
         for index in range(first - self._base, len(self._kept)):
@@ -114,7 +114,7 @@ class LogStream:
     def _follow(self) -> None:
         tries = 0
         while not self._closed:
-            known = len(self._marks)
+            marks_before = len(self._marks)
             problem: Exception | None = None
             over, count = False, 0
             try:
@@ -122,8 +122,8 @@ class LogStream:
                 count = self._read_through()
             except Exception as error:
                 over, problem = False, error
-            is_whole = over and count >= self._unseen + known
-            tries = 0 if len(self._marks) > known else tries + 1
+            is_whole = over and count >= self._unseen + marks_before
+            tries = 0 if len(self._marks) > marks_before else tries + 1
             with self._changed:
                 if self._closed:
                     return

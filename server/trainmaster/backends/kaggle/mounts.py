@@ -36,20 +36,20 @@ class Mounting:
     def mounts(self, placement: KagglePlacement) -> Mounts | None:
         """The mounts of a run's next session; None while an upload is pending."""
         config = placement.config
-        cache = [self._records.dataset(place) for place in _wanted(config)]
+        cache = [self._records.dataset(place) for place in _cache_entries(config)]
         secrets = self._records.dataset(f"secrets/{placement.run_id}")
-        known = tuple(ref for ref in cache if ref is not None)
-        if len(known) < len(cache) or (config.get("secrets") and secrets is None):
+        datasets = tuple(ref for ref in cache if ref is not None)
+        if len(datasets) < len(cache) or (config.get("secrets") and secrets is None):
             return None
-        return Mounts(known, secrets if config.get("secrets") else None)
+        return Mounts(datasets, secrets if config.get("secrets") else None)
 
     def lacks_secrets(self, placement: KagglePlacement) -> bool:
-        known = self._records.dataset(f"secrets/{placement.run_id}")
-        return bool(placement.config.get("secrets")) and known is None
+        dataset = self._records.dataset(f"secrets/{placement.run_id}")
+        return bool(placement.config.get("secrets")) and dataset is None
 
     def forget(self, placement: KagglePlacement, refs: Collection[str]) -> None:
         """Forget data sets that no longer exist at Kaggle: they are uploaded again."""
-        for place in (*_wanted(placement.config), f"secrets/{placement.run_id}"):
+        for place in (*_cache_entries(placement.config), f"secrets/{placement.run_id}"):
             if self._records.dataset(place) in refs:
                 self._records.remove_dataset(place)
 
@@ -63,8 +63,8 @@ class Mounting:
 
     async def put_secrets(self, run_id: str, generation: int, values: Mapping[str, str]) -> None:
         """Upload the secrets for a request, and remove those for others."""
-        given = {"v": 1, "generation": generation, "values": dict(values)}
-        files = {"secrets.json": json.dumps(given).encode()}
+        document = {"v": 1, "generation": generation, "values": dict(values)}
+        files = {"secrets.json": json.dumps(document).encode()}
         ref = await self._datasets.put_secrets(run_id, generation, files)
         self._records.put_dataset(f"secrets/{run_id}", ref)
         await self._datasets.remove_secrets(run_id, but=generation)
@@ -76,7 +76,7 @@ class Mounting:
         return removed
 
 
-def _wanted(config: Mapping[str, Any]) -> Iterator[str]:
+def _cache_entries(config: Mapping[str, Any]) -> Iterator[str]:
     """The cache entries that this machine provides."""
     data, cache = config["data"], str(config["data"]["cache_dir"])
     if data.get("upload"):

@@ -99,7 +99,7 @@ class Official:
         self._addresses: dict[str, tuple[float, Mapping[str, str]]] = {}
 
     def account(self) -> str:
-        return self._asked(lambda: str(self._api.config_values["username"]))
+        return self._call_signed_in(lambda: str(self._api.config_values["username"]))
 
     def push(
         self, metadata: Mapping[str, Any], code: str, timeout_s: int, accelerator: str | None
@@ -111,7 +111,7 @@ class Official:
             Path(folder, _CODE_FILE).write_text(code, encoding="utf-8")
             document = {"id": ref, "code_file": _CODE_FILE, **fields}
             Path(folder, "kernel-metadata.json").write_text(json.dumps(document))
-            saved = self._asked(
+            saved = self._call_signed_in(
                 lambda: self._api.kernels_push(folder, timeout=str(timeout_s), acc=accelerator)
             )
         if saved.error:
@@ -136,12 +136,12 @@ class Official:
                 request.user_name, request.kernel_slug = ref.split("/")
                 return client.kernels.kernels_api_client.get_kernel(request)
 
-        found = self._unless_absent(asked)
-        if found is None:
+        kernel = self._unless_absent(asked)
+        if kernel is None:
             return None
-        source = (found.blob.source if found.blob else None) or ""
-        version = found.metadata.current_version_number
-        return {"version": version, "title": found.metadata.title, "marked": marker in source}
+        source = (kernel.blob.source if kernel.blob else None) or ""
+        version = kernel.metadata.current_version_number
+        return {"version": version, "title": kernel.metadata.title, "marked": marker in source}
 
     def log(self, ref: str, after: int, wait_s: float) -> Mapping[str, Any]:
         self._sign_in()
@@ -180,7 +180,7 @@ class Official:
         fetch_blob(listed[name], Path(path))
 
     def quota(self) -> Mapping[str, Any]:
-        answer = self._asked(self._api.quota_view)
+        answer = self._call_signed_in(self._api.quota_view)
         gpu, refresh = answer.gpu_quota, answer.quota_refresh_time
         used, reserved, total = (
             part.total_seconds() if part else 0.0
@@ -204,13 +204,13 @@ class Official:
             document = {"id": ref, "title": title, "licenses": [{"name": "other"}]}
             Path(staged, "dataset-metadata.json").write_text(json.dumps(document))
             if is_there:
-                saved = self._asked(
+                saved = self._call_signed_in(
                     lambda: self._api.dataset_create_version(
                         staged, title, quiet=True, delete_old_versions=True, dir_mode="zip"
                     )
                 )
             else:
-                saved = self._asked(
+                saved = self._call_signed_in(
                     lambda: self._api.dataset_create_new(staged, quiet=True, dir_mode="zip")
                 )
         if saved.error:
@@ -230,7 +230,7 @@ class Official:
         return None if answer is None else str(answer.status.name.lower())
 
     def datasets(self, search: str) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
+        datasets: dict[str, Any] = {}
         token: str | None = None
         while token != "":
             asked = partial(
@@ -240,13 +240,13 @@ class Official:
                 page_size=_FILES_A_PAGE,
                 page_token=token,
             )
-            page = self._asked(asked)
+            page = self._call_signed_in(asked)
             for item in page.datasets or ():
                 updated = item.last_updated.timestamp() if item.last_updated else None
                 state = {"total_bytes": item.total_bytes, "updated_t": updated}
-                found[item.ref.split("/")[-1]] = {"ref": item.ref, "title": item.title, **state}
+                datasets[item.ref.split("/")[-1]] = {"ref": item.ref, "title": item.title, **state}
             token = page.next_page_token or ""
-        return found
+        return datasets
 
     def remove_dataset(self, slug: str) -> None:
         owner = self.account()
@@ -254,9 +254,9 @@ class Official:
 
     def _list_outputs(self, ref: str) -> Mapping[str, str]:
         addresses = dict(islice(self._output_pages(ref), MOST_OUTPUTS))
-        found = {name: addresses[name] for name in safe_names(addresses, MOST_OUTPUTS)}
-        self._addresses[ref] = (time.monotonic(), found)
-        return found
+        outputs = {name: addresses[name] for name in safe_names(addresses, MOST_OUTPUTS)}
+        self._addresses[ref] = (time.monotonic(), outputs)
+        return outputs
 
     def _output_pages(self, ref: str) -> Iterator[tuple[str, str]]:
         token = ""
@@ -269,7 +269,7 @@ class Official:
                 with self._api.build_kaggle_client() as client:
                     return client.kernels.kernels_api_client.list_kernel_session_output(request)
 
-            page = self._asked(asked)
+            page = self._call_signed_in(asked)
             for file in page.files or ():
                 if file.file_name and file.url:
                     yield file.file_name, file.url
@@ -299,7 +299,7 @@ class Official:
         if stream is not None:
             stream.close()
 
-    def _asked(self, call: Callable[[], _Found]) -> _Found:
+    def _call_signed_in(self, call: Callable[[], _Found]) -> _Found:
         """The result of a call. A call refused for its credentials is made once more with fresh
         ones: a session's token expires."""
         self._sign_in()
@@ -314,7 +314,7 @@ class Official:
 
     def _unless_absent(self, call: Callable[[], _Found]) -> _Found | None:
         try:
-            return self._asked(call)
+            return self._call_signed_in(call)
         except Exception as error:
             if is_absent(error):
                 return None

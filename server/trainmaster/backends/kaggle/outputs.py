@@ -60,8 +60,8 @@ class Outputs:
         if JOURNAL not in names:
             return None
         shutil.rmtree(self._folder, ignore_errors=True)
-        known = session.newest_attempt
-        for name in _in_order(names, known):
+        newest_attempt = session.newest_attempt
+        for name in _in_order(names, newest_attempt):
             path = await self.fetch(name)
             if path.stat().st_size > _LARGEST_FOLLOWED_BYTES:
                 continue

@@ -76,33 +76,33 @@ class KaggleProcess:
             "model_sources": [],
         }
         accelerator = push.accelerator if push.gpu else None
-        found = await self._ask(
+        answer = await self._ask(
             "push",
             metadata=metadata,
             code=push.code,
             timeout_s=push.timeout_s,
             accelerator=accelerator,
         )
-        if found["invalid"]:
-            raise _left_out(found["ref"], tuple(map(str, found["invalid"])))
-        return Pushed(found["ref"], found["version"], found["url"])
+        if answer["invalid"]:
+            raise _left_out(answer["ref"], tuple(map(str, answer["invalid"])))
+        return Pushed(answer["ref"], answer["version"], answer["url"])
 
     async def status(self, ref: str) -> KernelStatus | None:
-        found = await self._ask("status", ref=ref)
-        return None if found is None else KernelStatus(**found)
+        answer = await self._ask("status", ref=ref)
+        return None if answer is None else KernelStatus(**answer)
 
     async def kernel(self, ref: str, marker: str) -> Kernel | None:
-        found = await self._ask("kernel", ref=ref, marker=marker)
-        return None if found is None else Kernel(**found)
+        answer = await self._ask("kernel", ref=ref, marker=marker)
+        return None if answer is None else Kernel(**answer)
 
     async def log(self, ref: str, after: int, wait_s: float) -> LogPage:
-        found = await self._ask("log", self.answer_s + wait_s, ref=ref, after=after, wait_s=wait_s)
-        events = [(stream, data) for stream, data in found["events"]]
-        return LogPage(events, found["next_index"], found["ended"])
+        answer = await self._ask("log", self.answer_s + wait_s, ref=ref, after=after, wait_s=wait_s)
+        events = [(stream, data) for stream, data in answer["events"]]
+        return LogPage(events, answer["next_index"], answer["ended"])
 
     async def outputs(self, ref: str) -> Sequence[str]:
-        found: list[str] = await self._ask("outputs", ref=ref)
-        return found
+        names: list[str] = await self._ask("outputs", ref=ref)
+        return names
 
     async def fetch_output(self, ref: str, name: str, path: Path) -> None:
         await self._ask("fetch_output", _FETCH_S, ref=ref, name=name, path=str(path.absolute()))
@@ -122,8 +122,8 @@ class KaggleProcess:
         return ref
 
     async def dataset_state(self, slug: str) -> str | None:
-        found: str | None = await self._ask("dataset_state", slug=slug)
-        return found
+        state: str | None = await self._ask("dataset_state", slug=slug)
+        return state
 
     async def finished_dataset(self, slug: str) -> str | None:
         pause_s = 0.25
@@ -137,8 +137,8 @@ class KaggleProcess:
         return state
 
     async def datasets(self, search: str) -> Mapping[str, Any]:
-        found: dict[str, Any] = await self._ask("datasets", search=search)
-        return found
+        datasets: dict[str, Any] = await self._ask("datasets", search=search)
+        return datasets
 
     async def remove_dataset(self, slug: str) -> None:
         await self._ask("remove_dataset", slug=slug)
@@ -184,14 +184,14 @@ class _Process:
     @classmethod
     async def start(cls, home: Home, environment: Mapping[str, str]) -> _Process:
         """Raises: `CloudError`: `SECRET_INVALID`."""
-        given = with_keys(home, environment)
+        with_credentials = with_keys(home, environment)
         folder = new_folder(home)  # in the home: archives may not fit into /tmp
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *SAFELY, "-m", _MODULE),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env={**given, "TMPDIR": str(folder)},
+            env={**with_credentials, "TMPDIR": str(folder)},
             cwd=folder,
             limit=_LONGEST_ANSWER_BYTES,
         )

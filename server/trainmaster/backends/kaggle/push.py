@@ -126,14 +126,14 @@ class Pusher:
         if not placement.wants_gpu:
             return limit_of(self._settings(), None)
         self._refuse_accelerator(placement, now)
-        known = self._records.quota()
+        quota_record = self._records.quota()
         is_spent = waiting is not None and waiting.reason == QUOTA
-        if not is_spent or known is None or now - known.t > _QUOTA_HOLDS_S:
+        if not is_spent or quota_record is None or now - quota_record.t > _QUOTA_HOLDS_S:
             quota = await self.quota()
-            known = QuotaRecord(quota.left_s, quota.total_s, quota.refresh_t, now)
-        limit_s = limit_of(self._settings(), known.left_s)
+            quota_record = QuotaRecord(quota.left_s, quota.total_s, quota.refresh_t, now)
+        limit_s = limit_of(self._settings(), quota_record.left_s)
         if limit_s is None:
-            self._records.wait_for(placement.run_id, Waiting(QUOTA, known.refresh_t))
+            self._records.wait_for(placement.run_id, Waiting(QUOTA, quota_record.refresh_t))
         return limit_s
 
     def _refuse_accelerator(self, placement: KagglePlacement, now: float) -> None:
@@ -177,12 +177,12 @@ class Pusher:
         if kernel is None:
             return False
         before = self._records.of_run(session.run_id)[:-1]
-        known = max((one.version or 0 for one in before), default=0)
+        earlier_version = max((earlier.version or 0 for earlier in before), default=0)
         if kernel.version is None:
             log = await self._kaggle.log(ref, 0, 0.0)
             if session_of_log(log.events) != session.number:
                 return False
-        elif kernel.version <= known:
+        elif kernel.version <= earlier_version:
             return False
         state = SessionState.PUSHED
         self._records.change(session.run_id, session.number, state, version=kernel.version)

@@ -52,7 +52,9 @@ def is_wanted(record: Record, desired: Desired) -> bool:
 
 def given_up(sessions: Sequence[KaggleSession], generation: int) -> str | None:
     """Why no further session is pushed for a request: the last ones made no progress."""
-    ended = [one for one in sessions if not one.alive and one.generation == generation]
+    ended = [
+        session for session in sessions if not session.alive and session.generation == generation
+    ]
     barren = 0
     for index in range(len(ended) - 1, -1, -1):
         if _has_progressed(ended[index], ended[:index]):
@@ -67,11 +69,13 @@ def given_up(sessions: Sequence[KaggleSession], generation: int) -> str | None:
 
 def with_output(sessions: Sequence[KaggleSession]) -> KaggleSession | None:
     """The newest session with an output."""
-    return next((one for one in reversed(sessions) if one.output), None)
+    return next((session for session in reversed(sessions) if session.output), None)
 
 
 def _has_progressed(session: KaggleSession, earlier: Sequence[KaggleSession]) -> bool:
     """A resume needs a checkpoint in a session's output."""
     step = session.verified_step
-    before = [one.verified_step for one in earlier]
-    return step is not None and all(known is None or step > known for known in before)
+    before = [earlier_session.verified_step for earlier_session in earlier]
+    return step is not None and all(
+        earlier_step is None or step > earlier_step for earlier_step in before
+    )

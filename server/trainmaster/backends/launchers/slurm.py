@@ -74,8 +74,8 @@ class SlurmLauncher:
         return (await self._list(host, [folder], None, ["--fresh"])).jobs.get(folder, _ABSENT)
 
     async def jobs(self, host: Host, folders: Sequence[str]) -> Mapping[str, Job]:
-        found = await self._list(host, folders)
-        return {folder: job for folder, job in found.jobs.items() if job.is_alive}
+        listed = await self._list(host, folders)
+        return {folder: job for folder, job in listed.jobs.items() if job.is_alive}
 
     async def known(
         self,

@@ -175,8 +175,8 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
         count = 1 if before is None else before.count + 1
         pause_s = min(_PAUSE_S * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE_S)
         if error.code == "JOB_REFUSED":  # only a run without a job is given one
-            known = self._records.job(run_id)
-            number = None if known is None else known.number
+            job = self._records.job(run_id)
+            number = None if job is None else job.number
             self._records.put(run_id, JobNote(JobState.ABSENT.value, now, number=number))
         words = error.message.partition(HOST_ADVISES)[0]
         self._records.put_refusal(run_id, Refusal(words, count, now + pause_s))
@@ -194,7 +194,7 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
         if asked is not None and 0.0 <= time.time() - asked.t < _ASK_AGAIN_S:
             return False
         notes = [self._records.job(run_id) for run_id in run_ids]
-        return any(one is not None and one.state == JobState.WAITING.value for one in notes)
+        return any(note is not None and note.state == JobState.WAITING.value for note in notes)
 
     async def read_jobs(self, run_ids: Sequence[str]) -> None:
         await self.ask(run_ids, acts=False)
@@ -233,20 +233,20 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
             if (numbers := unsettled(self._records.jobs(run_id)))
         }
         try:
-            found = await self._slurm.known(
+            answer = await self._slurm.known(
                 self._host, list(by_folder), about, acts=acts, fresh=of_ended
             )
         except HostError as error:
             if not error.unanswered:  # a link that breaks is not Slurm's silence
                 self._note_no_answer(now, error.code)
             raise
-        jobs = {by_folder[folder]: job for folder, job in found.jobs.items()}
+        jobs = {by_folder[folder]: job for folder, job in answer.jobs.items()}
         lines = {run_id: self._records.jobs(run_id) for run_id in run_ids}  # one may be new
         notes = {run_id: _note(job, now) for run_id, job in jobs.items()}
         changes = {**self._purged(run_ids, jobs, now), **notes}
         newer = {run_id for run_id in changes if self._was_submitted_since(run_id, now)}
         self._records.put_all({run: note for run, note in changes.items() if run not in newer})
-        ends = [(by_folder[folder], end) for folder, end in found.ends]
+        ends = [(by_folder[folder], end) for folder, end in answer.ends]
         changed = changed_lines(lines, notes, ends, now)
         self._records.put_jobs(changed)
         if not of_ended:
@@ -256,9 +256,9 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
     def _note_answer(
         self, jobs: Mapping[str, Job], lines: Mapping[str, Sequence[JobLine]], now: float
     ) -> None:
-        known = [line for of_run in lines.values() for line in of_run]
+        job_lines = [line for of_run in lines.values() for line in of_run]
         is_ending = any(job.reason == COMPLETING for job in jobs.values())
-        is_soon = is_ending or is_soon_known(known, now)
+        is_soon = is_ending or is_soon_known(job_lines, now)
         self.ask_every_s = _ASK_AGAIN_S if is_soon else _ASK_EVERY_S
         self._records.note_asked(self.name, Asked(now, now))
 
@@ -272,12 +272,12 @@ class SlurmBackend(HostedBackend, EndFinder, JobRenewer):
     ) -> dict[str, JobNote]:
         """Of jobs that Slurm's controller no longer lists, which have ended; how, accounting says,
         else the journal."""
-        known = {run_id: self._records.job(run_id) for run_id in run_ids if run_id not in jobs}
+        notes = {run_id: self._records.job(run_id) for run_id in run_ids if run_id not in jobs}
         return {
             run_id: replace(note, t=now)
             if note.state == JobState.ABSENT.value
             else JobNote(JobState.ABSENT.value, now, number=note.number)
-            for run_id, note in known.items()
+            for run_id, note in notes.items()
             if note is not None
         }
 

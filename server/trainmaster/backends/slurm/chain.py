@@ -55,24 +55,25 @@ def after_submission(
     if cancelled is None:
         return now_there
     line = JobLine(cancelled, _CANCELLED, TRAINMASTER, end_t=now, settled=True)
-    return [*(one for one in now_there if one.number != cancelled), line]
+    return [*(earlier_line for earlier_line in now_there if earlier_line.number != cancelled), line]
 
 
 def changed_lines(
-    known: Mapping[str, Sequence[JobLine]],
+    recorded: Mapping[str, Sequence[JobLine]],
     notes: Mapping[str, JobNote],
     ends: Iterable[tuple[str, JobEnd]],
     now: float,
 ) -> dict[str, list[JobLine]]:
     """Of the runs for which an answer brought something new, all jobs."""
-    found = {run_id: list(lines) for run_id, lines in known.items()}
+    updated = {run_id: list(lines) for run_id, lines in recorded.items()}
     for run_id, note in notes.items():
-        found[run_id] = _with_job(found[run_id], note)
+        updated[run_id] = _with_job(updated[run_id], note)
     for run_id, end in ends:
-        found[run_id] = [
-            _ended(line, end, now) if line.number == end.job_id else line for line in found[run_id]
+        updated[run_id] = [
+            _ended(line, end, now) if line.number == end.job_id else line
+            for line in updated[run_id]
         ]
-    return {run_id: lines for run_id, lines in found.items() if lines != list(known[run_id])}
+    return {run_id: lines for run_id, lines in updated.items() if lines != list(recorded[run_id])}
 
 
 def _with_job(lines: Sequence[JobLine], note: JobNote) -> list[JobLine]:

@@ -53,14 +53,16 @@ def chosen_partition(options: HostRecord, cluster: ClusterAnswer) -> PartitionAn
         HostError: `PARTITION_UNKNOWN`, `ACCOUNT_REFUSED`, `JOB_REFUSED`.
     """
     named = options.partition
-    found = [
-        one for one in cluster.partitions if one.name == named or (not named and one.is_default)
+    candidates = [
+        offered
+        for offered in cluster.partitions
+        if offered.name == named or (not named and offered.is_default)
     ]
-    usable = [one for one in found if one.is_up and one.nodes]
+    usable = [offered for offered in candidates if offered.is_up and offered.nodes]
     if not usable:
-        names = ", ".join(one.name for one in cluster.partitions if one.is_up) or "none"
+        names = ", ".join(offered.name for offered in cluster.partitions if offered.is_up) or "none"
         what = f"partition {named!r}" if named else "default partition"
-        state = "is down or has no nodes" if found else "does not exist"
+        state = "is down or has no nodes" if candidates else "does not exist"
         raise HostError(
             "PARTITION_UNKNOWN",
             f"The {what} of {options.name} {state}; those that are up: {names}.",
@@ -92,9 +94,9 @@ def node_facts(
     from trainmaster.plan.facts import SlurmFacts, TorchFacts  # imports all of planning
 
     node = node_for(options, partition)
-    given = {name: getattr(options, name) for name in SLURM_OPTIONS}
+    slurm_options = {name: getattr(options, name) for name in SLURM_OPTIONS}
     slurm = SlurmFacts(
-        **{**given, "partition": partition.name},
+        **{**slurm_options, "partition": partition.name},
         limit_s=partition.limit_s,
         cpus=node.cpus,
         memory_mib=node.memory_mib,
@@ -103,7 +105,7 @@ def node_facts(
         nodes=node.nodes,
         gpu_nodes=node.gpu_nodes if node.gpus else None,
         max_nodes=partition.max_nodes,
-        used_up=tuple((one.whose, one.resource, one.limit) for one in used_up),
+        used_up=tuple((share.whose, share.resource, share.limit) for share in used_up),
     )
     memory_gib = node.memory_mib / 1024 if node.memory_mib > 1 else None
     gpus, torch = _gpus(node), login.torch
@@ -128,9 +130,9 @@ def _gpus(node: JobNode) -> tuple[GpuFacts, ...]:
     from trainmaster.plan.facts import GpuFacts
 
     name = node.gpu or "gpu"
-    known = find_gpu(name)
-    memory_gib = _UNKNOWN_GIB if known is None else known.memory_gib
-    has_bf16 = known is None or known.bf16
+    gpu_model = find_gpu(name)
+    memory_gib = _UNKNOWN_GIB if gpu_model is None else gpu_model.memory_gib
+    has_bf16 = gpu_model is None or gpu_model.bf16
     return tuple(
         GpuFacts(
             index=index,

@@ -68,8 +68,8 @@ def node_for(options: HostRecord, partition: PartitionAnswer) -> JobNode:
 
 def gpu_type(gres: str | None) -> str | None:
     """The type of GPU that a host was added with, as in `gpu:a100`."""
-    for one in (gres or "").split(","):
-        name, _, kind = one.partition(":")
+    for resource in (gres or "").split(","):
+        name, _, kind = resource.partition(":")
         if name == "gpu" and kind:
             return kind
     return None
@@ -94,13 +94,13 @@ def _chosen(kinds: Sequence[NodeKind], kind_of_gpu: str | None) -> JobNode:
         gpu=name or None,
         is_one_of_several=len({offer[3] for offer in offers} - {""}) > 1,
         nodes=nodes,
-        gpu_nodes=sum(one.nodes for one in kinds if name in one.gpus),
+        gpu_nodes=sum(node_kind.nodes for node_kind in kinds if name in node_kind.gpus),
     )
 
 
 def _memory_gib(name: str) -> float:
-    known = find_gpu(name)
-    return 0.0 if known is None else known.memory_gib
+    gpu_model = find_gpu(name)
+    return 0.0 if gpu_model is None else gpu_model.memory_gib
 
 
 def _features(constraint: str | None) -> set[str]:

@@ -188,14 +188,14 @@ def pending(word: str | None, *, alone: bool = False) -> Pending:
         return _MAINTENANCE
     if alone and _PER_USER.match(text):
         return _TOO_LARGE_FOR_ONE
-    found = _TABLE.get(text)
-    if found is not None:
-        return found
-    found = next((why for begin, why in _BEGINNINGS if text.startswith(begin)), None)
-    return found or next((why for limit, why in _LIMITS if re.match(limit, text)), _UNKNOWN)
+    reason = _TABLE.get(text)
+    if reason is not None:
+        return reason
+    reason = next((why for begin, why in _BEGINNINGS if text.startswith(begin)), None)
+    return reason or next((why for limit, why in _LIMITS if re.match(limit, text)), _UNKNOWN)
 
 
 def all_reasons() -> list[Pending]:
     """Each once, for the docs."""
-    known = [*_TABLE.values(), *(why for _, why in (*_BEGINNINGS, *_LIMITS)), _MAINTENANCE]
-    return list({why.code: why for why in [*known, _UNKNOWN]}.values())
+    reasons = [*_TABLE.values(), *(why for _, why in (*_BEGINNINGS, *_LIMITS)), _MAINTENANCE]
+    return list({why.code: why for why in [*reasons, _UNKNOWN]}.values())

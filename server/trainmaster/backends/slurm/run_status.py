@@ -192,11 +192,14 @@ class SlurmSessions:
         if job is None or job.number is None:
             return None
         if job.state == JobState.ABSENT.value:
-            known = next((line for line in self.chain() if line.number == job.number), None)
-            if known is not None and known.word is not None:
-                return _summary(known)
+            job_line = next((line for line in self.chain() if line.number == job.number), None)
+            if job_line is not None and job_line.word is not None:
+                return _summary(job_line)
             return SessionSummary(job.number, outcome=_OUTCOMES.get(job.reason or "", "over"))
-        avoided = next((one.avoided for one in self.chain() if one.number == job.number), None)
+        avoided = next(
+            (chain_line.avoided for chain_line in self.chain() if chain_line.number == job.number),
+            None,
+        )
         said = None if avoided is None else f"kept from {shown(avoided.encode(errors='replace'))}"
         return SessionSummary(job.number, job.end_t if self.runs else None, detail=said)
 

@@ -103,9 +103,9 @@ class _Attempt:
         agent: asyncssh.SSHAgentClient | None,
     ) -> asyncssh.SSHClientConnection:
         hop = self._hop
-        known = self._pins.known(hop.pin_name)
+        known_keys = self._pins.known(hop.pin_name)
         names = get_default_public_key_algs()
-        if known.authorities:
+        if known_keys.authorities:
             names = [*get_default_certificate_algs(), *names]
         algorithms = [name.decode() for name in names]
         return await asyncssh.connect(
@@ -117,7 +117,7 @@ class _Attempt:
             config=None,
             # For an empty list asyncssh would read ~/.ssh/known_hosts. With this one it trusts no
             # key by itself: each is checked against the pins.
-            known_hosts=([], _keys(known.authorities), self._revoked()),
+            known_hosts=([], _keys(known_keys.authorities), self._revoked()),
             host_key_alias=hop.known_as,
             client_factory=lambda: _PinningClient(self),
             server_host_key_algs=self._pins.order(hop.pin_name, algorithms),
@@ -133,8 +133,8 @@ class _Attempt:
 
     def _revoked(self) -> list[asyncssh.SSHKey]:
         """For certificates; plain keys are compared with them by `check`, which says so."""
-        known = self._pins.known(self._hop.pin_name)
-        return _keys(known.revoked) if known.authorities else []
+        known_keys = self._pins.known(self._hop.pin_name)
+        return _keys(known_keys.revoked) if known_keys.authorities else []
 
     async def _pairs(self, agent: asyncssh.SSHAgentClient | None) -> list[asyncssh.SSHKeyPair]:
         """The keys to try, in order."""
@@ -165,8 +165,8 @@ class _Attempt:
         return unreachable(self._endpoint, self._hop, reason)
 
 
-def _keys(known: frozenset[bytes]) -> list[asyncssh.SSHKey]:
-    return [decode_ssh_public_key(key) for key in known]
+def _keys(keys: frozenset[bytes]) -> list[asyncssh.SSHKey]:
+    return [decode_ssh_public_key(key) for key in keys]
 
 
 class _PinningClient(asyncssh.SSHClient):

@@ -88,10 +88,10 @@ class AsyncSftp:
     async def names(self, folder: str) -> list[str]:
         with self._mapped_errors(folder):
             try:
-                found = await self._client.listdir(wire_bytes(folder))
+                entries = await self._client.listdir(wire_bytes(folder))
             except _ABSENT:
                 return []
-        names = (bytes(name) for name in found if name not in (b".", b".."))
+        names = (bytes(name) for name in entries if name not in (b".", b".."))
         return sorted(name.decode("utf-8", "surrogateescape") for name in names)
 
     async def _discard(self, file: asyncssh.SFTPClientFile, temporary: bytes) -> None:

@@ -43,13 +43,13 @@ async def open_transport(
     """
     surroundings = dict(os.environ if environment is None else environment)
     endpoint = await asyncio.to_thread(find_endpoint, record, surroundings)
-    known = Pins(pins, record.name, await asyncio.to_thread(_known_keys, endpoint))
+    pins_of_host = Pins(pins, record.name, await asyncio.to_thread(_known_keys, endpoint))
     if record.transport == "openssh":
         from trainmaster.backends.ssh.openssh_transport import OpensshTransport
 
-        return await OpensshTransport.connect(endpoint, known, surroundings)
+        return await OpensshTransport.connect(endpoint, pins_of_host, surroundings)
     connect = _connect_asyncssh if record.transport == "asyncssh" else _connect_paramiko
-    return await _with_keys(connect, endpoint, known, surroundings)
+    return await _with_keys(connect, endpoint, pins_of_host, surroundings)
 
 
 def _known_keys(endpoint: Endpoint) -> dict[str, KnownKeys]:

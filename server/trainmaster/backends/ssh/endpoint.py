@@ -150,8 +150,8 @@ class _Finder:
     environment: Mapping[str, str]
 
     def endpoint(self, record: HostRecord) -> Endpoint:
-        given = parse_address(record.address)
-        wanted = Address(given.host, record.user or given.user, record.port or given.port)
+        address = parse_address(record.address)
+        wanted = Address(address.host, record.user or address.user, record.port or address.port)
         settings = self._settings(wanted)
         key = self._own_key(record)
         target = self._hop(wanted, settings, key)
@@ -177,9 +177,9 @@ class _Finder:
                 f"The jump host {addresses[0].host} is reached through itself.",
                 f"Fix the ProxyJump lines in {self.config}.",
             )
-        found = [(address, self._settings(address)) for address in addresses]
-        hops = [self._hop(address, known, None) for address, known in found]
-        return (*self._jumps(found[0][1], None, (*seen, addresses[0])), *hops)
+        jumps = [(address, self._settings(address)) for address in addresses]
+        hops = [self._hop(address, jump_settings, None) for address, jump_settings in jumps]
+        return (*self._jumps(jumps[0][1], None, (*seen, addresses[0])), *hops)
 
     def _settings(self, wanted: Address) -> HostSettings:
         if self.config is None:

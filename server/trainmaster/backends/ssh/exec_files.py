@@ -74,8 +74,8 @@ class ExecFiles:
             return []
         if done.code != 0:
             raise not_read(self._host, folder, _reason(done))
-        found = done.output.split(b"\0")[:-1]
-        return sorted(name.decode("utf-8", "surrogateescape") for name in found)
+        entries = done.output.split(b"\0")[:-1]
+        return sorted(name.decode("utf-8", "surrogateescape") for name in entries)
 
     async def _sh(self, script: str, *arguments: str, stdin: bytes = b"") -> Captured:
         command = ["/bin/sh", "-c", f"{_PLAIN_WORDS}{script}", "sh", *arguments]

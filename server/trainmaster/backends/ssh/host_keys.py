@@ -50,11 +50,13 @@ class Pin:
 class Pins:
     """The pins of one host, in one file; changes are atomic for readers."""
 
-    def __init__(self, path: Path, host: str, known: Mapping[str, KnownKeys] | None = None) -> None:
+    def __init__(
+        self, path: Path, host: str, known_keys: Mapping[str, KnownKeys] | None = None
+    ) -> None:
         """`known`: what the user's known_hosts files say, by hop."""
         self.path = path
         self.name = host
-        self._known = known or {}
+        self._known = known_keys or {}
 
     def all(self) -> list[Pin]:
         """Every pin, in the file's order.
@@ -83,19 +85,19 @@ class Pins:
             return
         with self._locked():  # of several processes at first use, one pins, the others compare
             if not self._passes(pin, label):
-                text = "".join(known.line for known in [*self.all(), pin])
+                text = "".join(pinned.line for pinned in [*self.all(), pin])
                 write_atomic(self.path, text.encode(), 0o600)
 
     def forget(self) -> list[Pin]:
         """Remove all pins, so that the next connection pins the keys again; returns them."""
         with self._locked():
             try:
-                known = self.all()
+                pinned = self.all()
             except HostError:
-                known = []
+                pinned = []
             self.path.unlink(missing_ok=True)
             sync_folder(self.path.parent)
-        return known
+        return pinned
 
     def order(self, hop: str, algorithms: Sequence[str]) -> list[str]:
         """Host key algorithms with the pinned kinds first.
@@ -133,10 +135,10 @@ class Pins:
         """The error for a key that differs from the expected ones."""
         expected, why = self._expected(hop)
         fix = self._remedy(hop, bool(self.of(hop)))
-        known = " or ".join(pin.fingerprint for pin in expected) or "a certificate"
+        fingerprints = " or ".join(pin.fingerprint for pin in expected) or "a certificate"
         return HostError(
             "HOST_KEY_CHANGED",
-            f"{label} ({hop}) presents the {kind} key {fingerprint}, but {known} {why}. "
+            f"{label} ({hop}) presents the {kind} key {fingerprint}, but {fingerprints} {why}. "
             "The connection may be intercepted.",
             fix,
         )
@@ -152,12 +154,12 @@ class Pins:
 
     def _expected(self, hop: str) -> tuple[list[Pin], str]:
         """These keys, and why they are expected."""
-        pinned, known = self.of(hop), self.known(hop)
+        pinned, known_keys = self.of(hop), self.known(hop)
         if pinned:
             return pinned, "was pinned"
-        if known.keys or known.authorities:
-            keys = [pin_of(hop, key) for key in sorted(known.keys)]
-            return keys, f"is expected by {known.places}"
+        if known_keys.keys or known_keys.authorities:
+            keys = [pin_of(hop, key) for key in sorted(known_keys.keys)]
+            return keys, f"is expected by {known_keys.places}"
         other = self._beside(hop)
         if other is not None:
             return other.of(hop), f"was pinned for the host {other.name} at the same address"
@@ -172,11 +174,11 @@ class Pins:
         return None
 
     def _remedy(self, hop: str, is_pinned: bool) -> str:
-        known = self.known(hop)
-        if not is_pinned and known.decides:
+        known_keys = self.known(hop)
+        if not is_pinned and known_keys.decides:
             return (
                 "Compare the fingerprint with the machine's. If it is right, run `ssh-keygen -R "
-                f"{shlex.quote(known.name)}`, and connect once with ssh, which asks."
+                f"{shlex.quote(known_keys.name)}`, and connect once with ssh, which asks."
             )
         other = None if is_pinned else self._beside(hop)
         return (
@@ -186,33 +188,33 @@ class Pins:
 
     def _passes(self, pin: Pin, label: str) -> bool:
         """Whether the key is pinned; False at a first use."""
-        pinned, known = self.of(pin.hop), self.known(pin.hop)
-        if pin.key in known.revoked:
+        pinned, known_keys = self.of(pin.hop), self.known(pin.hop)
+        if pin.key in known_keys.revoked:
             raise HostError(
                 "HOST_KEY_CHANGED",
                 f"{label} ({pin.hop}) presents the {pin.kind} key {pin.fingerprint}, which "
-                f"{known.places} marks as revoked.",
+                f"{known_keys.places} marks as revoked.",
                 "Don't connect. Ask the administrator of the machine for its new key.",
             )
         expected = self.expected(pin.hop)
-        if (expected and pin not in expected) or (not expected and known.decides):
+        if (expected and pin not in expected) or (not expected and known_keys.decides):
             raise self.changed(pin.hop, label, pin.kind, pin.fingerprint)
         # Of another kind, ssh would have asked the host for the one that it knows.
-        same_kind = {key for key in known.keys if pin_of(pin.hop, key).kind == pin.kind}
+        same_kind = {key for key in known_keys.keys if pin_of(pin.hop, key).kind == pin.kind}
         if same_kind and pin.key not in same_kind:
-            raise self._contradicted(pin.hop, label, known)
+            raise self._contradicted(pin.hop, label, known_keys)
         return bool(pinned)
 
-    def _contradicted(self, hop: str, label: str, known: KnownKeys) -> HostError:
+    def _contradicted(self, hop: str, label: str, known_keys: KnownKeys) -> HostError:
         pinned = " and ".join(pin.fingerprint for pin in self.of(hop))
-        named = " and ".join(pin_of(hop, key).fingerprint for key in sorted(known.keys))
+        named = " and ".join(pin_of(hop, key).fingerprint for key in sorted(known_keys.keys))
         return HostError(
             "HOST_KEY_CHANGED",
-            f"{pinned} is pinned for {label} ({hop}), but {known.places} names {named}: ssh would "
-            "refuse the pinned key.",
+            f"{pinned} is pinned for {label} ({hop}), but {known_keys.places} names {named}: ssh "
+            "would refuse the pinned key.",
             "Compare both with the machine's key. If the other one is right, run "
             f"{command('hosts trust', self.name)}; if the pinned one is, `ssh-keygen -R "
-            f"{shlex.quote(known.name)}`.",
+            f"{shlex.quote(known_keys.name)}`.",
         )
 
     def _parse(self, line: str) -> Iterator[Pin]:

@@ -43,14 +43,14 @@ def read_known_keys(hop: Hop) -> KnownKeys:
     """What the files of a hop say of it; nothing where it has none."""
     from asyncssh.known_hosts import SSHKnownHosts
 
-    known = SSHKnownHosts()
-    read = [path for path in hop.known_hosts if _load(known, path)]
+    known_hosts = SSHKnownHosts()
+    read = [path for path in hop.known_hosts if _load(known_hosts, path)]
     name = hop.known_as or hop.pin_name
     if not read:
         return KnownKeys(name)
     # Without a port: a name without one says nothing of the others, as with ssh.
-    keys, authorities, revoked, *_ = known.match(name, "", None)
-    for_all = known.match(_NO_NAME, "", None)[1]
+    keys, authorities, revoked, *_ = known_hosts.match(name, "", None)
+    for_all = known_hosts.match(_NO_NAME, "", None)[1]
     return KnownKeys(
         name,
         frozenset(key.public_data for key in keys),
@@ -60,10 +60,10 @@ def read_known_keys(hop: Hop) -> KnownKeys:
     )
 
 
-def _load(known: object, path: Path) -> bool:
+def _load(known_hosts: object, path: Path) -> bool:
     from asyncssh.known_hosts import SSHKnownHosts
 
-    assert isinstance(known, SSHKnownHosts)
+    assert isinstance(known_hosts, SSHKnownHosts)
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST_FILE_BYTES).decode(errors="replace")
@@ -71,7 +71,7 @@ def _load(known: object, path: Path) -> bool:
         return False
     for line in text.splitlines():
         try:
-            known.load(line)
+            known_hosts.load(line)
         except ValueError:
             continue
     return True

@@ -88,7 +88,7 @@ def known_hosts_file(folder: Path) -> Path:
 
 
 def hop_config(
-    endpoint: Endpoint, place: int, folder: Path, *, known: KnownHop, manners: Prompts
+    endpoint: Endpoint, place: int, folder: Path, *, known_hop: KnownHop, manners: Prompts
 ) -> str:
     """The configuration for the hop at `place`; the key of one that is not `known` gets pinned."""
     hop = endpoint.hops[place]
@@ -99,9 +99,9 @@ def hop_config(
         "Port": str(hop.port),
         "User": hop.user,
         # A certificate is for the name itself.
-        **({} if known.by_certificate else {"HostKeyAlias": hop.pin_name}),
+        **({} if known_hop.by_certificate else {"HostKeyAlias": hop.pin_name}),
         "UserKnownHostsFile": _path(known_hosts_file(folder)),
-        "StrictHostKeyChecking": "yes" if known.decided else "accept-new",
+        "StrictHostKeyChecking": "yes" if known_hop.decided else "accept-new",
         "IdentitiesOnly": "yes" if hop.identities_only else "no",
         "IdentityAgent": _path(Path(hop.agent)) if hop.agent else "none",
         **_way(endpoint, place, folder),

@@ -190,26 +190,26 @@ class _Start:
         _answer(self._folder).chmod(0o700)
         for place, hop in enumerate(self._endpoint.hops):
             text = hop_config(
-                self._endpoint, place, self._folder, known=self._known_hop(hop), manners=manners
+                self._endpoint, place, self._folder, known_hop=self._known_hop(hop), manners=manners
             )
             config_file(self._folder, place).write_text(text)
 
     def _known_hop(self, hop: Hop) -> KnownHop:
-        known, expected = self._pins.known(hop.pin_name), self._pins.expected(hop.pin_name)
-        return KnownHop(bool(expected) or known.decides, bool(known.authorities))
+        known_keys, expected = self._pins.known(hop.pin_name), self._pins.expected(hop.pin_name)
+        return KnownHop(bool(expected) or known_keys.decides, bool(known_keys.authorities))
 
     def _known_lines(self) -> Iterator[str]:
         """What is pinned or known of the hops, under the names by which ssh finds it."""
         for hop in self._endpoint.hops:
             for pin in self._pins.of(hop.pin_name):
                 self._pins.accept(pin, self._endpoint.describe(hop))
-            known = self._pins.known(hop.pin_name)
-            name = known.name if known.authorities else hop.pin_name
+            known_keys = self._pins.known(hop.pin_name)
+            name = known_keys.name if known_keys.authorities else hop.pin_name
             expected = {pin.key for pin in self._pins.expected(hop.pin_name)}
             for marker, keys in (
                 ("", expected),
-                ("@cert-authority ", known.authorities),
-                ("@revoked ", known.revoked),
+                ("@cert-authority ", known_keys.authorities),
+                ("@revoked ", known_keys.revoked),
             ):
                 yield from (f"{marker}{pin_of(name, key).line}" for key in sorted(keys))
 
@@ -229,9 +229,9 @@ class _Start:
     def _take_over_pins(self, *, connected: bool) -> None:
         """Pin the keys that ssh accepted at first use, even if the login failed; those that it was
         given, once it has connected."""
-        found = Pins(known_hosts_file(self._folder), self._endpoint.name)
+        new_pins = Pins(known_hosts_file(self._folder), self._endpoint.name)
         for hop in self._endpoint.hops:
-            name, keys = hop.pin_name, found.of(hop.pin_name)
+            name, keys = hop.pin_name, new_pins.of(hop.pin_name)
             if self._pins.of(name) or not keys:
                 continue
             if not self._known_hop(hop).decided:

@@ -39,13 +39,13 @@ class ParaChannel:
         channel.in_stderr_buffer.set_event(self._errors.arrival)
 
     async def read(self, limit: int) -> bytes:
-        data = await self._taken(self._output, limit)
+        data = await self._read_source(self._output, limit)
         if not data and not self._channel.eof_received:
             self._check_link()
         return data
 
     async def read_errors(self, limit: int) -> bytes:
-        return await self._taken(self._errors, limit)
+        return await self._read_source(self._errors, limit)
 
     async def write(self, data: bytes) -> None:
         # Output and exit code show how a command ended, not input that it no longer reads.
@@ -83,7 +83,7 @@ class ParaChannel:
         with suppress(HostError, *BROKEN):
             await self._in_thread(self._channel.close)
 
-    async def _taken(self, source: _Source, limit: int) -> bytes:
+    async def _read_source(self, source: _Source, limit: int) -> bytes:
         try:
             return await source.read(limit, self._over)
         except BROKEN as error:  # reading sends a window update

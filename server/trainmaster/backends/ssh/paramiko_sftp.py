@@ -70,10 +70,12 @@ class ParaSftp:
     def names(self, folder: str) -> list[str]:
         with self._mapped_errors(folder):
             try:
-                found = [entry.filename for entry in self._client.listdir_iter(wire_bytes(folder))]
+                entries = [
+                    entry.filename for entry in self._client.listdir_iter(wire_bytes(folder))
+                ]
             except FileNotFoundError:
                 return []
-        return sorted(name for name in found if name not in (".", ".."))
+        return sorted(name for name in entries if name not in (".", ".."))
 
     @contextmanager
     def _mapped_errors(self, path: str) -> Iterator[None]:

@@ -100,9 +100,9 @@ async def unlock(paths: Sequence[Path], environment: Mapping[str, str]) -> None:
         if not on_terminal():
             raise key_locked(path, environment)
         prompt = f"Passphrase for {path}: "
-        given = await asyncio.to_thread(getpass.getpass, prompt)
+        passphrase = await asyncio.to_thread(getpass.getpass, prompt)
         identity = await asyncio.to_thread(read_identity, path)
-        key = await asyncio.to_thread(_open, identity, given)
+        key = await asyncio.to_thread(_open, identity, passphrase)
         if key is None:
             raise HostError(
                 "KEY_LOCKED",
@@ -149,8 +149,8 @@ def read_identity(path: Path) -> Identity | None:
 
 
 async def _hop_keys(hop: Hop, passphrase: str | None) -> HopKeys:
-    found = [await asyncio.to_thread(read_identity, path) for path in hop.identities]
-    identities = [identity for identity in found if identity is not None]
+    readings = [await asyncio.to_thread(read_identity, path) for path in hop.identities]
+    identities = [identity for identity in readings if identity is not None]
     named = [identity.public for identity in identities if identity.public]
     agent_keys = await _agent_keys(hop.agent) if hop.agent else []
     files, locked = [], []

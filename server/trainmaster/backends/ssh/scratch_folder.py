@@ -52,10 +52,10 @@ def sweep() -> None:
 
 
 def _is_left(folder: Path) -> bool:
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
         return False
-    if not (folder / _LOCK).exists() and time.time() - found.st_mtime < _YOUNG_S:
+    if not (folder / _LOCK).exists() and time.time() - status.st_mtime < _YOUNG_S:
         return False
     lock = try_lock(folder / _LOCK)
     if lock is None:

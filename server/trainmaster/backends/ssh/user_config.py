@@ -42,26 +42,26 @@ def read_user_config(path: Path, named: str, user: str | None, port: int | None)
 
     chosen = (getpass.getuser(), user or (), named, port or ())
     try:
-        found = SSHClientConfig.load(None, path, False, False, False, *chosen)
-        if found.has_match_final():
-            found = SSHClientConfig.load(found, path, True, False, True, *chosen)
+        config = SSHClientConfig.load(None, path, False, False, False, *chosen)
+        if config.has_match_final():
+            config = SSHClientConfig.load(config, path, True, False, True, *chosen)
     except (ValueError, OSError) as error:
         raise HostError(
             "HOST_UNREACHABLE",
             f"The OpenSSH configuration {path} can't be used: {error}.",
             "Fix the file; `ssh -G HOST` shows how OpenSSH reads it.",
         ) from error
-    identities = cast("list[str] | None", found.get("IdentityFile"))
-    files = cast("list[str] | None", found.get("UserKnownHostsFile"))
+    identities = cast("list[str] | None", config.get("IdentityFile"))
+    files = cast("list[str] | None", config.get("UserKnownHostsFile"))
     return HostSettings(
-        host=cast("str | None", found.get("Hostname")),
-        user=cast("str | None", found.get("User")),
-        port=cast("int | None", found.get("Port")),
+        host=cast("str | None", config.get("Hostname")),
+        user=cast("str | None", config.get("User")),
+        port=cast("int | None", config.get("Port")),
         identities=None if identities is None else tuple(identities),
-        identities_only=bool(found.get("IdentitiesOnly", False)),
-        identity_agent=cast("str | None", found.get("IdentityAgent", AGENT_VARIABLE)),
-        proxy_jump=cast("str | None", found.get("ProxyJump")),
-        proxy_command=cast("str | None", found.get("ProxyCommand")),
-        host_key_alias=cast("str | None", found.get("HostKeyAlias")),
+        identities_only=bool(config.get("IdentitiesOnly", False)),
+        identity_agent=cast("str | None", config.get("IdentityAgent", AGENT_VARIABLE)),
+        proxy_jump=cast("str | None", config.get("ProxyJump")),
+        proxy_command=cast("str | None", config.get("ProxyCommand")),
+        host_key_alias=cast("str | None", config.get("HostKeyAlias")),
         known_hosts=None if files is None else tuple(files),
     )

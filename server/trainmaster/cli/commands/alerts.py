@@ -33,7 +33,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List alerts: messages sent when a run fails, falls silent or meets a condition."""
     if context.invoked_subcommand is not None:
         return
-    from trainmaster.runs.list_alerts import list_alerts as service
+    from trainmaster.runs.lists.list_alerts import list_alerts as service
 
     _show(ask(service), as_json)
 
@@ -114,7 +114,7 @@ async def _settled(home: Home, to: str, as_json: bool) -> str:
 @alerts.command("list")
 def list_alerts(run: OneRun = None, as_json: AsJson = False) -> None:
     """List alerts; with a run, those that are for it and what became of its newest messages."""
-    from trainmaster.runs.list_alerts import list_alerts as service
+    from trainmaster.runs.lists.list_alerts import list_alerts as service
 
     _show(ask(lambda workspace: service(workspace, run)), as_json)
 

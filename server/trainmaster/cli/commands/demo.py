@@ -76,7 +76,7 @@ class _Demo:
         Raises:
             StateError: `INTERNAL`, something of it did not come out as it must.
         """
-        from trainmaster.runs.launch import launch
+        from trainmaster.runs.launch.launch import launch
 
         started = time.monotonic()
         spec = _write_spec(self._workspace.home.root / "demo", self._steps)
@@ -107,8 +107,9 @@ class _Demo:
         }
 
     async def _wait(self, run: str, until: str) -> WaitAnswer:
-        from trainmaster.runs.events.wait import TIMEOUT, wait_for_event
-        from trainmaster.runs.maintain import maintaining
+        from trainmaster.runs.events.event_watch import TIMEOUT
+        from trainmaster.runs.events.wait import wait_for_event
+        from trainmaster.runs.upkeep.maintain import maintaining
 
         async with maintaining(self._workspace, run):
             with showing_progress(self._as_json) as listen:
@@ -160,7 +161,7 @@ class _Demo:
 
     async def _show(self, run: str, killed_at: int) -> None:
         from trainmaster.metrics.plots.sketch import curve
-        from trainmaster.runs.query_metrics import query_metrics
+        from trainmaster.runs.metrics.query_metrics import query_metrics
 
         answer = await query_metrics(
             self._workspace, [run], keys=["loss", "val_loss"], everything=True

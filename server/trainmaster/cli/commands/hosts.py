@@ -49,7 +49,7 @@ def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
     """List hosts, and their state at the last check."""
     if context.invoked_subcommand is not None:
         return
-    from trainmaster.machines import registry as service
+    from trainmaster.machines import host_registry as service
 
     _show(ask(service.list_hosts), as_json)
 
@@ -114,7 +114,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a host. Connects, pins its key and shows the fingerprint; asks nothing."""
-    from trainmaster.machines import registry as service
+    from trainmaster.machines import host_registry as service
     from trainmaster.machines.host_options import HostOptions
 
     options = HostOptions(
@@ -139,7 +139,7 @@ def add(
 @hosts.command()
 def check(name: HostName, as_json: AsJson = False) -> None:
     """Check a host. Says what stands between it and a training; exit code 1 where that is much."""
-    from trainmaster.machines.check import check_host
+    from trainmaster.machines.check_host import check_host
 
     answer = ask(lambda workspace: check_host(workspace, name))
     _show(answer, as_json)
@@ -167,7 +167,7 @@ def set_options(
     launched, or resumed with --host."""
     from trainmaster.machines.job_options import set_job_options
 
-    given = {
+    options = {
         "partition": partition,
         "account": account,
         "qos": qos,
@@ -176,7 +176,7 @@ def set_options(
         "time": time,
         "modules": None if module is None else ",".join(filter(None, module)),
     }
-    changes = {option: value for option, value in given.items() if value is not None}
+    changes = {option: value for option, value in options.items() if value is not None}
     answer = ask(lambda workspace: set_job_options(workspace, name, changes, offline=offline))
     _show(answer, as_json)
 
@@ -185,7 +185,7 @@ def set_options(
 @acts("hosts trust")
 def trust(name: HostName, as_json: AsJson = False) -> None:
     """Pin the key that a host shows now. Shows both fingerprints; compare them with its owner's."""
-    from trainmaster.machines import registry as service
+    from trainmaster.machines import host_registry as service
 
     _show(ask(lambda workspace: service.trust_host(workspace, name)), as_json)
 
@@ -200,7 +200,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Forget a host and its pinned keys. Touches nothing on it."""
-    from trainmaster.machines import registry as service
+    from trainmaster.machines import host_registry as service
 
     _show(ask(lambda workspace: service.remove_host(workspace, name, force=force)), as_json)
 

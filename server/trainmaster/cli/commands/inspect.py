@@ -24,6 +24,6 @@ def inspect(
 ) -> None:
     """Show what a run's processes execute. Distinguishes a hang from a slow step, and its cause."""
     from trainmaster.cli.views import inspection  # noqa: F401 (registers the view)
-    from trainmaster.runs.inspect.service import inspect_run
+    from trainmaster.runs.inspect.inspect_run import inspect_run
 
     emit(ask(lambda workspace: inspect_run(workspace, run, allow_py_spy=allow_py_spy)), as_json)

@@ -88,7 +88,7 @@ def checkpoints(
     as_json: AsJson = False,
 ) -> None:
     """List checkpoints, their integrity, and the one that a resume would take."""
-    from trainmaster.runs.list_checkpoints import list_checkpoints
+    from trainmaster.runs.lists.list_checkpoints import list_checkpoints
 
     emit(ask(lambda workspace: list_checkpoints(workspace, run, verify=verify)), as_json)
 

@@ -93,7 +93,7 @@ def _maintaining(workspace: Workspace, run_or_file: str) -> AbstractAsyncContext
     """Of a file nothing is due."""
     if Path(run_or_file).is_file():
         return nullcontext()
-    from trainmaster.runs.maintain import maintaining
+    from trainmaster.runs.upkeep.maintain import maintaining
 
     return maintaining(workspace, run_or_file)
 

@@ -118,7 +118,7 @@ def transfer(
     as_json: AsJson = False,
 ) -> None:
     """Carry data between this machine and a run's host. Started by itself where it is due."""
-    from trainmaster.runs.advance import advance
+    from trainmaster.runs.upkeep.advance import advance
     from trainmaster.transfers import transfer as service
 
     descriptor = lock_descriptor

@@ -37,7 +37,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     from trainmaster.store.access_tokens import read_tokens
     from trainmaster.store.private_home import open_home
 
-    rows = [_row(one, time.time()) for one in read_tokens(open_home(os.environ))]
+    rows = [_row(token, time.time()) for token in read_tokens(open_home(os.environ))]
     _show(AccessTokensAnswer(tokens=rows), as_json)
 
 

@@ -42,7 +42,7 @@ def monitor(
     import asyncio
     import signal
 
-    from trainmaster.runs.monitor.service import monitor as service
+    from trainmaster.runs.monitor.monitor import monitor as service
 
     output = sys.stdout.fileno()
 
@@ -79,7 +79,7 @@ async def _until_writable(output: int) -> None:
     import asyncio
 
     writable, loop = asyncio.Event(), asyncio.get_running_loop()
-    if _found(output, select.POLLOUT):
+    if _is_ready(output, select.POLLOUT):
         return
     loop.add_writer(output, writable.set)
     try:
@@ -103,11 +103,11 @@ def _write(output: int, line: str) -> None:
 
 def _is_read(output: int) -> bool:
     """False where the other end of a pipe, socket or terminal is closed."""
-    return not _found(output, 0)
+    return not _is_ready(output, 0)
 
 
-def _found(output: int, wanted: int) -> bool:
+def _is_ready(output: int, wanted: int) -> bool:
     """Whether the descriptor is ready for that, or its other end is closed."""
     polled = select.poll()
     polled.register(output, wanted)
-    return any(found & (wanted | select.POLLERR | select.POLLHUP) for _, found in polled.poll(0))
+    return any(event & (wanted | select.POLLERR | select.POLLHUP) for _, event in polled.poll(0))

@@ -50,7 +50,7 @@ def launch(
         plan(spec, host, sets, as_json)
         return
     if vary:
-        from trainmaster.runs.launch_array import launch_array
+        from trainmaster.runs.launch.launch_array import launch_array
 
         runs = ask(
             lambda workspace: launch_array(
@@ -65,7 +65,7 @@ def launch(
         )
         emit(runs, as_json)
         return
-    from trainmaster.runs import launch as service
+    from trainmaster.runs.launch import launch as service
 
     answer = ask(
         lambda workspace: service.launch(
@@ -105,7 +105,7 @@ def render(
     It trains by `sh train.sh` wherever it is copied to, with Python and PyTorch alone.
     """
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
-    from trainmaster.runs.export.render import render_spec
+    from trainmaster.runs.export.render_spec import render_spec
 
     target = user_path(folder, "folder")
     emit(

@@ -41,7 +41,7 @@ def plot(
 ) -> None:
     """Draw the curves of runs or logs: into a PNG, or without -o into the terminal."""
     from trainmaster.answers.plot import as_axis
-    from trainmaster.runs.plot import plot_runs, sketch_runs
+    from trainmaster.runs.metrics.plot import plot_runs, sketch_runs
 
     along = as_axis(axis)
     if output is not None:

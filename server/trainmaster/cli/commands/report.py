@@ -29,7 +29,7 @@ def report(
     import trainmaster.cli.views.diagnosis  # noqa: F401 - registers what people see of it
     from trainmaster.calls.work_thread import in_thread
     from trainmaster.metrics.log_file import readable
-    from trainmaster.runs.diagnosis.report import report_of
+    from trainmaster.runs.diagnosis.failure_report import report_of
 
     async def reported(workspace: Workspace) -> FailureReport:
         return await in_thread(report_of, readable(workspace, str(file), "file"))

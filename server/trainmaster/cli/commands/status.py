@@ -35,7 +35,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
-    from trainmaster.runs.list_runs import list_runs
+    from trainmaster.runs.lists.list_runs import list_runs
 
     answer = ask(
         lambda workspace: list_runs(
@@ -62,13 +62,13 @@ def status(
     from trainmaster.runs.status.status import get_status
 
     async def with_curve(workspace: Workspace) -> tuple[StatusAnswer, MetricsAnswer | None]:
-        found = await get_status(workspace, run, detail=detail)
-        if as_json or "loss" not in found.metrics:
-            return found, None
-        from trainmaster.runs.query_metrics import query_metrics
+        run_status = await get_status(workspace, run, detail=detail)
+        if as_json or "loss" not in run_status.metrics:
+            return run_status, None
+        from trainmaster.runs.metrics.query_metrics import query_metrics
 
-        runs = [found.run_id]
-        return found, await query_metrics(workspace, runs, keys=["loss"], points=_CURVE_POINTS)
+        runs = [run_status.run_id]
+        return run_status, await query_metrics(workspace, runs, keys=["loss"], points=_CURVE_POINTS)
 
     answer, curve = ask(with_curve, only_reads=True)
     emit(answer, as_json)
@@ -149,7 +149,7 @@ def metrics(
     from trainmaster.cli.views.points import csv_lines, point_lines
     from trainmaster.metrics.rank import Among
     from trainmaster.metrics.selection import selection
-    from trainmaster.runs.query_metrics import query_metrics
+    from trainmaster.runs.metrics.query_metrics import query_metrics
 
     part = selection(
         from_step=from_step, to_step=to_step, since=since, at=at, ema=ema, rate=rate, axis=axis
@@ -205,7 +205,7 @@ def wait(
     from trainmaster.cli.progress_bar import showing_progress
     from trainmaster.runs.events.wait import exit_code
     from trainmaster.runs.events.wait_any import wait_for_runs
-    from trainmaster.runs.maintain import maintaining
+    from trainmaster.runs.upkeep.maintain import maintaining
 
     wanted = split_commas(until)
 

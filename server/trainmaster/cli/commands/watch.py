@@ -37,7 +37,7 @@ def watch(
     q or Ctrl-C ends it. What is not a terminal gets the table once. Only reads.
     """
     if as_json or not _is_live():
-        answer = ask(lambda workspace: _once(workspace, runs or ()))
+        answer = ask(lambda workspace: _current_rows(workspace, runs or ()))
         if as_json:
             emit(answer, as_json)
             return
@@ -56,7 +56,7 @@ def _is_live() -> bool:
     return sys.stdout.isatty() and sys.stdin.isatty() and not is_dumb
 
 
-async def _once(workspace: Workspace, runs: list[str] | tuple[str, ...]) -> WatchAnswer:
+async def _current_rows(workspace: Workspace, runs: list[str] | tuple[str, ...]) -> WatchAnswer:
     import asyncio
 
     from trainmaster.runs.events.watch import Watch

@@ -81,9 +81,9 @@ def _next_step(workspace: Workspace, checks: Sequence[CheckRow]) -> str:
 
 
 def _window() -> CheckRow:
-    found = next((name for name in ("tmux", "screen") if shutil.which(name)), None)
-    if found is not None:
-        return passed("tmux or screen", found)
+    program = next((name for name in ("tmux", "screen") if shutil.which(name)), None)
+    if program is not None:
+        return passed("tmux or screen", program)
     remedy = "Install tmux to attach to a training's log; nothing needs it."
     return warning("tmux or screen", "neither", remedy)
 
@@ -149,14 +149,14 @@ def _home(facts: HostFacts) -> CheckRow:
 
 
 def _disk(facts: HostFacts) -> CheckRow:
-    found = f"{gib_text(facts.disk_free_gib)} free"
+    room = f"{gib_text(facts.disk_free_gib)} free"
     if facts.disk_free_gib >= _LEAST_DISK_GIB:
-        return passed("disk", found)
-    return failed("disk", found, "Free some room: checkpoints and shards need it.")
+        return passed("disk", room)
+    return failed("disk", room, "Free some room: checkpoints and shards need it.")
 
 
 def _gpu(facts: HostFacts) -> CheckRow:
     if not facts.gpus:
         return warning("gpu", "none", "Small models train on the processor; others need a GPU.")
-    found = ", ".join(f"{gpu.name} ({gib_text(gpu.memory_gib)})" for gpu in facts.gpus)
-    return passed("gpu", found)
+    names = ", ".join(f"{gpu.name} ({gib_text(gpu.memory_gib)})" for gpu in facts.gpus)
+    return passed("gpu", names)

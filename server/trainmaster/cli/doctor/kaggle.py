@@ -54,9 +54,9 @@ def _package() -> CheckRow:
 
 def _credentials(home: Home, environment: Mapping[str, str]) -> CheckRow:
     try:
-        given = with_keys(home, environment)
+        variables = with_keys(home, environment)
     except CloudError as error:
         return warning("kaggle credentials", error.message, error.fix)
-    if places := key_places(given):
+    if places := key_places(variables):
         return passed("kaggle credentials", ", then ".join(places))
-    return warning("kaggle credentials", missing(given), f"For runs at Kaggle: {HOW_TO_GET}")
+    return warning("kaggle credentials", missing(variables), f"For runs at Kaggle: {HOW_TO_GET}")

@@ -10,8 +10,8 @@ from trainer_runtime.core.protocol.figures import in_utc, usd_text
 from trainmaster.answers.checks import CheckRow, passed, warning
 from trainmaster.errors.errors import StateError
 from trainmaster.keeper import service
-from trainmaster.machines.clouds import KEY_NAMES
-from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
+from trainmaster.runs.overview.volume_use import MONTH_H, unfinished_on, user_of
+from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.store.secret_values import where_kept
 from trainmaster.sync.workspace import Workspace
 

@@ -43,21 +43,21 @@ async def _agent(environment: Mapping[str, str]) -> CheckRow:
     if code == 0:
         count = len(output.splitlines())
         return passed("ssh agent", f"{count} key" if count == 1 else f"{count} keys")
-    found = "holds no keys" if code == _NO_KEYS else "does not answer"
-    return warning("ssh agent", found, remedy)
+    state = "holds no keys" if code == _NO_KEYS else "does not answer"
+    return warning("ssh agent", state, remedy)
 
 
 def _keys(environment: Mapping[str, str]) -> CheckRow:
     folder = Path(environment.get("HOME") or "~").expanduser() / ".ssh"
-    found = []
+    names = []
     with suppress(OSError):
-        found = sorted(
+        names = sorted(
             path.name.removesuffix(".pub")
             for path in folder.glob("*.pub")
             if path.with_suffix("").is_file()
         )
-    if found:
-        return passed("ssh keys", f"{', '.join(found)} in {folder}")
+    if names:
+        return passed("ssh keys", f"{', '.join(names)} in {folder}")
     remedy = "`ssh-keygen -t ed25519` makes one; hosts take --key FILE, too."
     return warning("ssh keys", f"none in {folder}", remedy)
 

@@ -27,12 +27,12 @@ def view(answer: Answer) -> list[Block]:
 
     An answer of `answers.NAME` is shown by `cli.views.NAME`, imported when it is asked for.
     """
-    known = view.dispatch(type(answer))
+    default = view.dispatch(type(answer))
     named_alike = f"{__package__}.{type(answer).__module__.rpartition('.')[2]}"
     if find_spec(named_alike) is not None:
         import_module(named_alike)
-    found = view.dispatch(type(answer))
-    return [answer.model_dump_json(indent=2)] if found is known else found(answer)
+    shown_by = view.dispatch(type(answer))
+    return [answer.model_dump_json(indent=2)] if shown_by is default else shown_by(answer)
 
 
 def named(name: str, text: str | None) -> Iterable[Block]:

@@ -48,10 +48,10 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
 
 @view.register
 def _(report: FailureReport) -> list[Block]:
-    found = ", ".join(report.findings) or "nothing"
+    codes = ", ".join(report.findings) or "nothing"
     return [
         "Read it through before you file it: names in words of your own are not known here.",
-        f"Trainmaster says: {found}",
+        f"Trainmaster says: {codes}",
         *report.text.split("\n"),
     ]
 
@@ -68,14 +68,14 @@ def _compared(good: ComparedRun) -> Iterable[Block]:
 
 def _read(answer: DiagnosisAnswer, read_bytes: int) -> Iterable[Block]:
     """How much of a file was read, and what was understood of it."""
-    share, found = answer.read_share, answer.understood
+    share, coverage = answer.read_share, answer.understood
     part = "" if share is None else f", {share_text(share)} of the lines with numbers"
-    yield f"Read {size_text(read_bytes)}{part}{'' if found is None else understood(found)}."
-    if found is not None and found.untrusted_samples:
+    yield f"Read {size_text(read_bytes)}{part}{'' if coverage is None else understood(coverage)}."
+    if coverage is not None and coverage.untrusted_samples:
         yield "Not understood, for example:"
-        yield from (f"  > {line}" for line in found.untrusted_samples)
+        yield from (f"  > {line}" for line in coverage.untrusted_samples)
         yield TEACH
-        yield from drafted_words(found)
+        yield from drafted_words(coverage)
 
 
 def _nothing_found(answer: DiagnosisAnswer) -> str:

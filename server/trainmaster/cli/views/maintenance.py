@@ -21,7 +21,7 @@ def _(answer: KeeperAnswer) -> list[Block]:
         *(f"Removed: {place}" for place in answer.removed or ()),
         *([f"Last tick: {answer.last_tick_at}, {answer.last_tick}"] * bool(answer.last_tick)),
         *(f"Failed: {name}: {why}" for name, why in (answer.failed or {}).items()),
-        *_lacking(answer),
+        *_missing_keys(answer),
         *(f"Hint: {hint}" for hint in answer.hints or ()),
         *([f"Next: {answer.next_step}"] if answer.next_step else []),
     ]
@@ -82,7 +82,7 @@ def _written(answer: KeeperAnswer) -> Iterable[Block]:
         yield from (f"  {line}" for line in text.splitlines())
 
 
-def _lacking(answer: KeeperAnswer) -> Iterable[Block]:
+def _missing_keys(answer: KeeperAnswer) -> Iterable[Block]:
     if answer.put_into_secrets_env:
         names = ", ".join(answer.put_into_secrets_env)
         yield f"A timer has no variables of your shell: put into {answer.home}/secrets.env {names}"

@@ -42,7 +42,7 @@ def distinct_labels(names: Sequence[str]) -> dict[str, str]:
     for name, mine in parts.items():
         depth = 1
         while depth < len(mine) and any(
-            other[-depth:] == mine[-depth:] for one, other in parts.items() if one != name
+            other[-depth:] == mine[-depth:] for label, other in parts.items() if label != name
         ):
             depth += 1
         labels[name] = "/".join(mine[-depth:]) if "/" in name else name
@@ -63,11 +63,13 @@ def ranked_runs(answer: MetricsAnswer) -> list[str]:
     ]
     for key, ranking in (answer.ranking or {}).items():
         best.append(f"Best {key}:")
-        labels = [_labelled(one) for one in ranking.labels or [{}] * len(ranking.runs)]
+        labels = [
+            _labelled(labels_of_run) for labels_of_run in ranking.labels or [{}] * len(ranking.runs)
+        ]
         rows = zip(ranking.runs, ranking.steps, ranking.values, labels, strict=True)
         best += [
-            f"- {number_text(found)} at step {number_text(step)} of {run}{by}"
-            for run, step, found, by in rows
+            f"- {number_text(value)} at step {number_text(step)} of {run}{by}"
+            for run, step, value, by in rows
         ]
     return best
 

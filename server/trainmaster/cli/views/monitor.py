@@ -21,7 +21,7 @@ def line(event: MonitorEvent) -> str:
         words.append(printable(event.detail)[:_LONGEST_WORDS])
     if event.step is not None:
         words.append(f"at step {event.step}")
-    losses = (f", {key} {number_text(found)}" for key, found in (event.metrics or {}).items())
+    losses = (f", {key} {number_text(value)}" for key, value in (event.metrics or {}).items())
     return f"{' '.join(words)}{''.join(losses)}. Next: {printable(event.next_step)}"
 
 

@@ -41,11 +41,11 @@ def _gpus(listed: OfferColumns, at: int) -> str:
 
 def _machine(listed: OfferColumns, at: int) -> str:
     cores, memory, disk = listed.cpu_cores[at], listed.memory_gib[at], listed.disk_gib[at]
-    known = (
+    parts = (
         "interruptible" if listed.interruptible[at] else "",
         "" if cores is None else f"{cores:g} cores",
         "" if memory is None else gib_text(memory),
         "" if disk is None else f"{gib_text(disk)} disk",
         listed.region[at] or "",
     )
-    return ", ".join(part for part in known if part)
+    return ", ".join(part for part in parts if part)

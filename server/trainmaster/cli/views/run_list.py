@@ -9,7 +9,8 @@ from trainmaster.cli.views.blocks import Block, Grid, pairs, steps, view
 @view.register
 def _(answer: RunsAnswer) -> list[Block]:
     failed: list[Block] = [
-        f"Not read: {one.subject}: {one.code}: {one.message}" for one in answer.failed or ()
+        f"Not read: {failure.subject}: {failure.code}: {failure.message}"
+        for failure in answer.failed or ()
     ]
     if not answer.runs:
         return failed or ["No runs."]

@@ -16,6 +16,6 @@ def _(answer: SamplesAnswer) -> list[Block]:
         head = f"{answer.run_id}, {answer.path}{step} on {answer.device}"
     return [
         head,
-        *(block for one in answer.samples for block in sample(one)),
+        *(block for drawn in answer.samples for block in sample(drawn)),
         *named("Next", answer.next_step),
     ]

@@ -56,7 +56,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *(f"Risk: {risk}" for risk in answer.risks or ()),
         *_attempts(answer),
         *named("Telemetry", pairs(answer.telemetry or {})),
-        *(block for one in answer.samples or () for block in sample(one)),
+        *(block for drawn in answer.samples or () for block in sample(drawn)),
         *named("Cost", _cost(answer.cost)),
         *named("Folder", answer.folder),
         *named("Window", answer.window),
@@ -173,10 +173,13 @@ def _job(row: AttemptRow) -> str:
     return f"(job {row.session.number}: {row.session.outcome}{who})"
 
 
-def sample(one: Sample) -> list[Block]:
+def sample(drawn: Sample) -> list[Block]:
     """A line about a text, and its lines."""
-    step = "" if one.step is None else f"step {one.step}, "
-    after = "" if one.untrusted_prompt is None else f"after {one.untrusted_prompt!r}, "
-    why = f": {one.untrusted_detail}" if one.untrusted_detail else ""
-    head = f"{step}{after}{one.tokens} tokens, {_ENDS[one.ended]}{why}:"
-    return [head[0].upper() + head[1:], *(f"  | {line}" for line in one.untrusted_text.split("\n"))]
+    step = "" if drawn.step is None else f"step {drawn.step}, "
+    after = "" if drawn.untrusted_prompt is None else f"after {drawn.untrusted_prompt!r}, "
+    why = f": {drawn.untrusted_detail}" if drawn.untrusted_detail else ""
+    head = f"{step}{after}{drawn.tokens} tokens, {_ENDS[drawn.ended]}{why}:"
+    return [
+        head[0].upper() + head[1:],
+        *(f"  | {line}" for line in drawn.untrusted_text.split("\n")),
+    ]

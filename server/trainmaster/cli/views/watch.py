@@ -75,8 +75,8 @@ def _within(rows: Sequence[WatchRow], height: int | None) -> tuple[Sequence[Watc
 
 
 def _table(rows: Sequence[WatchRow], width: int) -> list[str]:
-    columns = [(one, [one.title, *map(one.cell, rows)]) for one in _COLUMNS]
-    used = [(one, cells) for one, cells in columns if one.rank < 4 or any(cells[1:])]
+    columns = [(column, [column.title, *map(column.cell, rows)]) for column in _COLUMNS]
+    used = [(column, cells) for column, cells in columns if column.rank < 4 or any(cells[1:])]
     while (excess := _width(used) - width) > 0:
         name, cells = used[0]
         room = max(map(len, cells)) - excess
@@ -85,7 +85,7 @@ def _table(rows: Sequence[WatchRow], width: int) -> list[str]:
         elif len(used) == 1:
             break
         else:
-            used.remove(max(used, key=lambda found: found[0].rank))
+            used.remove(max(used, key=lambda pair: pair[0].rank))
     return _joined(used)
 
 
@@ -98,10 +98,10 @@ def _width(columns: Sequence[tuple[_Column, Sequence[str]]]) -> int:
 
 def _joined(columns: Sequence[tuple[_Column, Sequence[str]]]) -> list[str]:
     padded = []
-    for one, cells in columns:
+    for column, cells in columns:
         width = max(map(len, cells))
         padded.append(
-            [cell.rjust(width) if one.to_the_right else cell.ljust(width) for cell in cells]
+            [cell.rjust(width) if column.to_the_right else cell.ljust(width) for cell in cells]
         )
     return [(" " * _GAP).join(row) for row in zip(*padded, strict=True)]
 

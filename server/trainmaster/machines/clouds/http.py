@@ -23,6 +23,8 @@ from trainmaster.machines.clouds.replies import InstanceReply, readable
 if TYPE_CHECKING:
     import httpx
 
+    from trainmaster.machines.clouds.cloud import Cloud
+
 Row = TypeVar("Row", bound=InstanceReply)
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -56,6 +58,18 @@ class Account:
     variable: str
     key_page: str
     path_end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What a provider's module declares as `PROVIDER`; for the fields see `Account`. `client` is
+    the module's class that implements `Cloud`."""
+
+    client: Callable[[Api], Cloud]
+    base_url: str
+    key_page: str
+    path_end: str = ""
+    pace: Pace = Pace()
 
 
 class Refusal(Exception):
@@ -109,7 +123,7 @@ class Api:
                 `INVALID_RESPONSE`.
         """
         may_retry = method in _RETRIED if retried is None else retried
-        once = partial(self._once, method, self.url(*segments), query, body)
+        once = partial(self._send, method, self.url(*segments), query, body)
         try:
             async with asyncio.timeout(self._pace.call_s):
                 return await (self._with_retries(once) if may_retry else once())
@@ -185,10 +199,10 @@ class Api:
 
     def parse_instance(self, row: Any, kind: type[Row]) -> Row:
         """An instance's row; it must have an id."""
-        found, _ = readable([row], kind)
-        if not found or not found[0].id:
+        rows, _ = readable([row], kind)
+        if not rows or not rows[0].id:
             raise self.invalid("returned an instance without an id")
-        return found[0]
+        return rows[0]
 
     def refused(self, refusal: Refusal) -> CloudError:
         """`CLOUD_REFUSED`, with the provider's message."""
@@ -235,7 +249,7 @@ class Api:
             await asyncio.sleep(wait_s)
         return await once()
 
-    async def _once(self, method: str, url: str, query: Mapping[str, str] | None, body: Any) -> Any:
+    async def _send(self, method: str, url: str, query: Mapping[str, str] | None, body: Any) -> Any:
         import httpx
 
         await self._wait_for_slot()
@@ -300,11 +314,13 @@ class Api:
             return "", ""
         inner = document.get("error")
         source = inner if isinstance(inner, dict) else document
-        found = [source[name] for name in _MESSAGE_FIELDS if isinstance(source.get(name), str)]
+        messages_given = [
+            source[name] for name in _MESSAGE_FIELDS if isinstance(source.get(name), str)
+        ]
         details = source.get("errors")
         listed = details[:3] if isinstance(details, list) else []
         code = source.get("code", inner if isinstance(inner, str) else "")
-        messages = [*found[:1], *(item for item in listed if isinstance(item, str))]
+        messages = [*messages_given[:1], *(item for item in listed if isinstance(item, str))]
         return self._clean("; ".join(messages)), str(code)[:100]
 
     def _clean(self, text: str) -> str:

@@ -23,7 +23,7 @@ from trainmaster.machines.clouds.cloud import (
     Offer,
     Wanted,
 )
-from trainmaster.machines.clouds.http import Api, Pace, Refusal
+from trainmaster.machines.clouds.http import Api, Pace, Provider, Refusal
 from trainmaster.machines.clouds.offering import (
     fitting,
     gpu_name,
@@ -45,9 +45,6 @@ from trainmaster.machines.clouds.replies import (
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
 from trainmaster.settings.clouds import CloudName
 
-BASE_URL = "https://cloud.lambda.ai/api/v1"
-KEY_PAGE = "https://cloud.lambda.ai/api-keys"
-PACE = Pace(spacing_s=1.05)  # one request a second, and a launch every 12 seconds
 USER = "ubuntu"
 SSH_PORT = 22
 TAG_KEY = "trainmaster"
@@ -177,9 +174,9 @@ class Lambda:
 
     def _of_types(self, offered: Sequence[_Offered], region: str | None) -> Iterator[Offer]:
         priced_t, source = time.time(), self._api.url("instance-types")
-        for one in offered:
-            kind, specs = one.instance_type, one.instance_type.specs
-            regions, _ = readable(one.regions_with_capacity_available, _Region)
+        for offered_type in offered:
+            kind, specs = offered_type.instance_type, offered_type.instance_type.specs
+            regions, _ = readable(offered_type.regions_with_capacity_available, _Region)
             free = sorted(free.name for free in regions if in_region(free.name, region))
             if specs.gpus < 1 or not free:
                 continue
@@ -211,9 +208,9 @@ class Lambda:
     async def _key_name(self, public_key: str) -> str:
         """The name of a public key in the account; the key is added if it is missing."""
         words = public_key.split()[:2]
-        known = await self._known_key(words)
-        if known is not None:
-            return known
+        key_name = await self._known_key(words)
+        if key_name is not None:
+            return key_name
         digest = hashlib.sha256(" ".join(words).encode()).hexdigest()
         body = {"name": f"trainmaster-{digest[:12]}", "public_key": " ".join(words)}
         try:
@@ -268,3 +265,11 @@ def _instance(row: _LambdaInstance) -> Instance:
         user=USER,
         usd_per_h=(row.instance_type.price_cents_per_hour or 0) / 100 or None,
     )
+
+
+PROVIDER = Provider(
+    Lambda,
+    base_url="https://cloud.lambda.ai/api/v1",
+    key_page="https://cloud.lambda.ai/api-keys",
+    pace=Pace(spacing_s=1.05),  # one request a second, and a launch every 12 seconds
+)

@@ -19,14 +19,14 @@ _KNOWN = frozenset(gpu.name for gpu in GPUS)
 
 def fitting(offers: Iterable[Offer], wanted: Wanted) -> list[Offer]:
     """The offers that match, cheapest first."""
-    found = (offer for offer in offers if _fits(offer, wanted))
-    return sorted(found, key=lambda offer: (offer.usd_per_h, offer.offer_id))
+    fitting_offers = (offer for offer in offers if _fits(offer, wanted))
+    return sorted(fitting_offers, key=lambda offer: (offer.usd_per_h, offer.offer_id))
 
 
 def gpu_name(provider_name: str, memory_gib: float | None = None) -> str:
     """A GPU's name in `core.environment.gpus`, or the provider's name as a slug."""
-    known = find_gpu(provider_name, memory_gib)
-    return known.name if known else slug(provider_name)
+    gpu_model = find_gpu(provider_name, memory_gib)
+    return gpu_model.name if gpu_model else slug(provider_name)
 
 
 def quoted_gpu(offer: Offer) -> str:

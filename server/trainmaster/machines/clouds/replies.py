@@ -111,13 +111,13 @@ class InstanceReply(Reply):
 
 def readable(rows: Sequence[Any], kind: type[Row]) -> tuple[list[Row], int]:
     """The rows that parse, and how many do not."""
-    found = []
+    parsed = []
     for row in rows:
         try:
-            found.append(kind.model_validate(row))
+            parsed.append(kind.model_validate(row))
         except ValidationError:
             continue
-    return found, len(rows) - len(found)
+    return parsed, len(rows) - len(parsed)
 
 
 def is_safe_id(provider_id: str) -> bool:

@@ -23,7 +23,7 @@ from trainmaster.machines.clouds.cloud import (
     Offer,
     Wanted,
 )
-from trainmaster.machines.clouds.http import Api, Refusal
+from trainmaster.machines.clouds.http import Api, Provider, Refusal
 from trainmaster.machines.clouds.offering import (
     GB_PER_GIB,
     dollars,
@@ -51,8 +51,6 @@ from trainmaster.machines.clouds.replies import (
 from trainmaster.machines.clouds.runpod_volumes import RunPodVolumes
 from trainmaster.settings.clouds import CloudName
 
-BASE_URL = "https://api.runpod.io/v2"
-KEY_PAGE = "https://www.console.runpod.io/user/settings"
 # Starts an sshd that accepts PUBLIC_KEY.
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 OLDEST_CUDA = "12.8"  # the image's
@@ -129,10 +127,10 @@ class RunPod:
 
     async def offers(self, wanted: Wanted) -> Sequence[Offer]:
         self.left_out = 0
-        found: list[Offer] = []
+        offers: list[Offer] = []
         for cloud in CLOUDS:
-            found += await self._offers_of(cloud, wanted)
-        return fitting(found, wanted)
+            offers += await self._offers_of(cloud, wanted)
+        return fitting(offers, wanted)
 
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
         return await self._offer(offer_id, disk_gib, None, is_of_image=True)
@@ -274,7 +272,11 @@ def _region(kind: _GpuType, wanted: str | None) -> str | None:
         center for center in centers
         if center.availability != "NONE" and (wanted == _ANY_REGION or in_region(center.id, wanted))
     ]  # fmt: skip
-    free.sort(key=lambda one: order.index(one.availability) if one.availability in order else 3)
+    free.sort(
+        key=lambda data_center: (
+            order.index(data_center.availability) if data_center.availability in order else 3
+        )
+    )
     return free[0].id if free else None
 
 
@@ -317,3 +319,10 @@ def _instance(pod: _Pod) -> Instance:
 
 def _gb(gib: float) -> float:
     return gib * GB_PER_GIB
+
+
+PROVIDER = Provider(
+    RunPod,
+    base_url="https://api.runpod.io/v2",
+    key_page="https://www.console.runpod.io/user/settings",
+)

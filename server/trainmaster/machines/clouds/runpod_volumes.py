@@ -41,7 +41,11 @@ class RunPodVolumes:
 
     async def region_for(self, offer: Offer, region: str | None) -> str:
         if not offer.offer_id.endswith(":secure"):
-            raise unsupported("runpod", "machines of its community cloud take no network volumes")
+            raise unsupported(
+                "runpod",
+                "machines of its community cloud take no network volumes",
+                "an offer with `secure`",
+            )
         center = await self._free_region(offer.offer_id, region)
         if center is None:
             raise no_capacity(offer, "no data center has it free")

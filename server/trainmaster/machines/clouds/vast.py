@@ -29,7 +29,7 @@ from trainmaster.machines.clouds.cloud import (
     Offer,
     Wanted,
 )
-from trainmaster.machines.clouds.http import Api, Refusal
+from trainmaster.machines.clouds.http import Api, Provider, Refusal
 from trainmaster.machines.clouds.offering import (
     GB_PER_GIB,
     MIB_PER_GIB,
@@ -53,9 +53,6 @@ from trainmaster.machines.clouds.replies import (
 from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
 from trainmaster.settings.clouds import CloudName
 
-BASE_URL = "https://console.vast.ai/api"
-KEY_PAGE = "https://cloud.vast.ai/manage-keys/"
-PATH_END = "/"  # as in all examples of its documentation
 IMAGE = "vastai/base-image:@vastai-automatic-tag"
 # An instance's own key is limited to that instance (api-reference/hello-world.mdx).
 INSTANCE_KEY = "CONTAINER_API_KEY"
@@ -128,14 +125,14 @@ class Vast:
         return fitting((offer for offer, _ in asks), wanted)
 
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
-        found = await self._ask(offer_id, disk_gib)
-        return found[0] if found else None
+        ask = await self._ask(offer_id, disk_gib)
+        return ask[0] if ask else None
 
     async def create(self, offer: Offer, request: InstanceRequest) -> str:
-        found = await self._ask(offer.offer_id, request.disk_gib)
-        if found is None:
+        ask = await self._ask(offer.offer_id, request.disk_gib)
+        if ask is None:
             raise no_capacity(offer, "it is no longer offered")
-        now, without_disk = found
+        now, without_disk = ask
         refuse_higher_price(now.usd_per_h, offer, request)
         body = _body(now, without_disk, request)
         ask_id = offer.offer_id.partition(":")[0]
@@ -215,7 +212,7 @@ class Vast:
             return None
         query = {**_of_disk(disk_gib), "id": {"eq": int(parts[1])}}
         asks = await self._asks(query, parts[2] is not None)
-        return next((found for found in asks if found[0].offer_id == offer_id), None)
+        return next((ask for ask in asks if ask[0].offer_id == offer_id), None)
 
     async def _asks(
         self, query: Mapping[str, Any], interruptible: bool
@@ -240,14 +237,14 @@ class Vast:
         asks, unreadable = readable(rows, _Ask)
         self.left_out += unreadable
         priced_t, source = time.time(), self._api.url("v0", "bundles")
-        found = []
+        offers = []
         for ask in asks:
             without_disk = ask.min_bid if interruptible else ask.dph_base
             if ask.dph_total is None or without_disk is None or ask.num_gpus < 1:
                 self.left_out += 1
                 continue
-            found.append((_offer(ask, interruptible, priced_t, source), without_disk))
-        return found
+            offers.append((_offer(ask, interruptible, priced_t, source), without_disk))
+        return offers
 
     def _refuse_unsuccessful(self, reply: Any) -> None:
         """Vast sends some refusals with a success status."""
@@ -357,5 +354,13 @@ def _instance(row: _VastInstance) -> Instance:
 
 def _direct_port(row: _VastInstance) -> int | None:
     published = row.ports.get("22/tcp")
-    found, _ = readable(published if isinstance(published, list) else [], _Published)
-    return next((one.HostPort for one in found if one.HostPort), None)
+    ports, _ = readable(published if isinstance(published, list) else [], _Published)
+    return next((port.HostPort for port in ports if port.HostPort), None)
+
+
+PROVIDER = Provider(
+    Vast,
+    base_url="https://console.vast.ai/api",
+    key_page="https://cloud.vast.ai/manage-keys/",
+    path_end="/",  # as in all examples of its documentation
+)

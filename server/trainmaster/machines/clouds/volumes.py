@@ -72,11 +72,13 @@ async def listed_volumes(cloud: Cloud) -> Sequence[Volume]:
     return await store.volumes()
 
 
-def unsupported(provider: str, why: str) -> CloudError:
+def unsupported(
+    provider: str, why: str, take: str = "an offer of a provider that has them (docs/renting.md)"
+) -> CloudError:
     return CloudError(
         UNSUPPORTED,
         f"No volume can be attached at {provider}: {why}.",
-        "Take an offer with `secure` of runpod, or rent without a volume: checkpoints are copied "
-        "here all the same, and `keep` keeps the instance for further runs.",
+        f"Take {take}, or rent without a volume: checkpoints are copied here all the same, and "
+        "`keep` keeps the instance for further runs.",
         field="volume",
     )

@@ -10,9 +10,9 @@ from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError, StateError
 from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.host_options import HostOptions
-from trainmaster.machines.registry import add_host, remove_host
-from trainmaster.machines.renting.keys import rented_key
+from trainmaster.machines.host_registry import add_host, remove_host
 from trainmaster.machines.renting.leases import LeaseTimer, ensure_lease, lease_of
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.host_record import DEFAULT_ROOT
 from trainmaster.sync.workspace import Workspace
@@ -44,9 +44,9 @@ async def _add(workspace: Workspace, instance: RentedInstance, listed: Instance)
     HostError: nothing answers there yet, or it refuses the key.
     """
     host = f"[{listed.address}]" if ":" in (listed.address or "") else listed.address
-    known = workspace.control.host(instance.host)
-    if known is not None:
-        if (known.address, known.port, known.user) == (listed.address, listed.port, listed.user):
+    record = workspace.control.host(instance.host)
+    if record is not None:
+        if (record.address, record.port, record.user) == (listed.address, listed.port, listed.user):
             return
         await remove_host(workspace, instance.host, force=True)  # its address has changed
     await add_host(

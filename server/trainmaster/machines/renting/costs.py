@@ -7,23 +7,25 @@ import time
 from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.answers.rentals import CostsAnswer, InstanceRow, ReconcileAnswer
 from trainmaster.machines.renting.instance_answers import reason_of
+from trainmaster.runs.overview.volume_use import volume_rows
 from trainmaster.runs.status.cost import all_rented, committed_usd, spans_of, spent_usd, usd_of
-from trainmaster.runs.volumes import volume_rows
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
 
 
-async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None) -> CostsAnswer:
+async def list_costs(
+    workspace: Workspace, reconciled: ReconcileAnswer | None = None
+) -> CostsAnswer:
     """The instances on record, open ones first, and the runs that were on them. Only reads.
 
     `found`: what `reconcile` has just found at the providers, which is listed with them.
     """
     now = time.time()
     instances = workspace.control.instances.all()
-    shown = [one for one in instances if one.open or spent_usd(one, now) > 0]
-    shown.sort(key=lambda one: (not one.open, -one.intended_t))
+    shown = [rental for rental in instances if rental.open or spent_usd(rental, now) > 0]
+    shown.sort(key=lambda rental: (not rental.open, -rental.intended_t))
     failures, runs = Failures(workspace.home), dict[str, float]()
     for run in workspace.control.runs() if instances else ():
         if any(instance.host == run.host for instance in instances):
@@ -32,16 +34,16 @@ async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None)
                 runs[run.run_id] = round(usd, 4)
     rented = all_rented(workspace)
     return CostsAnswer(
-        spent_usd=round(sum(spent_usd(one, now) for one in rented), 4),
-        committed_usd=round(sum(committed_usd(one, now) for one in rented), 4),
+        spent_usd=round(sum(spent_usd(rental, now) for rental in rented), 4),
+        committed_usd=round(sum(committed_usd(rental, now) for rental in rented), 4),
         max_usd_total=read_settings(workspace.home).max_usd_total,
-        instances=[_row(one, now) for one in shown],
+        instances=[_row(rental, now) for rental in shown],
         volumes=volume_rows(workspace) or None,
         runs={run_id: usd for run_id, usd in runs.items() if usd > 0},
-        orphans=found.orphans if found else None,
-        not_asked=found.not_asked if found else None,
+        orphans=reconciled.orphans if reconciled else None,
+        not_asked=reconciled.not_asked if reconciled else None,
         failed=failures.rows,
-        next_step=found.next_step if found else None,
+        next_step=reconciled.next_step if reconciled else None,
     )
 
 

@@ -13,8 +13,8 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError, StateError, TrainmasterError, UsageError
 from trainmaster.runs.fetch import fetch
-from trainmaster.runs.maintain import maintain
 from trainmaster.runs.stop import stop
+from trainmaster.runs.upkeep.maintain import maintain
 from trainmaster.store.control.instances import RecordedError, ReleaseRequest, RentedInstance
 from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
@@ -61,14 +61,14 @@ def runs_of(workspace: Workspace, instance: RentedInstance) -> list[Run]:
 
 def assess_losses(workspace: Workspace, instance: RentedInstance) -> Losses:
     """From local records alone."""
-    found = Losses()
+    losses = Losses()
     for run in runs_of(workspace, instance):
         view = load_view(workspace, run.run_id)
         if not view.ended:
-            found.open_runs.append(run.run_id)
+            losses.open_runs.append(run.run_id)
         if data := _not_mirrored(workspace, view):
-            found.not_mirrored[run.run_id] = data
-    return found
+            losses.not_mirrored[run.run_id] = data
+    return losses
 
 
 async def drain(
@@ -91,8 +91,8 @@ async def drain(
     except Exception as error:  # whatever its runs' data does, the instance ends
         if elapsed_s <= min(_RETRIES_FOR_S, left_s):
             return None
-        known = as_error(error, workspace.home, instance.host)
-        return _incomplete(instance, request, known, now)
+        drain_error = as_error(error, workspace.home, instance.host)
+        return _incomplete(instance, request, drain_error, now)
 
 
 async def _drain(
@@ -105,7 +105,7 @@ async def _drain(
     open_runs = await _still_open(workspace, runs)
     left_s = instance.lease_end_t + _AFTER_LEASE_S - now
     if open_runs and not request.force:
-        return _kept(open_runs_error(instance, open_runs), now)
+        return _refused(open_runs_error(instance, open_runs), now)
     if open_runs and now - request.requested_t <= min(_STOPS_WITHIN_S, left_s):
         for run_id in open_runs:
             with suppress(HostError):
@@ -178,11 +178,11 @@ def _incomplete(
 ) -> Drained:
     """The outcome if some data can't be copied: kept, or with `force` released with a loss."""
     if not request.force:
-        return _kept(_not_mirrored_error(instance, error), now)
+        return _refused(_not_mirrored_error(instance, error), now)
     return Drained(True, {"loss": f"{error.code}: {error.message}", "mirrored_runs": ()})
 
 
-def _kept(error: TrainmasterError, now: float) -> Drained:
+def _refused(error: TrainmasterError, now: float) -> Drained:
     refusal = RecordedError.of(error)
     return Drained(False, {"release": None, "release_refusal": refusal, "release_refused_t": now})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainmaster.errors.errors import StateError
-from trainmaster.machines.clouds import KEY_NAMES
+from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.store.secret_values import where_kept
 from trainmaster.sync.workspace import Workspace
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.errors.errors import CloudError, HostError, TrainmasterError
-from trainmaster.machines.check import check_host
+from trainmaster.machines.check_host import check_host
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
 from trainmaster.machines.renting.lifecycle import STEPS, Step
 from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState

@@ -116,12 +116,12 @@ async def is_alive(workspace: Workspace, instance: RentedInstance) -> bool:
     host = open_host(workspace, instance.host)
     try:
         async with asyncio.timeout(_ANSWERS_WITHIN_S):
-            known = await read_lease(host)
+            lease = await read_lease(host)
     except (HostError, StateError, TimeoutError):
         return False
     finally:
         await host.disconnect()
-    return known is not None and known.tag == instance.tag
+    return lease is not None and lease.tag == instance.tag
 
 
 def lease_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> LeaseTimer:

@@ -13,11 +13,11 @@ from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import CloudError, HostError, StateError
 from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
-from trainmaster.machines.registry import remove_host
+from trainmaster.machines.host_registry import remove_host
 from trainmaster.machines.renting.bootstrap import bootstrap_instance
 from trainmaster.machines.renting.drain import drain
-from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import ensure_lease, is_alive, lease_of
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.machines.renting.volumes import create_volume
 from trainmaster.store.control.instances import (
     RecordedError,
@@ -69,9 +69,11 @@ class Step:
     async def listed(self) -> list[Instance]:
         """The provider's entries with this tag or id; the recorded id first. More than one means
         that the provider created two instances for one request."""
-        mine = [one for one in await self.cloud.instances() if self._is_mine(one)]
+        mine = [instance for instance in await self.cloud.instances() if self._is_mine(instance)]
         recorded_id = self.instance.provider_id
-        mine.sort(key=lambda one: (one.provider_id != recorded_id, one.created_t or 0.0))
+        mine.sort(
+            key=lambda instance: (instance.provider_id != recorded_id, instance.created_t or 0.0)
+        )
         return mine
 
     async def keep_one(self) -> Instance | None:
@@ -83,22 +85,24 @@ class Step:
 
     async def find(self) -> Instance | None:
         """The instance at its provider: in the list, or by its id if the list is out of date."""
-        found = await self.keep_one()
-        if found is None and self.instance.provider_id is not None:
-            found = await self.cloud.instance(self.instance.provider_id)
-        if found is not None and not self.instance.first_listed_t:
+        instance = await self.keep_one()
+        if instance is None and self.instance.provider_id is not None:
+            instance = await self.cloud.instance(self.instance.provider_id)
+        if instance is not None and not self.instance.first_listed_t:
             self.change(first_listed_t=self.now)
-        return found
+        return instance
 
-    def _is_mine(self, one: Instance) -> bool:
-        return one.tag == self.instance.tag or one.provider_id == self.instance.provider_id
+    def _is_mine(self, instance: Instance) -> bool:
+        return (
+            instance.tag == self.instance.tag or instance.provider_id == self.instance.provider_id
+        )
 
 
 async def _intended(step: Step) -> list[str]:
-    found = await step.keep_one()
+    instance = await step.keep_one()
     requested_t = step.instance.create_requested_t
-    if found is not None:
-        created = {"created_t": requested_t or step.now, "provider_id": found.provider_id}
+    if instance is not None:
+        created = {"created_t": requested_t or step.now, "provider_id": instance.provider_id}
         step.change(RentState.CREATED, **created)
         return ["found it at its provider"]
     waited_s = step.now - (requested_t or step.instance.intended_t)
@@ -215,7 +219,7 @@ async def _releasing(step: Step) -> list[str]:
 async def _request_end(step: Step) -> bool:
     """Request the end of everything listed for this instance, and of its recorded id. True if
     there was anything to end."""
-    provider_ids = [one.provider_id for one in await step.listed()]
+    provider_ids = [instance.provider_id for instance in await step.listed()]
     if provider_ids and not step.instance.end_requested_t:
         step.change(end_requested_t=step.now)
     recorded_id = step.instance.provider_id
@@ -296,15 +300,20 @@ async def _with_alternatives(cloud: Cloud, offer: Offer, error: CloudError) -> C
         return error
     wanted = Wanted(gpu=offer.gpu, count=offer.count, interruptible=offer.interruptible)
     try:
-        found: Sequence[Offer] = await cloud.offers(wanted)
-        if not [one for one in found if one.name != offer.name]:
-            found = await cloud.offers(replace(wanted, gpu=None))
+        offers: Sequence[Offer] = await cloud.offers(wanted)
+        if not [alternative for alternative in offers if alternative.name != offer.name]:
+            offers = await cloud.offers(replace(wanted, gpu=None))
     except CloudError:
         return error
-    others = [one for one in found if one.name != offer.name][:_MAX_ALTERNATIVES]
+    others = [alternative for alternative in offers if alternative.name != offer.name][
+        :_MAX_ALTERNATIVES
+    ]
     if not others:
         return error
-    text = ", ".join(f"{one.name} ({one.gpu}, {usd_text(one.usd_per_h)}/h)" for one in others)
+    text = ", ".join(
+        f"{alternative.name} ({alternative.gpu}, {usd_text(alternative.usd_per_h)}/h)"
+        for alternative in others
+    )
     return CloudError(error.code, error.message, f"Similar offers: {text}.", error.retryable)
 
 

@@ -14,9 +14,10 @@ from trainer_runtime.core.protocol.text import shown as shown_text
 from trainer_runtime.core.records import dataclass
 from trainmaster.answers.rentals import OfferColumns, OffersAnswer
 from trainmaster.errors.errors import CloudError, UsageError
-from trainmaster.machines.clouds import KEY_NAMES, NAMES, Offer, Wanted
+from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.token_price import Prices, prices_for
+from trainmaster.settings.clouds import CLOUD_NAMES, KEY_NAMES
 from trainmaster.sync.workspace import Workspace
 
 Sort = Literal["price", "value"]
@@ -76,7 +77,7 @@ async def list_offers(
     prices = await prices_for(workspace, query.spec) if query.spec is not None else None
     wanted = _normalized(query.wanted)
     replies = await _ask_all(names, wanted, cloud_factory(workspace, factory))
-    refused = {name: one.error for name, one in replies.items() if one.error is not None}
+    refused = {name: reply.error for name, reply in replies.items() if reply.error is not None}
     if len(refused) == len(names):
         raise _all_failed(refused)
     return _answer(replies, query, prices, sort)
@@ -97,9 +98,9 @@ async def find_offer(
     cloud = cloud_factory(workspace, factory)(provider)
     wanted = _normalized(wanted)
     try:
-        found = await with_timeout(cloud.name, cloud.offer(offer_id, wanted.disk_gib))
-        if found is not None and found.is_plain:
-            return found
+        listed_offer = await with_timeout(cloud.name, cloud.offer(offer_id, wanted.disk_gib))
+        if listed_offer is not None and listed_offer.is_plain:
+            return listed_offer
         raise _unknown(name, await with_timeout(cloud.name, cloud.offers(wanted)))
     finally:
         await cloud.disconnect()
@@ -118,12 +119,13 @@ def _sort(query: OffersQuery) -> Sort:
 
 def _names(provider: str | None) -> Sequence[str]:
     if provider is None:
-        return NAMES
-    if provider not in NAMES:
+        return CLOUD_NAMES
+    if provider not in CLOUD_NAMES:
         raise UsageError(
             "CLOUD_UNKNOWN",
             f"{provider!r} is not a known provider.",
-            f"Use one of {', '.join(NAMES)}; an offer is named PROVIDER:ID, as `offers` lists it.",
+            f"Use one of {', '.join(CLOUD_NAMES)}; an offer is named PROVIDER:ID, as `offers` "
+            "lists it.",
             field="provider",
         )
     return (provider,)
@@ -133,8 +135,8 @@ def _normalized(wanted: Wanted) -> Wanted:
     """With the GPU's name from the table of GPUs (`H100 SXM` is `h100`) and the default disk, which
     is part of the price."""
     disk_gib = DEFAULT_DISK_GIB if wanted.disk_gib is None else wanted.disk_gib
-    known = None if wanted.gpu is None else find_gpu(wanted.gpu)
-    gpu = wanted.gpu if known is None else known.name
+    gpu_model = None if wanted.gpu is None else find_gpu(wanted.gpu)
+    gpu = wanted.gpu if gpu_model is None else gpu_model.name
     return replace(wanted, gpu=gpu and gpu.lower(), disk_gib=disk_gib)
 
 
@@ -154,9 +156,9 @@ async def _ask(name: str, wanted: Wanted, clouds: CloudFactory) -> _Reply:
     except CloudError as error:
         return _Reply(error=error)
     try:
-        found = await with_timeout(name, cloud.offers(wanted))
-        plain = [offer for offer in found if offer.is_plain]
-        return _Reply(plain, cloud.left_out + len(found) - len(plain))
+        offers = await with_timeout(name, cloud.offers(wanted))
+        plain = [offer for offer in offers if offer.is_plain]
+        return _Reply(plain, cloud.left_out + len(offers) - len(plain))
     except CloudError as error:
         return _Reply(error=error)
     finally:
@@ -164,15 +166,15 @@ async def _ask(name: str, wanted: Wanted, clouds: CloudFactory) -> _Reply:
 
 
 def _all_failed(refused: Mapping[str, CloudError]) -> CloudError:
-    if len(refused) > 1 and all(one.code == "CLOUD_KEY_MISSING" for one in refused.values()):
-        fixes = " ".join(one.fix for one in refused.values())
+    if len(refused) > 1 and all(error.code == "CLOUD_KEY_MISSING" for error in refused.values()):
+        fixes = " ".join(error.fix for error in refused.values())
         return CloudError(
             "CLOUD_KEY_MISSING",
             f"No provider has a key: {', '.join(KEY_NAMES.values())} are not set.",
             f"One is enough. {fixes}",
         )
     return next(
-        (one for one in refused.values() if one.code != "CLOUD_KEY_MISSING"),
+        (error for error in refused.values() if error.code != "CLOUD_KEY_MISSING"),
         next(iter(refused.values())),
     )
 
@@ -180,19 +182,20 @@ def _all_failed(refused: Mapping[str, CloudError]) -> CloudError:
 def _answer(
     replies: Mapping[str, _Reply], query: OffersQuery, prices: Prices | None, sort: Sort
 ) -> OffersAnswer:
-    found = [offer for one in replies.values() for offer in one.offers]
-    token_prices = {offer.name: prices.usd_per_btok(offer) for offer in found} if prices else {}
+    offers = [offer for reply in replies.values() for offer in reply.offers]
+    token_prices = {offer.name: prices.usd_per_btok(offer) for offer in offers} if prices else {}
 
     def rank(offer: Offer) -> tuple[bool, float, float, str]:
         by_value = token_prices.get(offer.name) if sort == "value" else 0.0
         return by_value is None, by_value or 0.0, offer.usd_per_h, offer.name
 
-    ordered = sorted(found, key=rank)
+    ordered = sorted(offers, key=rank)
     shown = ordered[: query.limit]
     return OffersAnswer(
         offers=_columns(shown, token_prices if prices else None),
-        sources={offer.provider: offer.source for offer in found},
-        not_asked={name: one.shortfall for name, one in replies.items() if one.shortfall} or None,
+        sources={offer.provider: offer.source for offer in offers},
+        not_asked={name: reply.shortfall for name, reply in replies.items() if reply.shortfall}
+        or None,
         more=len(ordered) - len(shown) or None,
         spec_problem=_problem(prices, token_prices),
         next_step=_next_step(shown, token_prices, prices),
@@ -244,7 +247,7 @@ def _problem(prices: Prices | None, token_prices: Mapping[str, float | None]) ->
 
 def _unknown(name: str, listed: Sequence[Offer]) -> CloudError:
     plain = {offer.name: offer for offer in listed if offer.is_plain}
-    others = sorted(plain.values(), key=lambda one: one.usd_per_h)
+    others = sorted(plain.values(), key=lambda listed_offer: listed_offer.usd_per_h)
     text = ", ".join(
         f"{offer.name} ({usd_text(offer.usd_per_h)}/h)" for offer in others[:_MAX_OTHERS]
     )

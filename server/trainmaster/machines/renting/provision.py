@@ -25,9 +25,9 @@ from trainmaster.machines.renting.caps import refuse_beyond_caps
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instance_answers import provision_answer, recorded_error
 from trainmaster.machines.renting.instances import start_provision_worker, wait_while
-from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import expected_timer
 from trainmaster.machines.renting.offers import DEFAULT_DISK_GIB, find_offer
+from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.machines.renting.token_price import prices_for
 from trainmaster.machines.renting.volume_request import (
@@ -39,8 +39,8 @@ from trainmaster.machines.renting.volume_request import (
     volume_in_use,
 )
 from trainmaster.machines.renting.volumes import with_volume_left
+from trainmaster.runs.overview.volume_use import user_of
 from trainmaster.runs.status.cost import all_rented
-from trainmaster.runs.volumes import user_of
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.instances import (
@@ -128,7 +128,9 @@ async def provision(
     if instance is None:
         instance = await _Rental(workspace, clouds, request).begin(confirm)
     start_provision_worker(workspace, instance.tag)
-    instance = await wait_while(workspace, instance.tag, lambda one: one.state in _BOOTING, wait_s)
+    instance = await wait_while(
+        workspace, instance.tag, lambda current: current.state in _BOOTING, wait_s
+    )
     if instance.state is RentState.ENDED and instance.end_error is not None:
         raise with_volume_left(workspace, instance, recorded_error(instance.end_error))
     return provision_answer(instance)
@@ -213,7 +215,9 @@ class _Rental:
         """The name of the host that had the volume last: what it ran is found there again."""
         tag = attached.volume.tag if attached else None
         instances = self.workspace.control.instances.all() if tag else []
-        return next((one.host for one in reversed(instances) if one.volume == tag), None)
+        return next(
+            (instance.host for instance in reversed(instances) if instance.volume == tag), None
+        )
 
     def _check(self, instance: RentedInstance, attached: AttachedVolume | None) -> None:
         """Raises: HostError `HOST_EXISTS`, SpendError `SPEND_CAP`, StateError `VOLUME_IN_USE`."""

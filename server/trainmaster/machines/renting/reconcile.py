@@ -14,11 +14,12 @@ from trainmaster.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswe
 from trainmaster.errors.confirmation import Confirm, Quote
 from trainmaster.errors.errors import CloudError, TrainmasterError
 from trainmaster.home.paths import Home
-from trainmaster.machines.clouds import NAMES, Cloud, Instance
+from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.clouds.volumes import Volume, listed_volumes
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.tags import home_of
+from trainmaster.settings.clouds import CLOUD_NAMES
 from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.store.failures import as_error
 from trainmaster.sync.workspace import Workspace
@@ -79,15 +80,15 @@ def find_orphans(workspace: Workspace, listed: Mapping[str, Sequence[Instance]])
     home_id = records.home_id()
     return [
         OrphanRow(
-            instance=one.tag,
-            provider=one.provider,
-            provider_id=one.provider_id,
-            usd_per_h=one.usd_per_h,
-            of_this_home=home_of(one.tag) == home_id,
+            instance=instance.tag,
+            provider=instance.provider,
+            provider_id=instance.provider_id,
+            usd_per_h=instance.usd_per_h,
+            of_this_home=home_of(instance.tag) == home_id,
         )
         for instances in listed.values()
-        for one in instances
-        if home_of(one.tag) is not None and records.by_tag(one.tag) is None
+        for instance in instances
+        if home_of(instance.tag) is not None and records.by_tag(instance.tag) is None
     ]
 
 
@@ -164,8 +165,10 @@ async def _list_all(home: Home, clouds: CloudFactory) -> _Lists:
         finally:
             await cloud.disconnect()
 
-    await asyncio.gather(*(ask(name) for name in NAMES))
-    in_order = {name: lists.listed[name] for name in NAMES if name in lists.listed}
+    await asyncio.gather(*(ask(name) for name in CLOUD_NAMES))
+    in_order: dict[str, list[Instance]] = {
+        name: lists.listed[name] for name in CLOUD_NAMES if name in lists.listed
+    }
     return _Lists(in_order, lists.volumes, lists.not_asked)
 
 
@@ -185,21 +188,21 @@ async def _end_late(
     create them. Their cost is recorded, and they are ended again for as long as they are listed."""
     did: dict[str, list[str]] = {}
     for name, instances in lists.listed.items():
-        for one in instances:
-            instance = records.by_tag(one.tag) if home_of(one.tag) else None
-            if instance is None or instance.open or one.state == "ending":
+        for listed_instance in instances:
+            instance = records.by_tag(listed_instance.tag) if home_of(listed_instance.tag) else None
+            if instance is None or instance.open or listed_instance.state == "ending":
                 continue
             cloud = clouds(name)
             try:
-                await cloud.end(one.provider_id)
+                await cloud.end(listed_instance.provider_id)
             except Exception as error:
-                did[one.tag] = [_text(as_error(error, home, one.tag))]
+                did[listed_instance.tag] = [_text(as_error(error, home, listed_instance.tag))]
                 continue
             finally:
                 await cloud.disconnect()
-            created_t = instance.created_t or one.created_t or instance.intended_t
+            created_t = instance.created_t or listed_instance.created_t or instance.intended_t
             records.change(instance.tag, created_t=created_t, ended_t=time.time())
-            did[one.tag] = ["ended it: it appeared after its record was closed"]
+            did[listed_instance.tag] = ["ended it: it appeared after its record was closed"]
     return did
 
 
@@ -209,7 +212,11 @@ def _reopen_volumes(
     """Open the records of volumes that were closed and are listed, and so cost money: one whose
     deletion was agreed to is deleted by the next step of `volumes.py`, any other one is kept."""
     did: dict[str, list[str]] = {}
-    closed = {one.tag: one for one in workspace.control.volumes.all() if not one.open}
+    closed = {
+        volume_record.tag: volume_record
+        for volume_record in workspace.control.volumes.all()
+        if not volume_record.open
+    }
     for volume in (volume for volumes in listed.values() for volume in volumes):
         if (record := closed.get(volume.tag)) is None:
             continue
@@ -241,9 +248,9 @@ async def _end_and_wait(
     end: Callable[[str], Awaitable[None]],
 ) -> None:
     deadline = time.monotonic() + wait_s
-    while mine := [one for one in await listed() if one.tag == tag]:
-        for one in mine:
-            await end(one.provider_id)
+    while mine := [rental for rental in await listed() if rental.tag == tag]:
+        for rental in mine:
+            await end(rental.provider_id)
         if time.monotonic() > deadline:
             raise CloudError(
                 "INSTANCE_STILL_LISTED",

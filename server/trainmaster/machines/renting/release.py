@@ -52,23 +52,23 @@ async def release(
             requested again in the background; errors of the provider.
     """
     give_up_reserve(workspace.home)
-    found = workspace.control.instances.find(name)
+    instance = workspace.control.instances.find(name)
     clouds = cloud_factory(workspace, factory)
-    if found is None and (volume := workspace.control.volumes.find(name)) is not None:
+    if instance is None and (volume := workspace.control.volumes.find(name)) is not None:
         return await release_volume(workspace, volume, confirm, force, clouds)
-    if found is None:
+    if instance is None:
         return await release_orphan(workspace, name, confirm, wait_s, clouds)
-    if not found.open:
-        return release_answer(found)
-    if not _is_requested(found) or (force and _may_be_refused(found)):
-        await _agree(workspace, found, confirm, force)
-    found = await wait_while(workspace, found.tag, _is_requested, wait_s)
-    refusal = found.release_refusal
-    if found.state is RentState.READY and refusal is not None and found.release is None:
+    if not instance.open:
+        return release_answer(instance)
+    if not _is_requested(instance) or (force and _may_be_refused(instance)):
+        await _agree(workspace, instance, confirm, force)
+    instance = await wait_while(workspace, instance.tag, _is_requested, wait_s)
+    refusal = instance.release_refusal
+    if instance.state is RentState.READY and refusal is not None and instance.release is None:
         raise StateError(refusal.code, refusal.message, refusal.fix, refusal.retryable)
-    if found.state is RentState.RELEASING:
-        raise _still_listed(found)
-    return release_answer(found)
+    if instance.state is RentState.RELEASING:
+        raise _still_listed(instance)
+    return release_answer(instance)
 
 
 def request_release(

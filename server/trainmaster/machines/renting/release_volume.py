@@ -14,8 +14,8 @@ from trainmaster.errors.errors import StateError
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.volume_request import volume_in_use
 from trainmaster.machines.renting.volumes import advance_volume
+from trainmaster.runs.overview.volume_use import runs_on, unfinished_on, user_of
 from trainmaster.runs.status.cost import spent_usd
-from trainmaster.runs.volumes import runs_on, unfinished_on, user_of
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.rebuild_state import refuse_incomplete
 from trainmaster.sync.workspace import Workspace

@@ -15,5 +15,5 @@ def new_tag(home_id: str) -> str:
 
 def home_of(tag: str) -> str | None:
     """The id of the home that made a tag; None for a name that is not a tag."""
-    found = _TAG.fullmatch(tag)
-    return found.group(1) if found else None
+    match = _TAG.fullmatch(tag)
+    return match.group(1) if match else None

@@ -87,13 +87,13 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
     backend = workspace.backend(LOCAL)
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     corpus = _assume_remote_data(await probe_data(loaded, backend, tokenizer))
-    return Prices(loaded, lambda one, facts: plan(one, facts, corpus, None, model, tokenizer))
+    return Prices(loaded, lambda spec_, facts: plan(spec_, facts, corpus, None, model, tokenizer))
 
 
 def facts_of(offer: Offer) -> HostFacts:
     """An offered machine as the planner sees it, with assumptions for what its provider omits."""
-    known = find_gpu(offer.gpu, offer.gpu_memory_gib)
-    gpu_gib = known.memory_gib if known is not None else offer.gpu_memory_gib or 0.0
+    gpu_model = find_gpu(offer.gpu, offer.gpu_memory_gib)
+    gpu_gib = gpu_model.memory_gib if gpu_model is not None else offer.gpu_memory_gib or 0.0
     memory_gib = offer.memory_gib or _MEMORY_PER_GPU_GIB * offer.count
     return HostFacts(
         hostname=offer.name,
@@ -105,7 +105,7 @@ def facts_of(offer: Offer) -> HostFacts:
         gpus=tuple(
             GpuFacts(
                 index=index,
-                name=known.name if known is not None else offer.gpu,
+                name=gpu_model.name if gpu_model is not None else offer.gpu,
                 memory_gib=gpu_gib,
                 memory_free_gib=gpu_gib,
             )

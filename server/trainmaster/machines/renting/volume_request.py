@@ -14,8 +14,8 @@ from trainmaster.machines.clouds import Offer
 from trainmaster.machines.clouds.volumes import VolumeStore
 from trainmaster.machines.host_options import refuse_unusable_name
 from trainmaster.machines.renting.tags import home_of, new_tag
+from trainmaster.runs.overview.volume_use import MONTH_H, user_of
 from trainmaster.runs.status.cost import spent_usd
-from trainmaster.runs.volumes import MONTH_H, user_of
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.workspace import Workspace

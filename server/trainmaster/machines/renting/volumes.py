@@ -10,7 +10,7 @@ from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.errors.errors import CloudError
 from trainmaster.machines.clouds.volumes import VolumeStore
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
-from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
+from trainmaster.runs.overview.volume_use import MONTH_H, unfinished_on, user_of
 from trainmaster.store.control.instances import DEFAULT_TIMEOUTS, RentedInstance
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.store.failures import Failures
@@ -50,7 +50,7 @@ async def create_volume(
     records = workspace.control.volumes
     if volume.provider_id is not None or not volume.open:
         return volume
-    listed = [one for one in await store.volumes() if one.tag == volume.tag]
+    listed = [candidate for candidate in await store.volumes() if candidate.tag == volume.tag]
     if listed:
         created_t = volume.create_requested_t or now
         return records.change(volume.tag, provider_id=listed[0].provider_id, created_t=created_t)
@@ -118,11 +118,11 @@ async def _advance(
     workspace: Workspace, store: VolumeStore, volume: RentedVolume, now: float
 ) -> list[str]:
     records = workspace.control.volumes
-    listed = [one for one in await store.volumes() if one.tag == volume.tag]
+    listed = [candidate for candidate in await store.volumes() if candidate.tag == volume.tag]
     if volume.release_requested_t is not None:
-        for one in listed:
-            await store.end(one.provider_id)
-        if listed and any(one.tag == volume.tag for one in await store.volumes()):
+        for candidate in listed:
+            await store.end(candidate.provider_id)
+        if listed and any(candidate.tag == volume.tag for candidate in await store.volumes()):
             return []
         records.change(volume.tag, ended_t=now)
         return ["deleted it"]
@@ -132,7 +132,7 @@ async def _advance(
         return ["found it at its provider"]
     if listed or now - asked_t <= DEFAULT_TIMEOUTS.late_s:
         return []
-    if any(one.tag == volume.tag for one in await store.volumes()):
+    if any(candidate.tag == volume.tag for candidate in await store.volumes()):
         return []  # one list without it proves nothing
     records.change(volume.tag, ended_t=now, end_reason=GONE)
     return ["closed: its provider does not list it"]

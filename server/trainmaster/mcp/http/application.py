@@ -68,7 +68,7 @@ async def application(
     Raises:
         TrainmasterError: the home can't be used.
     """
-    read_only = all(one.only_reads for one in definitions)
+    read_only = all(definition.only_reads for definition in definitions)
     with ExitStack() as closing:
         opened = OpenWorkspace(environment, closing, read_only=read_only)
         opened.get()

@@ -62,7 +62,9 @@ class Gate:
         limit: RequestLimit,
         authentication: Authentication | None,
     ) -> None:
-        self._servers = {role: AuthContextMiddleware(_Server(one)) for role, one in servers.items()}
+        self._servers = {
+            role: AuthContextMiddleware(_Server(manager)) for role, manager in servers.items()
+        }
         self._limit = limit
         self._quotas = Quotas()
         self._sessions = Sessions()

@@ -21,6 +21,8 @@ from trainmaster.plan.fields.place import Place, place
 
 # Who may change a field once the run exists: nobody; the user, by a resume; the supervisor.
 Changes = Literal["never", "resume", "box"]
+# What a resume that changes a field keeps as the last attempt had it: `plan/changes`.
+Keeps = Literal["batch", "schedule"]
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_ACCEPTED = (
@@ -45,12 +47,14 @@ class Annotation:
     """Properties of a field besides its type and its text.
 
     `acts`: what of ours acts on it beside every framework; None where each has a place of its own.
+    `keeps`: what a resume that changes it keeps, where nothing else is asked for.
     Pydantic stores it as the hook for the field's JSON schema, which it leaves unchanged.
     """
 
     changes: Changes
     acts: Place | None = None
     unit: str = ""
+    keeps: Keeps | None = None
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Leaves the schema as it is."""
@@ -63,12 +67,14 @@ def setting(
     changes: Changes,
     acts: str | Place | None = None,
     unit: str = "",
+    keeps: Keeps | None = None,
 ) -> Any:
     """A field with its annotation; `default` is `...` where the user must give a value.
 
-    `text` says what the field does and why its default is what it is; `acts`: see `Annotation`.
+    `text` says what the field does and why its default is what it is; for the
+    others see `Annotation`.
     """
-    annotation = Annotation(changes, None if acts is None else place(acts), unit)
+    annotation = Annotation(changes, None if acts is None else place(acts), unit, keeps)
     if isinstance(default, (dict, list)):
         return Field(default_factory=default.copy, description=text, json_schema_extra=annotation)
     return Field(default, description=text, json_schema_extra=annotation)

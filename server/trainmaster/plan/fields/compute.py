@@ -30,6 +30,7 @@ class ComputeSpec(Section):
         "can use. A resume on more or fewer keeps the batch.",
         changes="resume",
         unit="GPUs",
+        keeps="batch",
     )
     gpu: Text | None = setting(
         None,
@@ -63,6 +64,7 @@ class ComputeSpec(Section):
         "process uses by itself. A resume with more or fewer keeps the batch.",
         changes="resume",
         unit="processes",
+        keeps="batch",
     )
     strategy: Literal[
         "auto",

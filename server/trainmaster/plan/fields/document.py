@@ -94,6 +94,7 @@ class TrainingSpec(Section):
         "by itself; one that ends before these steps is not complete.",
         changes="resume",
         unit="optimizer steps",
+        keeps="schedule",
     )
     tokens: Count | Auto | None = setting(
         None,

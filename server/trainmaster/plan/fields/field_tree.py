@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -18,6 +19,7 @@ from trainmaster.plan.fields.annotations import (
     Accepts,
     Annotation,
     Changes,
+    Keeps,
     Section,
     annotation_of,
 )
@@ -29,6 +31,14 @@ _WORDS = {
     str: "a text",
     bool: "true or false",
     type(None): "null",
+}
+
+
+# What the resolved configuration holds beside the spec's fields; evaluations stay comparable.
+RESOLVED_ONLY: Mapping[str, Changes] = {
+    "batch.accumulation": "box",
+    "checkpoint.every_is_auto": "box",
+    "eval.batch_size": "never",
 }
 
 
@@ -62,6 +72,23 @@ def by_section() -> dict[str, list[Field]]:
     for field in all_fields():
         sections.setdefault(field.path.rpartition(".")[0], []).append(field)
     return sections
+
+
+@cache
+def keeping(what: Keeps) -> tuple[str, ...]:
+    """The fields whose change on a resume keeps this."""
+    return tuple(field.path for field in all_fields() if field.annotation.keeps == what)
+
+
+@cache
+def fixed_sections() -> frozenset[str]:
+    """The fields of the whole spec of which no part may change once the run exists."""
+    may_change = {
+        re.split(r"[.\[]", field.path, maxsplit=1)[0]
+        for field in all_fields()
+        if field.annotation.changes != "never"
+    }
+    return frozenset(TrainingSpec.model_fields) - may_change
 
 
 def changes_of(path: str) -> Changes | None:

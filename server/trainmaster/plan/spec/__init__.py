@@ -4,7 +4,7 @@ from trainmaster.plan.fields.annotations import Annotation, Changes, Section
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import SourceSpec, ValidationSpec
 from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
-from trainmaster.plan.fields.field_tree import Field, all_fields, changes_of
+from trainmaster.plan.fields.field_tree import RESOLVED_ONLY, Field, all_fields, changes_of
 from trainmaster.plan.fields.model import GPT2_PRESETS, AdapterSpec, ModelSpec
 from trainmaster.plan.fields.running import NO_MIRROR
 from trainmaster.plan.spec.attached import ATTACHED_NAMES, read_attached, refuse_other_files
@@ -20,6 +20,7 @@ __all__ = [
     "ATTACHED_NAMES",
     "GPT2_PRESETS",
     "NO_MIRROR",
+    "RESOLVED_ONLY",
     "SHM_SIZE",
     "AdapterSpec",
     "Annotation",

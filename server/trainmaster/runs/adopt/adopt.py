@@ -24,7 +24,9 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm, digest_of_request
 from trainmaster.errors.errors import UsageError
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.plan.spec import TrainingSpec
+from trainmaster.runs.adopt.adopt_policy import allow_reading
 from trainmaster.runs.adopt.agreement import (
     refuse_another_framework,
     refuse_another_shape,
@@ -32,19 +34,17 @@ from trainmaster.runs.adopt.agreement import (
     unrecorded_data,
 )
 from trainmaster.runs.adopt.output_folder import Output
-from trainmaster.runs.adopt.policy import allow_reading
 from trainmaster.runs.adopt.schedule_continuation import (
     assumed_defaults,
     fields_to_continue,
     given_fields,
 )
 from trainmaster.runs.adopt.starting_spec import DATA, starting_spec
-from trainmaster.runs.advance import advance
-from trainmaster.runs.launch import launched, start_run
+from trainmaster.runs.launch.launch import launched, start_run
 from trainmaster.runs.planning import plan_run
-from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.probe_host import given_python
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
+from trainmaster.runs.upkeep.advance import advance
 from trainmaster.settings.yaml12 import dump_yaml
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.sync.run_view import load_view
@@ -290,7 +290,7 @@ async def _planned(
     planned = await plan_run.plan_spec(workspace, spec, output.host, sets, confirm=confirm)
     refuse_another_shape(planned.config, output.found.shape)
     refuse_no_steps(int(planned.config["steps"]), checkpoint.resume_step)
-    plan_run.refuse_unlaunchable(planned)
+    refuse_unlaunchable(planned)
     adopted = {
         "framework": output.framework,
         "folder": output.folder,

@@ -24,11 +24,11 @@ from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.metrics.log_pattern import TEACH, taught_patterns
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
-from trainmaster.runs.advance import advance
-from trainmaster.runs.attach.policy import allow_log, allow_watching
+from trainmaster.runs.attach.attach_policy import allow_log, allow_watching
 from trainmaster.runs.events.wait import until_attempt
-from trainmaster.runs.launch import launched
-from trainmaster.runs.record_run import record_run
+from trainmaster.runs.launch.launch import launched
+from trainmaster.runs.launch.record_run import record_run
+from trainmaster.runs.upkeep.advance import advance
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace

@@ -8,7 +8,7 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import DETACH, Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.errors.errors import StateError
-from trainmaster.runs.maintain import until_closed
+from trainmaster.runs.upkeep.maintain import until_closed
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace

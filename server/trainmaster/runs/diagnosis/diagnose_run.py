@@ -10,8 +10,8 @@ from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.core.status.past_findings import is_over, over_in_words
-from trainmaster.runs.diagnosis.names import is_named
-from trainmaster.runs.diagnosis.order import place
+from trainmaster.runs.diagnosis.finding_names import is_named
+from trainmaster.runs.diagnosis.finding_order import place
 from trainmaster.runs.diagnosis.refused_data import refused_data
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE, Finding, Patch
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.answers.diagnosis import FindingAnswer, PatchAnswer
-from trainmaster.runs.diagnosis.names import is_word, word
+from trainmaster.runs.diagnosis.finding_names import is_word, word
 
 _LONGEST_TEXT = 1000
 _MOST_SENTENCES = 12

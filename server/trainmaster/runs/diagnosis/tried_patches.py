@@ -31,9 +31,9 @@ def tried_before(tried: Collection[Tried], code: str, onset: int | None) -> froz
     """
     if not tried:
         return frozenset()
-    from trainer_runtime.core.diagnosis.remedies import ANNOUNCE_A_REWIND
+    from trainer_runtime.core.diagnosis.detectors.messages import CODES
 
-    if code not in ANNOUNCE_A_REWIND:
+    if code not in CODES or not CODES[code].announces_rewind:
         return frozenset()
     return frozenset(
         one.patch for one in tried if code in one.codes and (onset is None or one.onset <= onset)

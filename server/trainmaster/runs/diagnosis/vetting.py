@@ -116,7 +116,7 @@ class _Known:
         self.sentence = re.compile(one) if one else re.compile(r"(?!)")
         self.explains = re.compile(rf"(?:{one})(?: (?:{one})){{0,8}}") if one else self.sentence
         self.explanation = next((text for text in (*of_log, *of_series)), UNEXPLAINED)
-        message = series.MESSAGES.get(code)
+        message = series.CODES.get(code)
         self.advice = message.advice if message is not None else advice(code)
 
 

@@ -19,11 +19,10 @@ from trainmaster.plan.export import (
     for_another_machine,
     without_job,
 )
+from trainmaster.plan.planned import Planned, plan_again
 from trainmaster.plan.spec import SHM_SIZE, EnvironmentSpec, TrainingSpec
-from trainmaster.runs.export.render import refuse_full, refuse_several_machines, write_bundle
-from trainmaster.runs.fetch import folder_below_downloads
+from trainmaster.runs.export.render_spec import refuse_full, refuse_several_machines, write_bundle
 from trainmaster.runs.planning import plan_run
-from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.sync.workspace import Workspace
 
@@ -85,37 +84,16 @@ async def export_spec(
     name, used = planned.spec.name, image or own_image
     file = engine_file(plan, name, to, used, find_assets(), job=job)
     more = {file.name: file.text}
-    bundle, found = write_bundle(workspace.home, replace(planned, plan=plan), folder, more)
+    written = write_bundle(workspace.home, replace(planned, plan=plan), folder, more)
     left_out = [*other_python, *_left_out(planned.spec, engine, to, own_image)]
     if to == "slurm" and job is None and "slurm" in made.config:
         left_out.append(_OTHER_NODES.format(host=planned.spec.host))
-    return RenderAnswer(
-        name=planned.spec.name,
-        folder=str(folder),
-        files=sorted({path.partition("/")[0] for path in (*bundle.files, *found.copies)}),
-        warnings=[*left_out, *found.warnings, *planned.plan.warnings] or None,
-        next_step=f"Read the head of {file.name}: what {to} needs first, and what is lost without "
-        f"supervision. Then `cd {quote(str(folder))} && {file.start}`.",
+    warnings = [*left_out, *(written.warnings or ()), *planned.plan.warnings]
+    step = (
+        f"Read the head of {file.name}: what {to} needs first, and what is lost without "
+        f"supervision. Then `cd {quote(str(folder))} && {file.start}`."
     )
-
-
-async def export_below(
-    workspace: Workspace,
-    spec: str,
-    folder: str,
-    *,
-    to: str,
-    image: str | None = None,
-    host: str | None = None,
-    sets: Sequence[str] = (),
-) -> RenderAnswer:
-    """`export_spec` for tools: into a folder below the settings' download root, nowhere else.
-
-    Raises:
-        UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `export_spec`.
-    """
-    target = folder_below_downloads(workspace, folder)
-    return await export_spec(workspace, spec, target, to=to, image=image, host=host, sets=sets)
+    return written.model_copy(update={"warnings": warnings or None, "next_step": step})
 
 
 async def _planned(
@@ -129,7 +107,7 @@ async def _planned(
     one = await plan_run.plan_spec(workspace, spec, host, [*sets, "compute.nodes=1"])
     facts = one.facts.model_copy(update={"alike": nodes})
     made = replace(one, facts=facts).to_dict()
-    return plan_run.plan_again(one.spec_text, [f"compute.nodes={nodes}"], made)
+    return plan_again(one.spec_text, [f"compute.nodes={nodes}"], made)
 
 
 def _without_python(

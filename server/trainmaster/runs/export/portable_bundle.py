@@ -26,7 +26,7 @@ from trainmaster.backends import LOCAL
 from trainmaster.home.paths import Home
 from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.facts import CodeFacts, FolderFacts, ProgramData
-from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.plan.planned import Planned
 from trainmaster.runs.planning.program_data import travelling
 from trainmaster.transfers.file_set import file_set
 

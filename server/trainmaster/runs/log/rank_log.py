@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.answers.runs import LogAnswer
 from trainmaster.backends import RunFiles
 from trainmaster.errors.errors import HostError, StateError, UsageError
-from trainmaster.runs.diagnosis.attempts import newest_config
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.status.node_states import members_of
 from trainmaster.sync.mask_of_run import MaskOfRun

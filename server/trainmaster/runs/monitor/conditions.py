@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.answers.runs import Change
-from trainmaster.runs.monitor.events import event_of
+from trainmaster.runs.monitor.reported_events import event_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 

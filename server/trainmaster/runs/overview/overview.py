@@ -20,12 +20,13 @@ from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.records import dataclass
 from trainmaster.answers.overview import OverviewAnswer
 from trainmaster.errors.advice import waiting_from
-from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, open_findings
+from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.runs.events.positions import cursor_of_time, time_of
 from trainmaster.runs.overview.lost_per_hour import LostPerHour, lost_by_run
+from trainmaster.runs.overview.volume_use import MONTH_H, unfinished_on, user_of
 from trainmaster.runs.status.cost import committed_usd
+from trainmaster.runs.status.next_step import next_step
 from trainmaster.runs.status.status import status_of
-from trainmaster.runs.volumes import MONTH_H, unfinished_on, user_of
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.control.run_list import ListedRun
 from trainmaster.store.failures import Failures
@@ -169,8 +170,8 @@ def _is_news(workspace: Workspace, run: Run | ListedRun, since_t: float) -> bool
 
 
 def _of_run(view: RunView, usd_per_h: Mapping[str, float]) -> Iterator[_Pressing]:
-    name, state, findings = view.run.name, view.state, open_findings(view)
-    worst = next((one for one in findings if one.severity != "info"), None)
+    name, state, findings = view.run.name, view.state, found_of(view)
+    worst = next((one for one in findings if not one.over and one.severity != "info"), None)
     if state is RunState.FAILED:
         why = _named(worst) if worst is not None else view.reason or ""
         line = f"{name} failed: {why}".rstrip(": ")
@@ -179,14 +180,11 @@ def _of_run(view: RunView, usd_per_h: Mapping[str, float]) -> Iterator[_Pressing
     elif state is RunState.LOST:
         line = f"{name} lost on {view.run.host}"
     elif worst is not None:
-        line = f"{_line(view)}: {_named(worst)}"
+        line = f"{_line(view, findings)}: {_named(worst)}"
     else:
         return
-    yield _Pressing(line, _step_of(view), lost_by_run(view, worst, usd_per_h), name)
-
-
-def _step_of(view: RunView) -> str:
-    return status_of(view).next_step
+    step = next_step(view, [finding for finding in findings if not finding.over])
+    yield _Pressing(line, step, lost_by_run(view, worst, usd_per_h), name)
 
 
 def _of_hosts(views: Sequence[RunView]) -> Iterator[_Pressing]:
@@ -259,9 +257,9 @@ def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> It
         yield _Pressing(problem, step, is_note=True)
 
 
-def _line(view: RunView) -> str:
+def _line(view: RunView, findings: Sequence[FoundOfRun] | None = None) -> str:
     """One run: its name, state unless it runs, step, loss, time to go."""
-    status = status_of(view)
+    status = status_of(view, findings)
     target = "" if status.target_step is None else f"/{status.target_step}"
     words = [f"{status.step}{target}"]
     key = next((key for key in ("loss", "val_loss") if key in status.metrics), None)

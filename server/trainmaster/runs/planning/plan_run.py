@@ -7,12 +7,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG
@@ -23,28 +21,23 @@ from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan import (
     Calibration,
-    CodeFacts,
-    CorpusFacts,
     Decision,
     HostFacts,
-    ModelFacts,
     Plan,
-    TokenizerFacts,
     plan,
     plan_program,
 )
 from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
 from trainmaster.plan.decisions.nodes import in_a_list
 from trainmaster.plan.decisions.trainer_process import with_least_threads
+from trainmaster.plan.planned import NO_CORPUS, Planned, with_notes
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
     FrameworkName,
     TrainingSpec,
     field_lines,
     framework_asked_about,
-    load_spec,
     read_attached,
-    refuse_other_files,
 )
 from trainmaster.runs.planning.calibration import measured_on
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
@@ -56,8 +49,6 @@ from trainmaster.runs.planning.probe_image import find_image
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.probe_nodes import probe_nodes
 from trainmaster.runs.planning.spec_policy import (
-    NOTHING_BEYOND,
-    Beyond,
     allow,
     beyond_policy,
     load_allowed_spec,
@@ -68,7 +59,6 @@ from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
 
-_NO_CORPUS = CorpusFacts(sources=(), fingerprint="")
 _SMALLER = (
     "Leave what is not the program's, or not text, out of the folders that the spec names; or plan "
     "in a shell, which has no limit."
@@ -78,56 +68,6 @@ _NOT_RUN = (
     f"and packages are checked by launch, which asks the user. {command('trust', 'PATH')} does "
     "before."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan with all its inputs, so that a changed spec can be planned from them again.
-
-    `attached`: files of this machine that travel with the run, by their names in its folder.
-    `allowed`: what the caller's policy was asked about the spec, as it was then.
-    """
-
-    spec: TrainingSpec
-    facts: HostFacts
-    corpus: CorpusFacts
-    calibration: Calibration
-    plan: Plan
-    attached: Mapping[str, str]
-    model: ModelFacts | None = None
-    tokenizer: TokenizerFacts | None = None
-    allowed: Beyond = NOTHING_BEYOND
-    code: CodeFacts | None = None
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The resolved config but for the run's id."""
-        return self.plan.config
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The plan's decisions, with the reasons."""
-        return list(self.plan.decisions)
-
-    @property
-    def spec_text(self) -> str:
-        """The spec as JSON, which is YAML too, with absolute paths."""
-        return json.dumps(self.spec.model_dump(mode="json", exclude_unset=True), indent=1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The input of `plan_again` besides the spec, and the plan that was shown."""
-        return {
-            "facts": self.facts.model_dump(mode="json"),
-            "corpus": self.corpus.model_dump(mode="json"),
-            "calibration": self.calibration.model_dump(mode="json"),
-            "model": self.model.model_dump(mode="json") if self.model else None,
-            "tokenizer": self.tokenizer.model_dump(mode="json") if self.tokenizer else None,
-            "code": self.code.model_dump(mode="json") if self.code else None,
-            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
-            "attached": dict(self.attached),
-            "places": places_of(self.spec),
-            "warnings": list(self.plan.warnings),
-        }
 
 
 async def plan_run(
@@ -230,7 +170,10 @@ async def _planned(
         made = plan_program(loaded, facts, code)
         if loaded.other_hosts:
             made = await _with_nodes(workspace, loaded, facts, made, is_run=is_run)
-        return _planned_program(loaded, facts, made, {**attached, **texts}, beyond, code)
+        attached = {**attached, **texts}
+        return Planned(
+            loaded, facts, NO_CORPUS, Calibration(), made, attached, allowed=beyond, code=code
+        )
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     enter_stage("listing the data")
@@ -271,29 +214,9 @@ async def _with_nodes(
     )
 
 
-def _planned_program(
-    spec: TrainingSpec,
-    facts: HostFacts,
-    made: Plan,
-    attached: Mapping[str, str],
-    allowed: Beyond,
-    code: CodeFacts,
-) -> Planned:
-    return Planned(
-        spec, facts, _NO_CORPUS, Calibration(), made, attached, allowed=allowed, code=code
-    )
-
-
-def with_notes(
-    planned: Planned, *, decisions: Sequence[Decision] = (), warnings: Sequence[str] = ()
-) -> Planned:
-    """The same plan with what was found out since."""
-    made = planned.plan
-    more = {
-        "decisions": (*made.decisions, *decisions),
-        "warnings": (*made.warnings, *warnings),
-    }
-    return replace(planned, plan=made.model_copy(update=more))
+def on_record(planned: Planned) -> dict[str, Any]:
+    """What a run's record keeps of its plan: what `plan_again` takes, and where its paths led."""
+    return {**planned.to_dict(), "places": places_of(planned.spec)}
 
 
 def refuse_changed(planned: Planned) -> None:
@@ -303,9 +226,10 @@ def refuse_changed(planned: Planned) -> None:
         PolicyError: `POLICY_PROGRAM`.
     """
     texts = planned.attached
-    planned.allowed.refuse_changed(
-        {field: texts[name] for field, name in ATTACHED_NAMES.items() if name in texts}
-    )
+    if planned.allowed is not None:
+        planned.allowed.refuse_changed(
+            {field: texts[name] for field, name in ATTACHED_NAMES.items() if name in texts}
+        )
 
 
 def with_price(workspace: Workspace, host: str, facts: HostFacts) -> HostFacts:
@@ -329,30 +253,6 @@ def refuse_where_lease_is_over(workspace: Workspace, host: str, now: float) -> N
     instance = workspace.control.instances.by_host(host)
     if instance is not None and instance.lease_end_t - now < LEAST_LEASE_S:
         raise lease_over(host, instance.lease_end_t - now)
-
-
-def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:
-    """The plan of a changed spec from the facts of its first plan: only what was changed differs.
-
-    `made` is what `Planned.to_dict` gave.
-    """
-    loaded = load_spec(f"{spec}\n", sets)
-    refuse_other_files(load_spec(f"{spec}\n"), loaded)
-    facts = HostFacts.model_validate(made["facts"])
-    if made.get("code"):
-        code = CodeFacts.model_validate(made["code"])
-        again = plan_program(loaded, facts, code)
-        return _planned_program(
-            loaded, facts, again, made.get("attached", {}), NOTHING_BEYOND, code
-        )
-    listed = CorpusFacts.model_validate(made["corpus"])
-    calibration = Calibration.model_validate(made["calibration"])
-    known = made.get("model"), made.get("tokenizer")
-    model = ModelFacts.model_validate(known[0]) if known[0] else None
-    tokenizer = TokenizerFacts.model_validate(known[1]) if known[1] else None
-    again = plan(loaded, facts, listed, calibration, model, tokenizer)
-    attached = made.get("attached", {})
-    return Planned(loaded, facts, listed, calibration, again, attached, model, tokenizer)
 
 
 def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
@@ -416,16 +316,3 @@ def _without_gpu(options: Sequence[str]) -> list[str]:
     """The options without those that set `compute.gpu`."""
     pairs = zip(options[::2], options[1::2], strict=True)
     return [word for pair in pairs if not pair[1].startswith("compute.gpu=") for word in pair]
-
-
-def refuse_unlaunchable(planned: Planned) -> None:
-    """Raises:
-    SpecError: `INVALID_VALUE`, the plan is for a GPU that the host does not have.
-    """
-    if not planned.plan.launchable:
-        raise SpecError(
-            "GPU_NOT_FOUND",
-            f"The plan is for {planned.plan.gpu.planned}, which {planned.spec.host} doesn't have.",
-            "Set compute.gpu to null for what the host has, or choose another host.",
-            field="compute.gpu",
-        )

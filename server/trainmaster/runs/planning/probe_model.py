@@ -39,7 +39,13 @@ from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
-from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
+from trainmaster.runs.planning.model_hub import (
+    LARGEST_FILE_BYTES,
+    Hub,
+    HubModel,
+    hub_of,
+    is_offline,
+)
 from trainmaster.settings.policy import Policy
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name

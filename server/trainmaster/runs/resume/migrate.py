@@ -12,24 +12,24 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
 from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
-from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, StateError, UsageError
-from trainmaster.plan.render import Bundle
-from trainmaster.runs.export.rerender import bundle_of
-from trainmaster.runs.nodes import place_nodes
+from trainmaster.home.assets import find_assets
+from trainmaster.plan.render import Bundle, render_recorded
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.planning.probe_image import try_image
 from trainmaster.runs.resume.old_placements import stop_placement
 from trainmaster.runs.resume.remaining_hosts import on_remaining_hosts
 from trainmaster.runs.resume.replan import replanned
+from trainmaster.runs.resume.request import RefreshInstance, ResumeRequest
+from trainmaster.runs.upkeep.further_hosts import place_nodes
 from trainmaster.store.control.runs import NewConfig, Placed
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.sync.follow import follower_lock
@@ -38,39 +38,17 @@ from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
 
-# Of a rented instance, by its tag: `machines.renting.instances.advance_instance`.
-RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
-
 _CHECKPOINTS = "checkpoints"
 # For an attempt whose processes were on another host: one that never lives here.
 _ELSEWHERE = {"pid": 1, "start_ticks": 0, "epoch": "elsewhere"}
 
 
-async def no_instances(workspace: Workspace, tag: str) -> object:
-    """A client that rents nothing."""
-    return None
-
-
-async def migrate(
-    workspace: Workspace,
-    view: RunView,
-    host: str,
-    *,
-    from_scratch: bool,
-    abandon: bool,
-    refresh_instance: RefreshInstance = no_instances,
-    newest: ConfigDocument | None = None,
-    confirm: Confirm | None = None,
-) -> None:
-    """Place a run on another host from its mirror, and record the new host. May be repeated;
-    nothing has changed until it is recorded.
-
-    `newest`: of a run on several hosts, which continues on its further ones, its last attempt's
-    configuration. `refresh_instance` brings the record of a rented instance up to date with its
-    provider. `confirm`: who allows what is beyond the caller's policy.
+async def migrate(workspace: Workspace, view: RunView, host: str, request: ResumeRequest) -> None:
+    """Place a run on another host from its mirror, and record the new host; one on several hosts
+    continues on its further ones. May be repeated; nothing has changed until it is recorded.
 
     Raises:
-        StateError: `RUN_IS_RUNNING`, it may live where it was, and `abandon` was not given;
+        StateError: `RUN_IS_RUNNING`, it may live where it was, and it is not to be abandoned there;
             `NOT_MIRRORED`, none of its checkpoints is here.
         UsageError: `BAD_ARGUMENT`, it can't be placed there.
         HostError: the new host refuses or can't be reached.
@@ -85,24 +63,26 @@ async def migrate(
                 field="host",
             )
     backend = workspace.backend(host)
-    if newest is None:
-        run = await replanned(workspace, run, host, confirm)
+    is_on_several = run.config.compute.nodes > 1
+    if not is_on_several:
+        run = await replanned(workspace, run, host, request.confirm)
     await try_image(backend, run.document, run.plan.get("requirements", ()))
-    if not abandon:
-        view = await _refreshed(workspace, view, refresh_instance)
+    if not request.abandon:
+        view = await _refreshed(workspace, view, request.refresh_instance)
         _refuse_unless_over(view)
     if not view.host_is_gone and not await _drain(workspace, view):
         workspace.control.leave_behind(run.run_id, run.host, time.time())
     old = workspace.mirror.of(run.run_id, run.placement)
-    if not from_scratch:
+    if request.start != "scratch":
         _refuse_without_checkpoint(view, old)
     new = workspace.mirror.of(run.run_id, run.placement + 1)
     async with follower_lock(workspace.home, [run.host]):
         await asyncio.to_thread(_copy_mirror, old, new)
-    if newest is not None:
-        run = await on_remaining_hosts(workspace, run, host, newest)
+    if is_on_several:
+        run = await on_remaining_hosts(workspace, run, host, newest_config(workspace, view))
     folder = await backend.folder(run.run_id)
-    bundle, desired = bundle_of(run), json.dumps(view.desired.to_dict()).encode()
+    bundle = render_recorded(run.document, run.plan, find_assets())
+    desired = json.dumps(view.desired.to_dict()).encode()
     files = await asyncio.to_thread(_files, bundle, desired, new)
     await RunReceiver.of(backend).put_run(run.run_id, files)
     await place_nodes(workspace, run, bundle, {"desired.json": desired})

@@ -11,8 +11,9 @@ from trainmaster.backends import JobRenewer
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import PlanError
 from trainmaster.home.assets import find_assets
-from trainmaster.plan.job_script import job_files
-from trainmaster.runs.planning.plan_run import Planned, plan_spec, refuse_unlaunchable
+from trainmaster.plan.planned import Planned, refuse_unlaunchable
+from trainmaster.plan.render import render_recorded
+from trainmaster.runs.planning.plan_run import on_record, plan_spec
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
 
@@ -40,8 +41,7 @@ async def replanned(workspace: Workspace, run: Run, host: str, confirm: Confirm 
             field="data",
         )
     config = rehosted(run.document, {**planned.config, PLACEMENT: run.placement + 1})
-    plan = {**planned.to_dict(), "requirements": list(planned.plan.requirements)}
-    return replace(run, spec=planned.spec_text, document=config, plan=plan)
+    return replace(run, spec=planned.spec_text, document=config, plan=on_record(planned))
 
 
 async def with_new_job(workspace: Workspace, run: Run, confirm: Confirm | None) -> Run:
@@ -66,7 +66,7 @@ async def renew_job(workspace: Workspace, run: Run) -> None:
     Raises:
         HostError: Slurm refuses such a job. Nothing was changed.
     """
-    script = job_files(run.document, run.run_id, find_assets())["job.sh"]
+    script = render_recorded(run.document, run.plan, find_assets()).files["job.sh"]
     renewer = JobRenewer.of(workspace.backend(run.host))
     await renewer.renew_job(run.run_id, run.document[_CLUSTER], script)
 

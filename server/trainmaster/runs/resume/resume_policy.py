@@ -4,52 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer_runtime.core.records import dataclass
-from trainmaster.errors.confirmation import Confirm
+from trainmaster.plan.changes import sets_with_patch
 from trainmaster.plan.spec import TrainingSpec, load_spec
-from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch
+from trainmaster.runs.diagnosis.chosen_patch import ChosenPatch, chosen_patch
 from trainmaster.runs.planning.spec_policy import NOTHING_BEYOND, Beyond, allow, beyond_policy
-from trainmaster.runs.resume.checkpoint import superseded
+from trainmaster.runs.resume.request import ResumeRequest
+from trainmaster.runs.resume.start_checkpoint import superseded
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
 _SCRATCH = "scratch"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a caller wants changed, and who allows what is beyond the policy."""
-
-    start: str | None
-    sets: Sequence[str]
-    apply: str | None
-    confirm: Confirm | None
-    abandon: bool = False
-
-
-async def allow_resume(workspace: Workspace, view: RunView, host: str, asked: Asked) -> Beyond:
+async def allow_resume(
+    workspace: Workspace, view: RunView, host: str, request: ResumeRequest
+) -> Beyond:
     """Check a resume before anything is done for it; what the run was launched with is not asked
     again on the same host, but for code that no person has trusted and for paths that lead
     elsewhere by now. The result holds the code to what it was.
 
     Raises:
-        PolicyError: what is asked for is beyond the policy.
+        PolicyError: what is requested is beyond the policy.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
     if not workspace.policy.bound:
         return NOTHING_BEYOND
-    chosen = None if asked.apply is None else chosen_patch(workspace, view, asked.apply)
-    after = _on(host, view.run.spec, all_sets(asked.sets, chosen))
+    chosen = None if request.apply is None else chosen_patch(workspace, view, request.apply)
+    of_patch = sets_with_patch((), {} if chosen is None else chosen.patch.set)
+    after = _on(host, view.run.spec, [*of_patch, *request.sets])
     before = NOTHING_BEYOND
     if host == view.run.host:  # to another one, the run's files are sent again
         before = beyond_policy(workspace, _on(host, view.run.spec))
     beyond = beyond_policy(workspace, after).without(before, view.run.plan.get("places") or {})
     named = view.run.run_id if host == view.run.host else f"{view.run.run_id} on {host}"
-    questions = _of_superseded(view, asked.start, chosen)
-    changes = (list(asked.sets), asked.apply, chosen and chosen.spec_sets)
-    request = (host, asked.start, asked.abandon, *changes)
+    questions = _of_superseded(view, request.start, chosen)
+    changes = (list(request.sets), request.apply, None if chosen is None else of_patch)
+    approved = (host, request.start, request.abandon, *changes)
     await allow(
-        workspace, beyond, "resume", named, asked.confirm, besides=questions, request=request
+        workspace, beyond, "resume", named, request.confirm, besides=questions, request=approved
     )
     beyond.refuse_changed()
     return beyond

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +28,11 @@ from trainmaster.answers.status import (
     TransferState,
 )
 from trainmaster.metrics.directions import PRIMARY_KEYS
-from trainmaster.runs.diagnosis.diagnose_run import found_of, past_in_words
-from trainmaster.runs.session_row import session_row
+from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.status.cost import cost_of
 from trainmaster.runs.status.next_step import next_step
 from trainmaster.runs.status.node_states import states_of_nodes
+from trainmaster.runs.status.session_row import session_row
 from trainmaster.runs.status.unattended import unattended_run
 from trainmaster.store.run import Run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
@@ -74,11 +75,11 @@ def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -
     return status.model_copy(update=details(workspace, view))
 
 
-def status_of(view: RunView) -> StatusAnswer:
-    """The status of a run from its view, in few words."""
+def status_of(view: RunView, found: Sequence[FoundOfRun] | None = None) -> StatusAnswer:
+    """The status of a run from its view, in few words. `found`: its findings, if they are known."""
     progress, record = view.progress, view.record
     age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
-    found = found_of(view)
+    found = found_of(view) if found is None else found
     findings = [one for one in found if not one.over]
     last = only_numbers(progress.last) if progress else {}
     is_running = view.state is RunState.RUNNING

@@ -11,9 +11,9 @@ from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.answers.status import AttemptRow, SessionRow
-from trainmaster.runs.diagnosis.attempts import Started, started
-from trainmaster.runs.recorded_samples import newest_samples
-from trainmaster.runs.session_row import session_row
+from trainmaster.runs.diagnosis.attempt_changes import Started, started
+from trainmaster.runs.status.newest_samples import newest_samples
+from trainmaster.runs.status.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 

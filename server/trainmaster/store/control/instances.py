@@ -191,8 +191,8 @@ class InstanceRecords:
             UsageError: `IDEMPOTENCY_CONFLICT`, the key was used for another request.
         """
         with transaction(self._connection) as connection:
-            if key is not None and (known := self.of_key(key)) is not None:
-                return known
+            if key is not None and (earlier := self.of_key(key)) is not None:
+                return earlier
             check(self.all())
             connection.execute(
                 "INSERT INTO instances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _to_row(instance)
@@ -221,8 +221,8 @@ class InstanceRecords:
 
     def by_tag(self, tag: str) -> RentedInstance | None:
         """The instance with this tag; host names are ignored."""
-        found = self.find(tag)
-        return found if found is not None and found.tag == tag else None
+        instance = self.find(tag)
+        return instance if instance is not None and instance.tag == tag else None
 
     def by_host(self, host: str) -> RentedInstance | None:
         """The open instance behind a host; None for a host that is not rented."""

@@ -131,8 +131,8 @@ class KaggleRecords:
         return self._select("WHERE run_id = ? ORDER BY number", run_id)
 
     def newest(self, run_id: str) -> KaggleSession | None:
-        found = self._select("WHERE run_id = ? ORDER BY number DESC LIMIT 1", run_id)
-        return found[0] if found else None
+        sessions = self._select("WHERE run_id = ? ORDER BY number DESC LIMIT 1", run_id)
+        return sessions[0] if sessions else None
 
     def intend(self, run_id: str, t: float, request: SessionRequest) -> KaggleSession | None:
         """Record the next session; None where one is alive already."""
@@ -162,12 +162,12 @@ class KaggleRecords:
             KeyError: the run has no session with this number.
         """
         with transaction(self._connection):
-            found = self._select("WHERE run_id = ? AND number = ?", run_id, number)
-            if not found:
+            sessions = self._select("WHERE run_id = ? AND number = ?", run_id, number)
+            if not sessions:
                 raise KeyError((run_id, number))
-            if state is not None and state in SESSION_TRANSITIONS[found[0].state]:
+            if state is not None and state in SESSION_TRANSITIONS[sessions[0].state]:
                 changes["state"] = state
-            new = replace(found[0], **changes)
+            new = replace(sessions[0], **changes)
             self._write(new)
         return new
 
@@ -223,5 +223,5 @@ class KaggleRecords:
 
 def _session(row: Iterable[Any]) -> KaggleSession:
     run_id, number, state, intended_t, ended_t, body = row
-    known = {name: value for name, value in json.loads(body).items() if name in _IN_BODY}
-    return KaggleSession(run_id, number, SessionState(state), intended_t, ended_t=ended_t, **known)
+    fields = {name: value for name, value in json.loads(body).items() if name in _IN_BODY}
+    return KaggleSession(run_id, number, SessionState(state), intended_t, ended_t=ended_t, **fields)

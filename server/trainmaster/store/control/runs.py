@@ -124,11 +124,11 @@ class RunRecords:
                 "SELECT run_id, name FROM runs ORDER BY created_t DESC LIMIT 1000"
             )
             raise run_names.not_found(run, [name for row in rows for name in row])
-        found = _run(row)
-        if found.run_id == run or run_names.are_exact():
-            return found
+        run_record = _run(row)
+        if run_record.run_id == run or run_names.are_exact():
+            return run_record
         newest = self.runs_of_line(run)[0]
-        if newest.run_id != found.run_id:
+        if newest.run_id != run_record.run_id:
             run_names.note_meant(run, newest.name)
         return newest
 
@@ -258,8 +258,8 @@ class RunRecords:
 
     def left_behind(self) -> list[tuple[str, str]]:
         """Run and host of each run recorded by `leave_behind` that was not stopped there yet."""
-        found = [json.loads(name) for name in self._facts.suffixes(_LEFT_BEHIND)]
-        return [(run_id, host) for run_id, host in found]
+        pairs = [json.loads(name) for name in self._facts.suffixes(_LEFT_BEHIND)]
+        return [(run_id, host) for run_id, host in pairs]
 
     def forget_left_behind(self, run_id: str, host: str) -> None:
         self._facts.remove(_LEFT_BEHIND + json.dumps([run_id, host]))
@@ -316,8 +316,8 @@ class RunRecords:
         )
 
     def _is_taken(self, name: str) -> bool:
-        found = self._connection.execute("SELECT 1 FROM runs WHERE name = ?", (name,))
-        return found.fetchone() is not None
+        rows = self._connection.execute("SELECT 1 FROM runs WHERE name = ?", (name,))
+        return rows.fetchone() is not None
 
     def _insert_run(self, run: Run) -> None:
         documents = (json.dumps(run.document), json.dumps(run.plan), json.dumps(run.labels))

@@ -113,7 +113,10 @@ class SlurmRecords:
 
     def put_questions(self, asked: Mapping[str, Questions]) -> None:
         """By run; in one transaction."""
-        rows = {f"{_QUESTIONS}{run_id}": json.dumps(asdict(one)) for run_id, one in asked.items()}
+        rows = {
+            f"{_QUESTIONS}{run_id}": json.dumps(asdict(questions))
+            for run_id, questions in asked.items()
+        }
         self._facts.put_all(rows)
 
     def questions(self, run_id: str) -> Questions | None:
@@ -149,7 +152,9 @@ class SlurmRecords:
         """By run; in one transaction."""
         self._facts.put_all(
             {
-                f"{_SUBMITTED}{run_id}": json.dumps([asdict(one) for one in lines[-_MOST_JOBS:]])
+                f"{_SUBMITTED}{run_id}": json.dumps(
+                    [asdict(job_line) for job_line in lines[-_MOST_JOBS:]]
+                )
                 for run_id, lines in jobs.items()
             }
         )

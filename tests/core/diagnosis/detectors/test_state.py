@@ -17,7 +17,7 @@ from support.core.journal_records import evaluation, events, kept, metric, start
 from support.core.metric_series import FIRST_T, all_codes, codes, feed
 
 from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
-from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
+from trainer_runtime.core.diagnosis.detectors.messages import CODES
 from trainer_runtime.core.protocol.finding import finding_id
 
 CONFIG: Mapping[str, Any] = {
@@ -197,7 +197,7 @@ def test_a_million_distinct_keys_and_findings_take_no_memory() -> None:
 
 
 def test_every_code_of_a_series_has_its_message() -> None:
-    assert set(MESSAGES) == {
+    assert set(CODES) == {
         "nan_loss",
         "nan_grad",
         "loss_spike",
@@ -232,7 +232,7 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "kl_negative",
         "waits_for_service",
     }
-    for message in MESSAGES.values():
+    for message in CODES.values():
         assert message.explanation.endswith(".") and message.evidence
 
 
@@ -248,7 +248,7 @@ def test_state_of_another_format_is_refused() -> None:
 
 def test_state_that_lacks_a_field_is_read_with_its_default() -> None:
     state = feed(Detectors(), [3.0] * 100).to_dict()
-    del state["detectors"]["throughput"]
+    del state["detectors"]["Throughput"]
     state["context"]["unknown"] = 1
     assert all_codes(feed(Detectors.from_dict(state), [3.0] * 100, 101)) == []
 

@@ -7,7 +7,13 @@ longest interval between saves, once three saves were seen: many scripts save ir
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.detector import END, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.trainer_lines import Decided
 from trainer_runtime.core.records import dataclass
 
 _TIMES = 2.0
@@ -17,9 +23,22 @@ _LEARNT_FROM = 3
 _FAR = 2.0  # times the limit
 
 
+_CODES = {
+    "checkpoint_overdue": Code(
+        "No checkpoint for much longer than planned: a crash now would lose all work since then.",
+        ("{steps_since} steps and {hours_since} hours of work since step {saved_step}",),
+        ("Check the log and the disk: a save may hang or fail.",),
+        closed_by=(REWIND, END),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Checkpoints:
+class Checkpoints(Detector):
     """`every_s` and `every_steps`: the interval that the trainer chose, where it reported one."""
+
+    codes = _CODES
+    events = ("checkpoint", "decision")
 
     saved_step: int = 0
     saved_worked_s: float = 0.0
@@ -28,15 +47,20 @@ class Checkpoints:
     every_s: float | None = None
     every_steps: int | None = None
 
-    def saved(self, context: DetectorContext, step: int) -> None:
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        if kind == "decision":
+            self._decided(Decided.of(fields))
+        elif fields.text("action", "saved") == "saved":
+            self._saved(context, step)
+
+    def _saved(self, context: DetectorContext, step: int) -> None:
         if self.saves:
             self.longest_steps = max(self.longest_steps, step - self.saved_step)
         self.saves += 1
         self.saved_step, self.saved_worked_s = step, context.worked_s
         context.ledger.close("checkpoint_overdue", step)
 
-    def point(self, context: DetectorContext, step: int) -> None:
-        """A new step was logged."""
+    def step(self, context: DetectorContext, step: int) -> None:
         settings = context.settings
         over = 0.0
         every_steps = self.every_steps or settings.checkpoint_every_steps
@@ -51,13 +75,16 @@ class Checkpoints:
         if over > 1 and context.ledger.get("checkpoints_unmatched") is None:
             self._report(context, step, over)
 
-    def decided(self, every: int | str, seconds: float | None) -> None:
+    def _decided(self, decided: Decided) -> None:
         """The trainer chose how often it saves: a number of steps, or a duration."""
-        self.every_s = seconds
-        self.every_steps = every if isinstance(every, int) else None
+        every = decided.value
+        if decided.what != "checkpoint_every" or every is None:
+            return
+        with suppress(ValueError):
+            self.every_s = parse_duration(every) if isinstance(every, str) else None
+            self.every_steps = every if isinstance(every, int) else None
 
-    def restart(self, step: int) -> None:
-        """The attempt starts at `step`, from a checkpoint or from scratch."""
+    def restart(self, context: DetectorContext, step: int) -> None:
         self.saved_step, self.saved_worked_s, self.saves = step, 0.0, 0
 
     def _report(self, context: DetectorContext, step: int, over: float) -> None:

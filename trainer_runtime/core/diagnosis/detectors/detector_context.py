@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.diagnosis.detectors.ledger import Ledger
 from trainer_runtime.core.diagnosis.detectors.outlier import Outlier
+from trainer_runtime.core.diagnosis.detectors.pace import Pace
 from trainer_runtime.core.diagnosis.detectors.settings import Settings
 from trainer_runtime.core.records import dataclass
 
@@ -27,12 +28,13 @@ class DetectorContext:
     """`latest` holds the newest finite value of each key that causes and reports use, `machine`
     that of telemetry; `best_clock_mhz` is the highest GPU clock so far.
 
-    `losses` and `grad_norms` are the newest points as (step, value); `gradient` is the outlier rule
-    on the norm. `verified` are the steps of checkpoints that were verified and still exist,
-    `checkpoint_gib` is the size of the newest. `is_reinforced`: the loss is a policy objective, not
-    an error (see `detectors.py`). `worked_s` is the time spent in steps, without pauses;
-    `after_pause`: an evaluation or a save came right before the current step. `t` is the newest
-    point's time.
+    `losses` and `grad_norms` are the newest points as (step, value); `notes` are the
+    newest isolated outliers of the loss as (step, loss, factor); `loss` and `gradient` are the
+    outlier rules on loss and norm, with their windows. `verified` are the steps of checkpoints that
+    were verified and still exist, `checkpoint_gib` is the size of the newest. `is_reinforced`: the
+    loss is a policy objective, not an error (see `detectors.py`). `worked_s` is the time spent in
+    steps, without pauses; `after_pause`: an evaluation or a save came right before the current
+    step. `t` is the newest point's time.
     """
 
     settings: Settings = field(default_factory=Settings, metadata={"derived": True})
@@ -51,6 +53,9 @@ class DetectorContext:
     best_clock_mhz: float = 0.0
     losses: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=8))
     grad_norms: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=8))
+    notes: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=16))
+    pace: Pace = field(default_factory=Pace)
+    loss: Outlier = field(default_factory=lambda: Outlier(least_rise=0.05))
     gradient: Outlier = field(default_factory=_gradient_rule)
     verified: list[int] = field(default_factory=list)
     saves: int = 0
@@ -68,7 +73,28 @@ class DetectorContext:
         self.losses.clear()
         self.grad_norms.clear()
         self.verified = [saved for saved in self.verified if saved <= step]
+        self.pace.restart()
+        self.loss.restart()
         self.gradient.restart()
+
+    def begin_step(self, step: int, t: float | None) -> None:
+        """The first point of a new step has come, at `t`."""
+        self.step = step
+        self.steps_seen += 1
+        self.finished = False
+        self.after_pause = self.pace.paused
+        if t is not None:
+            self.worked_s += self.pace.step(t)
+            self.t = t
+        else:
+            self.pace.paused = False
+
+    def is_error(self, key: str, value: float) -> bool:
+        """Whether a finite value means what its key says: a loss of 0 does not, nor one that is a
+        policy's objective."""
+        if key == "loss":
+            return value != 0 and not self.is_reinforced
+        return key != "val_loss" or not self.is_reinforced
 
     @property
     def remaining_h(self) -> float | None:

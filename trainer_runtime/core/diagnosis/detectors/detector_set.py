@@ -1,14 +1,16 @@
-"""One instance of each detector for a placement, and the operations on all of them."""
+"""The detectors of a placement: the list of them, and the operations on all."""
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
+from trainer_runtime.core.diagnosis.detectors.detector import END, PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.disk import Disk
 from trainer_runtime.core.diagnosis.detectors.divergence import Divergence
-from trainer_runtime.core.diagnosis.detectors.early_divergence import EarlyDivergence
 from trainer_runtime.core.diagnosis.detectors.gpu import Gpu
 from trainer_runtime.core.diagnosis.detectors.gradient import Gradient
 from trainer_runtime.core.diagnosis.detectors.kl import KlBlowup
@@ -16,132 +18,128 @@ from trainer_runtime.core.diagnosis.detectors.margins import Margins
 from trainer_runtime.core.diagnosis.detectors.memory import Memory
 from trainer_runtime.core.diagnosis.detectors.missing_loss import MissingLoss
 from trainer_runtime.core.diagnosis.detectors.nonfinite import NonFinite
+from trainer_runtime.core.diagnosis.detectors.not_copied import NotCopied
 from trainer_runtime.core.diagnosis.detectors.not_learning import NotLearning
 from trainer_runtime.core.diagnosis.detectors.overfitting import Overfitting
 from trainer_runtime.core.diagnosis.detectors.overoptimization import OverOptimization
-from trainer_runtime.core.diagnosis.detectors.pace import Pace
 from trainer_runtime.core.diagnosis.detectors.plateau import Plateau
 from trainer_runtime.core.diagnosis.detectors.resumed import Resumed
 from trainer_runtime.core.diagnosis.detectors.rewards import Rewards
 from trainer_runtime.core.diagnosis.detectors.slow_rank import SlowRank
 from trainer_runtime.core.diagnosis.detectors.spike import Spike
 from trainer_runtime.core.diagnosis.detectors.stall import Stall
+from trainer_runtime.core.diagnosis.detectors.state import dump_state, restore_state
 from trainer_runtime.core.diagnosis.detectors.throughput import Throughput
-from trainer_runtime.core.records import dataclass
+from trainer_runtime.core.diagnosis.detectors.unmatched import Unmatched
+
+# A detector whose turn matters says why in its module.
+DETECTORS: tuple[type[Detector], ...] = (
+    Stall,
+    Checkpoints,
+    MissingLoss,
+    NotLearning,
+    NonFinite,
+    Spike,
+    Gradient,
+    Divergence,
+    Plateau,
+    Overfitting,
+    Resumed,
+    Margins,
+    OverOptimization,
+    KlBlowup,
+    Rewards,
+    Throughput,
+    SlowRank,
+    Gpu,
+    Memory,
+    Disk,
+    Unmatched,
+    NotCopied,
+)
+CODES: Mapping[str, Code] = {
+    code: declared for detector in DETECTORS for code, declared in detector.codes.items()
+}
+# Kinds of events that tell where the run stands.
+EVENTS = frozenset(
+    {"attempt_starting", "started", "resumed", "checkpoint", "phase", "completed", "attempt_ended"}
+)
 
 
-@dataclass(slots=True)
 class DetectorSet:
     """A detector of each kind, with its state."""
 
-    pace: Pace = field(default_factory=Pace)
-    nonfinite: NonFinite = field(default_factory=NonFinite)
-    spike: Spike = field(default_factory=Spike)
-    gradient: Gradient = field(default_factory=Gradient)
-    divergence: Divergence = field(default_factory=Divergence)
-    early_divergence: EarlyDivergence = field(default_factory=EarlyDivergence)
-    not_learning: NotLearning = field(default_factory=NotLearning)
-    missing_loss: MissingLoss = field(default_factory=MissingLoss)
-    plateau: Plateau = field(default_factory=Plateau)
-    overfitting: Overfitting = field(default_factory=Overfitting)
-    resumed: Resumed = field(default_factory=Resumed)
-    margins: Margins = field(default_factory=Margins)
-    over_optimization: OverOptimization = field(default_factory=OverOptimization)
-    kl: KlBlowup = field(default_factory=KlBlowup)
-    rewards: Rewards = field(default_factory=Rewards)
-    throughput: Throughput = field(default_factory=Throughput)
-    slow_rank: SlowRank = field(default_factory=SlowRank)
-    stall: Stall = field(default_factory=Stall)
-    gpu: Gpu = field(default_factory=Gpu)
-    host_memory: Memory = field(default_factory=lambda: Memory("host_mem_gib"))
-    gpu_memory: Memory = field(default_factory=lambda: Memory("gpu_mem_gib"))
-    disk: Disk = field(default_factory=Disk)
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    def __init__(self) -> None:
+        self._detectors = tuple(detector() for detector in DETECTORS)
 
-    @property
-    def memories(self) -> tuple[Memory, Memory]:
-        return self.host_memory, self.gpu_memory
+    def hooks(self, hook: str) -> list[Callable[..., None]]:
+        """A hook of `Detector`, of those that define it."""
+        return [getattr(detector, hook) for detector in self._defining(hook)]
 
-    def begin(self, context: DetectorContext, attempt: int, step: int) -> None:
-        """Attempt `attempt` starts from `step`; 0 means from scratch."""
-        self._note_level(context)
-        context.begin(attempt, step)
-        self._restart(step)
-        self.disk.restart()  # downloads during preparation don't count towards the trend
-        self.stall.start()
+    def by_name(self, hook: str, attribute: str) -> dict[str, list[Callable[..., None]]]:
+        """A hook of those that define it, by each of the names in an attribute of theirs."""
+        hooks: dict[str, list[Callable[..., None]]] = {}
+        for detector in self._defining(hook):
+            for name in getattr(detector, attribute):
+                hooks.setdefault(name, []).append(getattr(detector, hook))
+        return hooks
+
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        """Follow the run's position, which all share, by an event of `EVENTS`."""
+        if kind == "attempt_starting":
+            attempt = fields.find_integer("attempt")
+            if attempt is not None and attempt != context.ledger.attempt:
+                self._begin(context, attempt, context.step)
+            context.finished = True  # no step is expected during preparation
+        elif kind == "started":
+            self._begin(context, fields.integer("attempt", context.ledger.attempt), step)
+            context.target_step = fields.find_integer("target_step")
+        elif kind == "resumed":
+            self._begin(context, context.ledger.attempt, step)
+        elif kind == "checkpoint":
+            action = fields.text("action", "saved")  # logs mention saves only
+            context.checkpoint(action, step, fields.find_integer("size_bytes"))
+        elif kind == "phase":
+            self._begin_phase(context)
+        else:
+            context.finished = True
+            self._close(context, END)
 
     def rewind(self, context: DetectorContext, step: int) -> None:
         """Steps of the same attempt went back to `step`, as in one log that contains a resume."""
-        self._note_level(context)
-        for code in _OF_THE_LOSS:
-            context.ledger.close(code, context.step)
+        self._restart(context, step)
+        self._close(context, REWIND)
         context.begin(context.ledger.attempt, step)
-        self._restart(step)
 
-    def new_phase(self, context: DetectorContext) -> None:
+    def to_dict(self) -> dict[str, Any]:
+        return {type(detector).__name__: dump_state(detector) for detector in self._detectors}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        for detector in self._detectors:
+            restore_state(detector, data.get(type(detector).__name__, {}))
+
+    def _begin(self, context: DetectorContext, attempt: int, step: int) -> None:
+        """Attempt `attempt` starts from `step`; 0 means from scratch."""
+        self._restart(context, step)
+        context.begin(attempt, step)
+
+    def _begin_phase(self, context: DetectorContext) -> None:
         """The data mixture changes, so earlier losses are no longer comparable."""
-        self.spike.restart()
-        self.divergence.restart()
-        self.early_divergence.restart()
-        self.plateau.restart()
-        self.overfitting.restart()
-        self._restart_preferences()
-        for code in ("divergence", "plateau", "overfitting", "loss_spike", *_OF_PREFERENCES):
-            context.ledger.close(code, context.step)
+        context.loss.restart()
+        for detector in self._detectors:
+            if detector.restarts_with_phase:
+                detector.restart(context, 0)
+        self._close(context, PHASE)
 
-    def _note_level(self, context: DetectorContext) -> None:
-        self.resumed.note(context, context.step, self.spike.outlier.window)
+    def _restart(self, context: DetectorContext, step: int) -> None:
+        for detector in self._detectors:
+            detector.restart(context, step)
 
-    def _restart(self, step: int) -> None:
-        self.resumed.resume(step)
-        self.nonfinite = NonFinite()
-        self.spike.restart()
-        self.gradient.restart()
-        self.divergence.restart()
-        self.early_divergence.restart()
-        self.not_learning.restart()
-        self.missing_loss.restart()
-        self.plateau.restart()
-        self.overfitting.restart()
-        self._restart_preferences(step)
-        self.throughput.restart()
-        self.slow_rank.restart()
-        self.pace.restart()
-        self.stall.restart()
-        self.gpu.restart()
-        self.host_memory.restart()
-        self.gpu_memory.restart()
-        self.checkpoints.restart(step)
+    def _close(self, context: DetectorContext, reason: str) -> None:
+        for code, declared in CODES.items():
+            if reason in declared.closed_by:
+                context.ledger.close(code, context.step)
 
-    def _restart_preferences(self, step: int = 0) -> None:
-        self.margins.restart(step)
-        self.over_optimization.restart()
-        self.kl.restart()
-        self.rewards.restart()
-
-
-_OF_PREFERENCES = (
-    "margin_collapse",
-    "over_optimization",
-    "kl_blowup",
-    "kl_negative",
-    "reward_collapse",
-)
-_OF_THE_LOSS = (
-    *_OF_PREFERENCES,
-    "nan_loss",
-    "nan_grad",
-    "nan_eval",
-    "nan_metric",
-    "reward_std_nan",
-    "not_learning",
-    "loss_missing",
-    "loss_spike",
-    "grad_norm_rising",
-    "divergence",
-    "plateau",
-    "overfitting",
-    "throughput_drop",
-    "slow_rank",
-    "checkpoint_overdue",
-)
+    def _defining(self, hook: str) -> list[Detector]:
+        undefined = getattr(Detector, hook)
+        return [item for item in self._detectors if getattr(type(item), hook) is not undefined]

@@ -10,11 +10,13 @@ the trend.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.trend import Trend
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.protocol.finding import Severity
 from trainer_runtime.core.records import dataclass
 
@@ -28,11 +30,30 @@ _MIN_FREE_GIB = 0.25
 _CODE = "disk_filling"
 
 
+_CODES = {
+    "disk_filling": Code(
+        "The disk is filling up.",
+        (
+            "{free_gib} GiB free, full in {hours_left} hours",
+            "{free_gib} GiB free, {needed_gib} needed for the next checkpoint",
+        ),
+        ("Free space (`clean`), or keep fewer checkpoints.",),
+        remedies=("keep_fewer_checkpoints",),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Disk:
+class Disk(Detector):
+    codes = _CODES
+    events = ("attempt_starting", "started", "resumed", "checkpoint")
+
     trend: Trend = field(default_factory=lambda: Trend(per_block=6))
 
-    def sample(self, context: DetectorContext, t: float, free_gib: float) -> None:
+    def sample(self, context: DetectorContext, t: float, values: Mapping[str, float]) -> None:
+        free_gib = values.get("disk_free_gib")
+        if free_gib is None:
+            return
         completed = self.trend.add(t, free_gib)
         needed = max(_MIN_FREE_GIB, _ROOM * (context.checkpoint_gib or 0.0))
         if free_gib < needed and not context.finished:
@@ -41,13 +62,22 @@ class Disk:
                 round(t * 1000),
                 "critical",
                 confidence=0.95,
-                remedies=OF_SERIES[_CODE],
+                remedies=_CODES[_CODE].remedies,
             )
             found.values |= {"free_gib": free_gib, "needed_gib": needed}
         elif completed:
             self._check(context, t, free_gib)
 
-    def restart(self) -> None:
+    def restart(self, context: DetectorContext, step: int) -> None:
+        """The disk stays as it is."""
+
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        """Downloads during preparation don't count towards the trend, nor do checkpoints that are
+        kept as planned."""
+        if kind == "checkpoint":
+            is_saved = fields.text("action", "saved") == "saved"
+            if not is_saved or context.saves > (context.settings.keeps_checkpoints or 0):
+                return
         self.trend = Trend(per_block=6)
 
     def _check(self, context: DetectorContext, t: float, free_gib: float) -> None:
@@ -59,7 +89,7 @@ class Disk:
             return
         severity: Severity = "critical" if hours < _AT_ONCE_H else "warning"
         onset = round(self.trend.xs[0] * 1000)
-        remedies = OF_SERIES[_CODE]
+        remedies = _CODES[_CODE].remedies
         found = context.ledger.open(_CODE, onset, severity, confidence=0.8, remedies=remedies)
         found.values |= {"free_gib": free_gib, "hours_left": hours}
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.diagnosis.detectors.window import Window, times
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+from trainer_runtime.core.diagnosis.detectors.early_divergence import EarlyDivergence
+from trainer_runtime.core.diagnosis.detectors.window import times
 from trainer_runtime.core.records import dataclass
 
 _EVERY_POINTS = 8
@@ -29,11 +30,32 @@ _FAR = 1.5
 _HALF_A_WINDOW = 4  # checks
 
 
-@dataclass(slots=True)
-class Divergence:
-    """`low` is the lowest median so far, at `low_step`; `checked_at` are the steps of the checks
-    within half a window; `rising_since` is the step where the loss was last at its lowest."""
+_CODES = {
+    "divergence": Code(
+        "The loss keeps rising: most of its newest values lie above its best level.",
+        (
+            "median of the newest losses {loss}, {lowest} at step {lowest_step}: {factor} times",
+            "lr {lr}",
+        ),
+        ("The learning rate is the most likely cause, then a change in the data.",),
+        remedies=("rewind_halve_lr", "rewind_skip_data", "rewind_tighter_clip"),
+        announces_rewind=True,
+        closed_by=(REWIND, PHASE),
+    ),
+}
 
+
+@dataclass(slots=True)
+class Divergence(Detector):
+    """`early` judges the first points. `low` is the lowest median so far, at `low_step`;
+    `checked_at` are the steps of the checks within half a window; `rising_since` is the step where
+    the loss was last at its lowest."""
+
+    codes = _CODES
+    reads = ("loss",)
+    restarts_with_phase = True
+
+    early: EarlyDivergence = field(default_factory=EarlyDivergence)
     points: int = 0
     low: float | None = None
     low_step: int = 0
@@ -41,8 +63,13 @@ class Divergence:
     rising_since: int = 0
     checked_at: deque[int] = field(default_factory=lambda: deque(maxlen=_HALF_A_WINDOW))
 
-    def point(self, context: DetectorContext, step: int, window: Window) -> None:
-        """Evaluate the window of losses, which includes the point at `step`, every eighth time."""
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        """Evaluate the window of losses, which includes this point, every eighth time."""
+        if not self.early.is_over:
+            self.early.point(context, step, value, _CODES["divergence"].remedies)
+        if self.early.is_open:
+            return
+        window = context.loss.window
         self.points += 1
         if self.points % _EVERY_POINTS:
             return
@@ -63,11 +90,6 @@ class Divergence:
         elif median < _BACK * self.low and context.ledger.get("divergence") is not None:
             context.ledger.close("divergence", step)
 
-    def restart(self) -> None:
-        self.points = self.checks = 0
-        self.low = None
-        self.checked_at.clear()
-
     def _report(self, context: DetectorContext, step: int, median: float) -> None:
         low = self.low or 0.0
         found = context.ledger.open(
@@ -77,7 +99,7 @@ class Divergence:
             step=self.rising_since,
             confidence=0.85,
             values={"lowest": low, "lowest_step": self.low_step, "lr": context.latest.get("lr")},
-            remedies=OF_SERIES["divergence"],
+            remedies=_CODES["divergence"].remedies,
         )
         found.values |= {"loss": median, "factor": times(median, low), "last_step": step}
         if median > _FAR * low:

@@ -13,7 +13,6 @@ from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of, times
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 _MOST_POINTS = 32
@@ -38,7 +37,9 @@ class EarlyDivergence:
     is_open: bool = False
     is_over: bool = False
 
-    def point(self, context: DetectorContext, step: int, value: float) -> None:
+    def point(
+        self, context: DetectorContext, step: int, value: float, remedies: tuple[str, ...]
+    ) -> None:
         self.points += 1
         self.is_over = self.points >= _MOST_POINTS and not self.is_open
         self.highest = max(self.highest, value)
@@ -54,14 +55,9 @@ class EarlyDivergence:
             self.rising_since = step
         self.risen.append(value)
         if context.ledger.get("loss_spike") is None and self.ceiling > self.low > 0:
-            self._judge(context, step)
+            self._judge(context, step, remedies)
 
-    def restart(self) -> None:
-        self.points, self.low, self.ceiling, self.highest = 0, None, 0.0, 0.0
-        self.risen.clear()
-        self.is_open = self.is_over = False
-
-    def _judge(self, context: DetectorContext, step: int) -> None:
+    def _judge(self, context: DetectorContext, step: int, remedies: tuple[str, ...]) -> None:
         median = median_of(sorted(self.risen))
         if len(self.risen) < _IN_A_ROW or median < _MEDIAN_RISE * self.ceiling:
             return
@@ -73,7 +69,7 @@ class EarlyDivergence:
             step=self.rising_since,
             confidence=0.85,
             values={"lowest": low, "lowest_step": self.low_step, "lr": context.latest.get("lr")},
-            remedies=OF_SERIES["divergence"],
+            remedies=remedies,
         )
         entry.values |= {"loss": median, "factor": times(median, low), "last_step": step}
         self.is_open = True

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.causes import slowing_cause, waiting_cause
+from trainer_runtime.core.diagnosis.detectors.detector import END, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 _SAMPLES = 30  # five minutes at the supervisor's sampling interval
@@ -39,17 +39,47 @@ _KEYS = (
 Sample = tuple[float, dict[str, float]]
 
 
+_MACHINE = (
+    "GPU utilisation {gpu_util} %",
+    "GPU {gpu} alone: {gpu_alone_util} %",
+    "GPU clock {gpu_clock_mhz} MHz, {best_clock_mhz} at its best",
+    "GPU temperature {gpu_temp_c} °C, power {gpu_power_w} W",
+    "share of the step spent waiting for data {data_time_share}",
+    "share of the step spent waiting for other ranks {comm_time_share}",
+    "MFU {mfu}",
+    "CPU {cpu_util} % busy",
+    "network {net_mib_s} MiB/s",
+)
+_CODES = {
+    "gpu_idle": Code(
+        "The GPU is idle for much of the time.",
+        _MACHINE,
+        ("Check what it waits for: data, other ranks, or the CPU that feeds it.",),
+        remedies=("double_micro_batch",),
+        closed_by=(END,),
+    ),
+    "gpu_throttled": Code(
+        "The GPU is throttled.",
+        _MACHINE,
+        ("Check cooling and power limit (`nvidia-smi -q -d PERFORMANCE`).",),
+        closed_by=(END,),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Gpu:
+class Gpu(Detector):
     """`samples` are the newest as (t, values); `lowest` holds, for each of them, the index and the
     utilisation of the least used GPU."""
+
+    codes = _CODES
 
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     lowest: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
     def sample(self, context: DetectorContext, t: float, values: Mapping[str, float]) -> None:
         if context.steps_seen == 0 or context.finished:
-            self.restart()
+            self.restart(context, 0)
             return
         kept = {key: value for key in _KEYS if (value := _mean_of(values, key)) is not None}
         if "gpu_util" not in kept and "gpu_throttle" not in kept and "gpu_clock_mhz" not in kept:
@@ -64,10 +94,6 @@ class Gpu:
             self._check_load(context, t, means)
             self._check_clock(context, t, means)
 
-    def restart(self) -> None:
-        self.samples.clear()
-        self.lowest.clear()
-
     def _check_load(self, context: DetectorContext, t: float, means: dict[str, float]) -> None:
         used = means.get("gpu_util")
         if used is None:
@@ -81,7 +107,7 @@ class Gpu:
         if used >= _LOW and slow is None and not low_mfu:
             return
         cause = waiting_cause(context.latest, means)
-        remedies = OF_SERIES["gpu_idle"] if cause.name == "host" else ()
+        remedies = _CODES["gpu_idle"].remedies if cause.name == "host" else ()
         found = context.ledger.open(
             "gpu_idle", _ms(self.samples[0][0]), "info", confidence=0.8, remedies=remedies
         )

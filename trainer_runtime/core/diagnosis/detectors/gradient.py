@@ -8,33 +8,45 @@ rewind, because the loss may stay normal.
 
 from __future__ import annotations
 
+from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import times
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 _NORMAL_AGAIN = 4  # points in a row
 _LEVEL_POINTS = 400
 
 
+_CODES = {
+    "grad_norm_rising": Code(
+        "The gradient norm rose far above its usual level; a loss spike may follow.",
+        ("gradient norm {grad_norm_peak} against {grad_norm_normal}: {factor} times", "lr {lr}"),
+        ("Watch the next steps; with a checkpoint now a rewind would lose little.",),
+        remedies=("tighter_clip", "denser_checkpoints"),
+        announces_rewind=True,
+        closed_by=(REWIND,),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Gradient:
+class Gradient(Detector):
     """`median` is that of the norm before the open rise."""
+
+    codes = _CODES
+    reads = ("grad_norm",)
 
     median: float = 0.0
     normal: int = 0
     points: int = 0
 
-    def point(self, context: DetectorContext, step: int, value: float) -> None:
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         rule = context.gradient
         odd = rule.take(step, value)
         if self.points:
             self._update_open(context, step, value)
         elif odd and rule.is_met:
             self._open(context, step, value)
-
-    def restart(self) -> None:
-        self.points = 0
 
     def _open(self, context: DetectorContext, step: int, value: float) -> None:
         onset, at_onset, self.median = context.gradient.first_odd
@@ -55,7 +67,7 @@ class Gradient:
                 "lr": context.latest.get("lr"),
                 "spike_step": None if spike is None else spike.onset,
             },
-            remedies=OF_SERIES["grad_norm_rising"],
+            remedies=_CODES["grad_norm_rising"].remedies,
         )
 
     def _update_open(self, context: DetectorContext, step: int, value: float) -> None:

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, median_of
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 KEYS = ("kl", "objective/kl")
@@ -35,10 +35,37 @@ _MIN_KL = 1e-6
 _CLEARLY_NEGATIVE, _NEGATIVE_IN_A_ROW = 0.01, 16
 
 
+_CODES = {
+    "kl_blowup": Code(
+        "The policy diverges from its reference: the KL divergence rose far above its usual level.",
+        ("{key} {kl}, {kl_usual} before", "lr {lr}"),
+        ("Read samples: if they are gibberish or all the same, the policy has collapsed.",),
+        remedies=("rewind_raise_beta", "rewind_halve_lr", "rewind_tighter_clip"),
+        announces_rewind=True,
+        closed_by=(REWIND, PHASE),
+    ),
+    "kl_negative": Code(
+        "The KL divergence stays below 0, which no divergence is: the answers are not sampled from "
+        "the policy as it is trained.",
+        ("{key} {kl} at {points} points in a row",),
+        (
+            "Generate without what the training does not use: temperature 1, top_k 0, top_p 1, no "
+            "least length; and pad and mask as the training does.",
+            "Check that the model that generates has the newest weights.",
+        ),
+        closed_by=(REWIND, PHASE),
+    ),
+}
+
+
 @dataclass(slots=True)
-class KlBlowup:
+class KlBlowup(Detector):
     """`newest` are not yet part of `before`; `usual` is the median of `before`; `high_since` is
     the first step of those above the normal range."""
+
+    codes = _CODES
+    reads = KEYS
+    restarts_with_phase = True
 
     key: str = ""
     newest: deque[float] = field(default_factory=lambda: deque(maxlen=_NEWEST))
@@ -70,7 +97,7 @@ class KlBlowup:
         elif found is not None and median < limit:
             context.ledger.close("kl_blowup", step)
 
-    def restart(self) -> None:
+    def restart(self, context: DetectorContext, step: int) -> None:
         self.newest.clear()
         self.before.clear()
         self.usual, self.high_since, self.negative = 0.0, None, 0
@@ -114,7 +141,7 @@ class KlBlowup:
             step=onset,
             confidence=0.85,
             values={"key": self.key, "kl_usual": self.usual},
-            remedies=OF_SERIES["kl_blowup"],
+            remedies=_CODES["kl_blowup"].remedies,
         )
         found.values |= {"kl": median, "lr": context.latest.get("lr"), "last_step": step}
         if median > _TIMES * limit:

@@ -19,9 +19,9 @@ import math
 from collections import deque
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import deviation_of, mean_of
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 MARGINS = ("rewards/margins", "margin")
@@ -35,11 +35,34 @@ _HALF = 0.5
 _CHANCE = 0.5
 
 
+_CODES = {
+    "margin_collapse": Code(
+        "The margin between chosen and rejected answers had been learnt and is lost again.",
+        (
+            "margin {margin}, {peak} at step {peak_step}; {lowest} at its lowest",
+            "share of pairs ranked correctly {accuracy}",
+            "lr {lr}",
+        ),
+        (
+            "Check the pairs from the onset on for swapped labels or a different source.",
+            "If the pairs are correct, the learning rate is the usual cause.",
+        ),
+        remedies=("rewind_halve_lr", "rewind_skip_data", "rewind_raise_beta"),
+        announces_rewind=True,
+        closed_by=(REWIND, PHASE),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Margins:
+class Margins(Detector):
     """`peak` is the highest mean of 32 margins, at `peak_step`, None until they are learnt;
     `scatter` is their deviation there; `best` is the best mean of 32 accuracies. `low_since` is the
     first step of the newest margins that are below half of the peak."""
+
+    codes = _CODES
+    reads = (*MARGINS, *ACCURACIES)
+    restarts_with_phase = True
 
     margins: deque[float] = field(default_factory=lambda: deque(maxlen=_SIZE))
     accuracies: deque[float] = field(default_factory=lambda: deque(maxlen=_SIZE))
@@ -52,13 +75,16 @@ class Margins:
     low_since: int | None = None
     checks: int = 0
 
-    def accuracy(self, value: float) -> None:
+    def _accuracy(self, value: float) -> None:
         self.accuracies.append(value)
         if len(self.accuracies) == _SIZE:
             self.best = max(self.best, mean_of(self.accuracies))
 
-    def point(self, context: DetectorContext, step: int, value: float) -> None:
-        """Take in a margin; evaluate every fourth time."""
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        """Take in a margin, which is evaluated every fourth time, or an accuracy."""
+        if key in ACCURACIES:
+            self._accuracy(value)
+            return
         self.margins.append(value)
         self.points += 1
         if self.peak is not None:
@@ -77,7 +103,7 @@ class Margins:
         elif mean > _HALF * self.peak:
             context.ledger.close("margin_collapse", step)
 
-    def restart(self, step: int = 0) -> None:
+    def restart(self, context: DetectorContext, step: int) -> None:
         """The series continues from `step`. An earlier peak still counts: a resume with other pairs
         can lose the margin just as a change of data within an attempt can."""
         self.margins.clear()
@@ -122,7 +148,7 @@ class Margins:
             step=onset,
             confidence=0.9,
             values={"peak": peak, "peak_step": self.peak_step, "lr": context.latest.get("lr")},
-            remedies=OF_SERIES["margin_collapse"],
+            remedies=_CODES["margin_collapse"].remedies,
         )
         accuracy = mean_of(self.accuracies) if self.accuracies else None
         lowest = found.values.get("lowest")

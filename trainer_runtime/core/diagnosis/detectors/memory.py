@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.trend import Trend, mann_kendall_z, median_slope
 from trainer_runtime.core.records import dataclass
@@ -23,11 +24,22 @@ _STILL = 0.6  # of the whole slope that the second half must keep
 _SHARE = {"host_mem_gib": 0.10, "gpu_mem_gib": 0.05}
 _MIN_GIB = 1.0
 _SOON_H, _AT_ONCE_H = 24.0, 1.0
-KEYS = tuple(_SHARE)
+
+
+_CODES = {
+    "memory_rising": Code(
+        "Memory in use rises steadily.",
+        (
+            "{key} {now_gib}, rising by {gib_per_h} GiB per hour",
+            "the limit of {limit_gib} GiB is reached in {hours_left} hours",
+        ),
+        ("The usual leak is values kept across steps (losses with their graph, caches).",),
+    ),
+}
 
 
 @dataclass(slots=True)
-class Memory:
+class _Series:
     """The samples of one key, at first averaged over a minute."""
 
     key: str
@@ -84,3 +96,15 @@ class Memory:
         remaining = context.remaining_h
         if hours < _SOON_H and (remaining is None or hours < remaining):
             found.grow("critical" if hours < _AT_ONCE_H else "warning")
+
+
+@dataclass(slots=True)
+class Memory(Detector):
+    codes = _CODES
+
+    host: _Series = field(default_factory=lambda: _Series("host_mem_gib"))
+    gpu: _Series = field(default_factory=lambda: _Series("gpu_mem_gib"))
+
+    def sample(self, context: DetectorContext, t: float, values: Mapping[str, float]) -> None:
+        self.host.sample(context, t, values)
+        self.gpu.sample(context, t, values)

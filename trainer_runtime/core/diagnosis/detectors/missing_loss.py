@@ -6,6 +6,7 @@ steps and then not for 32, nor for four times its longest gap, is worth a warnin
 
 from __future__ import annotations
 
+from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.records import dataclass
 
@@ -16,10 +17,24 @@ _TIMES_LONGEST = 4
 _NEVER = 1 << 62
 
 
+_CODES = {
+    "loss_missing": Code(
+        "Steps continue, but the log no longer has their loss: Megatron leaves out a loss that is "
+        "NaN; otherwise the program has stopped logging it.",
+        ("last loss at step {last_loss_step}, none at {steps_without} steps since",),
+        ("Check the gradient norm and the skipped or NaN iterations of the steps since.",),
+        closed_by=(REWIND,),
+    ),
+}
+
+
 @dataclass(slots=True)
-class MissingLoss:
+class MissingLoss(Detector):
     """`seen_at` is the number of steps at the newest loss, which was at `last_step`, and `due` the
     one from which it is missing; `longest` is the largest number between two losses so far."""
+
+    codes = _CODES
+    reads_raw = ("loss",)
 
     losses: int = 0
     last_step: int = 0
@@ -27,8 +42,9 @@ class MissingLoss:
     longest: int = 0
     due: int = _NEVER
 
-    def overdue(self, context: DetectorContext, step: int) -> None:
-        """Take in a step after `due`, whatever is logged of it."""
+    def step(self, context: DetectorContext, step: int) -> None:
+        if context.steps_seen < self.due:
+            return
         if context.is_reinforced or context.ledger.get("nan_grad"):
             return  # the loss of a policy means little, and many log none
         entry = context.ledger.open(
@@ -41,8 +57,7 @@ class MissingLoss:
         )
         entry.values["steps_without"] = context.steps_seen - self.seen_at
 
-    def loss(self, context: DetectorContext, step: int) -> None:
-        """Take in a loss, finite or not."""
+    def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         seen = context.steps_seen
         if seen >= self.due:
             context.ledger.close(CODE, step)
@@ -51,7 +66,3 @@ class MissingLoss:
         self.seen_at, self.last_step = seen, step
         if self.losses >= _FEWEST_LOSSES:
             self.due = seen + 1 + max(_FEWEST_STEPS, _TIMES_LONGEST * self.longest)
-
-    def restart(self) -> None:
-        self.losses = self.seen_at = self.longest = 0
-        self.due = _NEVER

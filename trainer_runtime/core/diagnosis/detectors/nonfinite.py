@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors import kl, margins, overoptimization, rewards
+from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector, is_finite
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 _FINITE_AGAIN = 3  # points
@@ -26,14 +28,87 @@ _OVERFLOWS_IN_A_ROW = 12
 _ZEROS_IN_A_ROW = 3
 _NOT_SMALL = 0.1  # nats
 _METRICS_IN_A_ROW = 8
+_SERIES = ("loss", "val_loss", "grad_norm")
+_METRICS = (
+    *(*margins.MARGINS, *margins.ACCURACIES, *kl.KEYS, *rewards.KEYS),
+    *(*overoptimization.ROW, *overoptimization.VAL_ACCURACIES),
+)
 _WARNINGS = frozenset({"nan_eval", "nan_metric"})
 
 
+_CODES = {
+    "nan_loss": Code(
+        "The loss is NaN or infinite; HF Trainer's filter prints 0.0 for it, beside a gradient "
+        "norm of NaN. Checkpoints written since the onset can't be trusted.",
+        (
+            "{key} {value}",
+            "last finite loss {last_finite_loss} at step {last_finite_step}",
+            "lr {lr}",
+        ),
+        ("Resume from before the onset; later checkpoints already contain NaN.",),
+        remedies=("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
+        announces_rewind=True,
+        closed_by=(REWIND,),
+    ),
+    "nan_grad": Code(
+        "The gradient is NaN or infinite, although the loss is finite.",
+        (
+            "{key} {value}",
+            "last finite loss {last_finite_loss} at step {last_finite_step}",
+            "lr {lr}",
+        ),
+        ("Resume from before the onset. HF Trainer's nan_filter logs such steps as loss 0.",),
+        remedies=("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
+        announces_rewind=True,
+        closed_by=(REWIND,),
+    ),
+    "nan_eval": Code(
+        "The validation loss is NaN or infinite, but no training loss that was read is.",
+        (
+            "{key} {value}",
+            "last training loss {last_finite_loss} at step {last_finite_step}",
+        ),
+        (
+            "Check for validation rows whose labels are all masked (-100) or cut off, and for an "
+            "empty validation set.",
+            "Evaluate in bf16 or fp32: fp16 overflows (`fp16_full_eval`).",
+            "Best checkpoints and early stopping that go by it choose at random.",
+        ),
+        closed_by=(REWIND,),
+    ),
+    "nan_metric": Code(
+        "Rewards, log-probabilities or the divergence are NaN at every point, though the loss is "
+        "finite.",
+        ("{key} {value}", "lr {lr}"),
+        (
+            "Check for answers without tokens, and for a reward function that returns NaN.",
+            "Train in bf16 in the place of fp16: log-probabilities overflow there.",
+        ),
+        closed_by=(REWIND,),
+    ),
+    "reward_std_nan": Code(
+        "The deviation of the rewards is NaN: with one generation per prompt it is that of a "
+        "single value, and every advantage becomes NaN.",
+        ("{key} {value}", "lr {lr}"),
+        (
+            "Set num_generations to 2 or more (8 is usual).",
+            "With more than one, check for a reward function that returns NaN.",
+        ),
+        closed_by=(REWIND,),
+        led_to=("nan_grad", "nan_loss"),
+    ),
+}
+
+
 @dataclass(slots=True)
-class NonFinite:
+class NonFinite(Detector):
     """`lost`: a loss was not finite, or 0, and too few finite ones have followed since.
     `zero_step`: of the newest loss of exactly 0; `metrics`: by key, how often in a row one was not
     finite, and since which step."""
+
+    codes = _CODES
+    reads_raw = (*_SERIES, *_METRICS)
+    events = ("warning",)
 
     lost: bool = False
     finite_losses: int = 0
@@ -44,7 +119,26 @@ class NonFinite:
     zero_step: int | None = None
     metrics: dict[str, list[int]] = field(default_factory=dict)
 
-    def seen(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+    def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        if not is_finite(value):
+            take = self._seen if key in _SERIES else self._metric
+            take(context, key, step, value)
+        elif key == "loss":
+            self._finite_loss(context, step, value)
+        elif key == "grad_norm":
+            self._finite_gradient(context, step, value)
+        elif key == "val_loss":
+            context.ledger.close("nan_eval", step)
+        elif self.metrics:
+            self._finite_metric(context, key, step)
+
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        """The trainer's own guard reported a code."""
+        code = fields.text("code", "")
+        if code in ("nan_loss", "nan_grad"):
+            self._open(context, code, step, {})
+
+    def _seen(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in a value of `loss`, `val_loss` or `grad_norm` that is not finite."""
         if key == "grad_norm":
             self._gradient(context, step, value)
@@ -61,7 +155,7 @@ class NonFinite:
         self.lost, self.finite_losses = True, 0
         self._open(context, "nan_loss", step, {"key": key, "value": str(value)})
 
-    def metric(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+    def _metric(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in a reward, log-probability or divergence that is not finite."""
         values = {"key": key, "value": str(value)}
         in_a_row = self.metrics.setdefault(key, [0, step])
@@ -74,7 +168,7 @@ class NonFinite:
         elif in_a_row[0] == _METRICS_IN_A_ROW and not self.lost:
             self._open(context, "nan_metric", in_a_row[1], values, 0.8)
 
-    def finite_metric(self, context: DetectorContext, key: str, step: int) -> None:
+    def _finite_metric(self, context: DetectorContext, key: str, step: int) -> None:
         if self.metrics.pop(key, None) is None:
             return
         if key == "reward_std":
@@ -82,12 +176,17 @@ class NonFinite:
         if not self.metrics:
             context.ledger.close("nan_metric", step)
 
-    def warned(self, context: DetectorContext, code: str, step: int) -> None:
-        """The trainer's own guard reported `code`."""
-        if code in ("nan_loss", "nan_grad"):
-            self._open(context, code, step, {})
+    def _finite_loss(self, context: DetectorContext, step: int, value: float) -> None:
+        if value == 0 and not context.is_reinforced:
+            self._zero(context, step)
+            return
+        if self.lost:
+            self._finite_again(context, step)
+        entry = context.ledger.get("nan_grad") if self.overflows else None
+        if entry is not None and entry.onset == step:
+            entry.values["loss_at_onset"] = value
 
-    def finite(self, context: DetectorContext, step: int) -> None:
+    def _finite_again(self, context: DetectorContext, step: int) -> None:
         """Take in a finite training loss that is not 0, while `lost`."""
         self.finite_losses += 1
         if self.finite_losses < _FINITE_AGAIN:
@@ -97,7 +196,7 @@ class NonFinite:
             context.ledger.close("nan_grad", step)
         self.lost, self.zeros = False, 0
 
-    def zero(self, context: DetectorContext, step: int) -> None:
+    def _zero(self, context: DetectorContext, step: int) -> None:
         """Take in a training loss of exactly 0."""
         before = context.losses[-1][1] if context.losses else 0.0
         self.zero_step = step
@@ -111,22 +210,13 @@ class NonFinite:
         if self.zeros == _ZEROS_IN_A_ROW and named is None:
             self._open(context, "nan_grad", self.zero_onset, {"key": "loss", "value": "0"}, 0.7)
 
-    def zero_gradient(self, context: DetectorContext) -> None:
-        """Take in a gradient norm of 0: the zeros of the loss are no NaN."""
-        entry = context.ledger.get("nan_grad")
-        if entry is not None and entry.values.get("key") == "loss":
-            context.ledger.withdraw("nan_grad")
-
-    def finite_loss_beside(self, context: DetectorContext, step: int, value: float) -> None:
-        """Take in a finite loss while the gradient is not."""
-        entry = context.ledger.get("nan_grad")
-        if entry is not None and entry.onset == step:
-            entry.values["loss_at_onset"] = value
-
-    def finite_gradient(self, context: DetectorContext, step: int) -> None:
-        self.overflows = 0
-        if context.ledger.get("nan_grad") is not None:
+    def _finite_gradient(self, context: DetectorContext, step: int, value: float) -> None:
+        if self.overflows:
+            self.overflows = 0
             context.ledger.close("nan_grad", step)
+        entry = context.ledger.get("nan_grad")
+        if value == 0 and self.zeros and entry is not None and entry.values.get("key") == "loss":
+            context.ledger.withdraw("nan_grad")  # the zeros of the loss are no NaN
 
     def _gradient(self, context: DetectorContext, step: int, value: float) -> None:
         scaled = context.latest.get("loss_scale", 0.0) > 1 or context.settings.precision == "fp16"
@@ -163,5 +253,5 @@ class NonFinite:
             step=step,
             confidence=confidence,
             values={**values, **before, "lr": context.latest.get("lr")},
-            remedies=OF_SERIES.get(code, ()),
+            remedies=_CODES[code].remedies,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector, is_finite
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
@@ -59,9 +60,26 @@ class Repeat:
         return self.points if self.value == 0 else 0
 
 
+_CODES = {
+    "not_learning": Code(
+        "Nothing is learnt, though steps continue.",
+        ("{points} points in a row", "loss {loss}", "gradient norm {grad_norm}", "lr {lr}"),
+        (
+            "Stop it, and print one batch: its labels, which of them are masked, and which "
+            "parameters require a gradient.",
+            "Check that optimizer and schedule are stepped, with the rate that was meant.",
+        ),
+        closed_by=(REWIND,),
+    ),
+}
+
+
 @dataclass(slots=True)
-class NotLearning:
+class NotLearning(Detector):
     """`first` are the first losses of the attempt; `is_open`: there is a cause."""
+
+    codes = _CODES
+    reads_raw = ("loss", "grad_norm", "lr")
 
     loss: Repeat = field(default_factory=lambda: Repeat(most=_SAME))
     grad_norm: Repeat = field(default_factory=Repeat)
@@ -69,8 +87,10 @@ class NotLearning:
     first: list[float] = field(default_factory=list)
     is_open: bool = False
 
-    def point(self, context: DetectorContext, series: Repeat, step: int, value: float) -> None:
-        """Take in a finite value of `series`, which is one of this detector's."""
+    def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        if not is_finite(value):
+            return
+        series: Repeat = getattr(self, key)
         is_long = series.take(step, value)
         if len(self.first) < _FIRST and series is self.loss:
             self.first.append(value)
@@ -85,11 +105,6 @@ class NotLearning:
                 context.ledger.withdraw(CODE)  # a bar that repeats each value for long
             else:
                 context.ledger.close(CODE, step)
-
-    def restart(self) -> None:
-        self.loss, self.grad_norm, self.lr = Repeat(most=_SAME), Repeat(), Repeat()
-        self.first.clear()
-        self.is_open = False
 
     def _cause(self, context: DetectorContext) -> str | None:
         losses, norms, rates = self.loss.zeros(), self.grad_norm.zeros(), self.lr.zeros()

@@ -41,14 +41,16 @@ class Outlier:
     """One series. Up to a MAD of `symmetric` times the median it counts as not skewed.
 
     An odd point lies over `ratio` times the median and `least_rise` above it: without the latter,
-    0.0002 would be a spike in a loss that is printed as 0.0001 for long. `flags` has a bit for each
-    of the last four points; `odd_at` holds the newest odd ones, each with the median at that time.
+    0.0002 would be a spike in a loss that is printed as 0.0001 for long. `points`: how many
+    were taken in. `flags` has a bit for each of the last four; `odd_at` holds the newest odd ones,
+    each with the median at that time.
     """
 
     ratio: float = 1.12
     symmetric: float = 0.1
     least_rise: float = 0.0
     window: Window = field(default_factory=Window)
+    points: int = 0
     flags: int = 0
     odd_at: deque[Odd] = field(default_factory=lambda: deque(maxlen=4))
 
@@ -64,6 +66,7 @@ class Outlier:
                 odd = self._is_far(value, median)
                 if odd:
                     self.odd_at.append((step, value, median))
+        self.points += 1
         self.flags = (self.flags << 1 | odd) & _OF_THE_LAST
         self.window.add(value)
         return odd
@@ -81,7 +84,7 @@ class Outlier:
     def restart(self) -> None:
         """Forget all earlier points: the series restarts."""
         self.window.clear()
-        self.flags = 0
+        self.points = self.flags = 0
         self.odd_at.clear()
 
     def _is_far(self, value: float, median: float) -> bool:

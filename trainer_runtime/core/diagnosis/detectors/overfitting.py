@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of
 from trainer_runtime.core.records import dataclass
@@ -29,10 +30,27 @@ _CLEARLY = 1.05
 _TRAIN_FELL = 0.995
 
 
+_CODES = {
+    "overfitting": Code(
+        "The validation loss rises while the training loss still falls.",
+        (
+            "val_loss {val_loss}, {best_val_loss} at step {best_step}",
+            "training loss {loss}, {loss_at_best} then",
+        ),
+        ("The best checkpoint is kept; more data, fewer epochs or more dropout would help.",),
+        closed_by=(REWIND, PHASE),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Overfitting:
+class Overfitting(Detector):
     """`train_at_best` is the median training loss at the best evaluation; `newest` are the newest
     evaluations."""
+
+    codes = _CODES
+    reads = ("val_loss",)
+    restarts_with_phase = True
 
     newest: deque[float] = field(default_factory=lambda: deque(maxlen=64))
     best: float | None = None
@@ -41,10 +59,9 @@ class Overfitting:
     above: int = 0
     first_above: float = 0.0
 
-    def evaluation(
-        self, context: DetectorContext, step: int, value: float, train: float | None
-    ) -> None:
-        """Take in a validation loss; `train` is the median training loss at that time."""
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        window = context.loss.window
+        train = window.median if len(window) else None
         noise = noise_of(self.newest)
         self.newest.append(value)
         if self.best is None or value < self.best:
@@ -62,10 +79,6 @@ class Overfitting:
         needed = _IN_A_ROW if _DEVIATIONS * noise < _ABOVE * self.best else _IN_A_ROW_OF_NOISY
         if self.above >= needed and value >= self.first_above and self._train_fell(train):
             self._report(context, step, value, train)
-
-    def restart(self) -> None:
-        self.best, self.train_at_best, self.above = None, None, 0
-        self.newest.clear()
 
     def _train_fell(self, train: float | None) -> bool:
         before = self.train_at_best

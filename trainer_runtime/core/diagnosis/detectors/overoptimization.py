@@ -23,11 +23,12 @@ from collections import deque
 from dataclasses import field
 from typing import Any
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.detectors.overfitting import noise_of
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES, value_at
+from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.records import dataclass
 
 ROW = ("rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected")
@@ -46,9 +47,38 @@ def _newest() -> deque[float]:
     return deque(maxlen=_SIZE)
 
 
+_CODES = {
+    "over_optimization": Code(
+        "The preference is over-optimised: the policy has moved far from its reference, or "
+        "held-out pairs are ranked worse again.",
+        (
+            "margin {margin} with rewards/chosen {chosen} and logps/chosen {chosen_logps}",
+            "chosen answers are less likely than under the reference by {chosen_fell} of their "
+            "nats",
+            "rejected answers by {rejected_fell} (beta {beta})",
+            "held-out pairs ranked correctly {val_accuracy}, {best_val_accuracy} at step "
+            "{best_step}",
+            "training margin {margin}, {margin_at_best} then",
+            "lr {lr}",
+        ),
+        (
+            "Compare answers of earlier checkpoints: the best one is often far before the end.",
+            "A larger beta, a lower learning rate or fewer epochs keep it closer to the reference.",
+        ),
+        remedies=("rewind_raise_beta", "rewind_halve_lr"),
+        announces_rewind=True,
+        closed_by=(REWIND, PHASE),
+    ),
+}
+
+
 @dataclass(slots=True)
-class OverOptimization:
+class OverOptimization(Detector):
     """`row` holds the newest step's values so far, the deques those of the newest steps."""
+
+    codes = _CODES
+    reads = (*ROW, *VAL_ACCURACIES)
+    restarts_with_phase = True
 
     row: dict[str, float] = field(default_factory=dict)
     row_step: int = 0
@@ -66,7 +96,10 @@ class OverOptimization:
     below: int = 0
 
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
-        """Take in one of the four values of a step's pairs."""
+        """Take in one of the four values of a step's pairs, or an evaluation's accuracy."""
+        if key in VAL_ACCURACIES:
+            self._evaluation(context, step, value)
+            return
         if step != self.row_step:
             self.row, self.row_step = {}, step
         self.row[key] = value
@@ -80,7 +113,7 @@ class OverOptimization:
         if self.points % _EVERY == 0 and len(self.chosen) == _SIZE:
             self._check(context, step)
 
-    def evaluation(self, context: DetectorContext, step: int, value: float) -> None:
+    def _evaluation(self, context: DetectorContext, step: int, value: float) -> None:
         """Take in the share of held-out pairs that are ranked correctly."""
         noise = noise_of(self.evaluations)
         self.evaluations.append(value)
@@ -107,14 +140,6 @@ class OverOptimization:
                     "margin_at_best": before,
                 },
             )
-
-    def restart(self) -> None:
-        self.row = {}
-        for newest in (self.chosen, self.rejected, self.chosen_logps, self.rejected_logps):
-            newest.clear()
-        self.evaluations.clear()
-        self.points = self.checks = self.below = 0
-        self.best, self.margin_at_best, self.first_step = 0.0, None, None
 
     def _check(self, context: DetectorContext, step: int) -> None:
         beta = _beta(context)
@@ -162,7 +187,7 @@ class OverOptimization:
             "warning",
             step=onset,
             confidence=0.8,
-            remedies=OF_SERIES["over_optimization"],
+            remedies=_CODES["over_optimization"].remedies,
         )
         found.values |= {**values, "lr": context.latest.get("lr")}
 

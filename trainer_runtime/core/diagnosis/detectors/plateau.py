@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.trend import Trend, line_through, mann_kendall_z
 from trainer_runtime.core.records import dataclass
@@ -23,12 +24,30 @@ _IMPROVED = 0.998
 _LAST_SHARE = 0.9
 
 
+_CODES = {
+    "plateau": Code(
+        "The loss has not fallen for half of the attempt. That alone is not a reason to stop: it "
+        "often falls further once the learning rate decays.",
+        ("loss {loss}, no decrease since step {since_step}", "lr {lr}"),
+        ("Check the schedule first: the loss often falls further once the learning rate decays.",),
+        closed_by=(REWIND, PHASE),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Plateau:
+class Plateau(Detector):
+    codes = _CODES
+    reads = ("loss", "val_loss")
+    restarts_with_phase = True
+
     trend: Trend = field(default_factory=lambda: Trend(per_block=8))
     evaluations: Trend = field(default_factory=lambda: Trend(per_block=1))
 
-    def point(self, context: DetectorContext, step: int, value: float) -> None:
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        if key == "val_loss":
+            self.evaluations.add(step, value)
+            return
         if not self.trend.add(step, value) or self.trend.points < _MIN_POINTS:
             return
         half = len(self.trend.means) // 2
@@ -52,12 +71,6 @@ class Plateau:
             confidence=0.6,
             values={"loss": means[-1], "since_step": since, "lr": context.latest.get("lr")},
         )
-
-    def evaluation(self, step: int, value: float) -> None:
-        self.evaluations.add(step, value)
-
-    def restart(self) -> None:
-        self.trend, self.evaluations = Trend(per_block=8), Trend(per_block=1)
 
     def _is_ending(self, context: DetectorContext, step: int) -> bool:
         target = context.target_step or context.settings.steps

@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import field
 
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of, times
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+from trainer_runtime.core.diagnosis.detectors.window import mad_z, median_of, times
 from trainer_runtime.core.records import dataclass
 
+_NOTED_EVERY = 32  # points
 _JUDGED_POINTS = 8
 _MIN_BEFORE = 8
 _RATIO = 1.12
@@ -31,11 +33,29 @@ _CHANGE_THE_LOSS = frozenset({"optimizer", "schedule", "batch", "data"})
 Level = tuple[int, float, float, float]
 
 
+_CODES = {
+    "resume_mismatch": Code(
+        "The loss differs after the resume: part of the state was not restored, or the data "
+        "changed.",
+        (
+            "loss {loss} after the resume, {loss_before} at step {before_step}: {factor} times",
+            "lr {lr}, {lr_before} then",
+        ),
+        ("Check that optimizer, schedule, data position and scaler were restored.",),
+        remedies=("rewind",),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Resumed:
+class Resumed(Detector):
     """`levels` are (step, median, MAD, lr) of the loss at checkpoints and every 32 points; `before`
     is the level to compare with, `first` are the losses since the resume. `is_changed`: the attempt
     changes on purpose what may change the loss."""
+
+    codes = _CODES
+    reads = ("loss",)
+    events = ("attempt_starting", "checkpoint")
 
     levels: deque[Level] = field(default_factory=lambda: deque(maxlen=_MAX_LEVELS))
     before: deque[Level] = field(default_factory=lambda: deque(maxlen=1))
@@ -43,15 +63,17 @@ class Resumed:
     first: list[float] = field(default_factory=list)
     is_changed: bool = False
 
-    def note(self, context: DetectorContext, step: int, window: Window) -> None:
+    def _note(self, context: DetectorContext, step: int) -> None:
         """Record the level of the loss at `step`, from which a resume may start."""
+        window = context.loss.window
         if len(window) < _MIN_BEFORE:
             return
         lr = context.latest.get("lr", 0.0)
         self.levels.append((step, window.median, window.mad, lr))
 
-    def resume(self, step: int) -> None:
+    def restart(self, context: DetectorContext, step: int) -> None:
         """The run continues from `step`; later levels are superseded."""
+        self._note(context, context.step)
         kept = [level for level in self.levels if level[0] <= step]
         self.levels.clear()
         self.levels.extend(kept)
@@ -59,8 +81,20 @@ class Resumed:
         self.before.extend(level for level in kept[-1:] if level[0] >= _NEAR * step)
         self.since, self.first = step, []
 
-    def point(self, context: DetectorContext, step: int, value: float) -> None:
-        """Take in a loss; only the first few after a resume count."""
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        if kind == "attempt_starting":
+            self.is_changed = changes_the_loss(fields.open_map("set"))
+        elif fields.text("action", "saved") == "saved":
+            self._note(context, step)
+
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        """Take in a loss; only the first few after a resume are compared."""
+        if context.loss.points % _NOTED_EVERY == 0:
+            self._note(context, step)
+        if self.before:
+            self._compare(context, value)
+
+    def _compare(self, context: DetectorContext, value: float) -> None:
         self.first.append(value)
         if len(self.first) < _JUDGED_POINTS:
             return
@@ -84,7 +118,7 @@ class Resumed:
                 "lr_before": lr or None,
                 "lr": context.latest.get("lr"),
             },
-            remedies=OF_SERIES[_CODE],
+            remedies=_CODES[_CODE].remedies,
         )
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 KEYS = ("reward", "reward_std", "frac_reward_zero_std")
@@ -27,11 +27,34 @@ _AT_ITS_BEST = 0.9
 _APART_AGAIN = 4
 
 
+_CODES = {
+    "reward_collapse": Code(
+        "All answers to a prompt get the same reward, so there is nothing to learn from.",
+        (
+            "reward {reward}, {best_reward} at its best; identical for {points} points",
+            "the reward is at its best since step {solved_at}: the task seems to be solved",
+        ),
+        (
+            "Read samples and their rewards: a failing reward function gives all the same reward.",
+            "Use harder prompts, more generations per prompt or a higher temperature.",
+        ),
+        remedies=("rewind_raise_beta", "rewind_halve_lr"),
+        announces_rewind=True,
+        closed_by=(REWIND, PHASE),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Rewards:
+class Rewards(Detector):
     """`best` and `worst` are extremes of the mean of 16 rewards; `alike` counts points in a row
     without a difference, since step `alike_since`; `apart` counts those with one; `differed`: a
     difference was seen. `has_share`: the run logs `frac_reward_zero_std`."""
+
+    codes = _CODES
+    reads = KEYS
+    reads_raw = KEYS
+    restarts_with_phase = True
 
     rewards: deque[float] = field(default_factory=lambda: deque(maxlen=_IN_A_ROW))
     best: float | None = None
@@ -41,6 +64,9 @@ class Rewards:
     alike: int = 0
     alike_since: int = 0
     apart: int = 0
+
+    def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        context.is_reinforced = True  # also where the configuration is unknown
 
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if key == "reward":
@@ -52,7 +78,7 @@ class Rewards:
             size = abs(self.rewards[-1]) if self.rewards else 0.0
             self._judge(context, step, value <= _SMALL * max(size, _SMALL))
 
-    def restart(self) -> None:
+    def restart(self, context: DetectorContext, step: int) -> None:
         self.rewards.clear()
         self.best = self.worst = None
         self.alike = self.apart = 0
@@ -87,7 +113,7 @@ class Rewards:
             "info" if solved else "warning",
             step=self.alike_since,
             confidence=0.6 if solved else 0.85,
-            remedies=() if solved or not self.differed else OF_SERIES["reward_collapse"],
+            remedies=() if solved or not self.differed else _CODES["reward_collapse"].remedies,
         )
         now = mean_of(self.rewards) if self.rewards else None
         found.values |= {"reward": now, "best_reward": self.best, "points": self.alike}

@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import field
 
 from trainer_runtime.core.config.rank_hosts import host_of_rank
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of
 from trainer_runtime.core.protocol.trainer_lines import RanksAggregated
@@ -24,11 +26,35 @@ _BACK = 1.1
 Aggregate = tuple[int, int, float]  # step, the slowest rank, how many times slower than the median
 
 
+_CODES = {
+    "slow_rank": Code(
+        "One rank is slower than the others, which wait for it in every synchronous step.",
+        (
+            "rank {rank}: {key} {behind} times slower than the median of {ranks} ranks",
+            "rank {rank} is on the host {host}",
+            "the slowest in {slowest_in} of the last {of} steps that the ranks reported",
+        ),
+        (
+            "Check that rank's GPU (clock, temperature, ECC errors), and its machine's processor, "
+            "disk and network.",
+        ),
+        closed_by=(REWIND,),
+    ),
+}
+
+
 @dataclass(slots=True)
-class SlowRank:
+class SlowRank(Detector):
+    codes = _CODES
+    events = ("rank_metric",)
+
     newest: deque[Aggregate] = field(default_factory=lambda: deque(maxlen=_AGGREGATES))
 
-    def aggregate(self, context: DetectorContext, line: RanksAggregated) -> None:
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        if "ranks" in fields.values:
+            self._aggregate(context, RanksAggregated.of(fields))
+
+    def _aggregate(self, context: DetectorContext, line: RanksAggregated) -> None:
         if line.slowest is None or line.behind is None:
             return
         self.newest.append((line.step, line.slowest, line.behind))
@@ -49,6 +75,3 @@ class SlowRank:
         found.values |= {"slowest_in": len(its), "of": _AGGREGATES}
         if (host := host_of_rank(context.settings.config, rank)) is not None:
             found.values["host"] = host
-
-    def restart(self) -> None:
-        self.newest.clear()

@@ -10,14 +10,12 @@ not a single batch. PaLM restarted about 100 steps before a spike and skipped 20
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import field
 
+from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import LedgerEntry
-from trainer_runtime.core.diagnosis.detectors.outlier import Outlier
 from trainer_runtime.core.diagnosis.detectors.window import times
-from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 from trainer_runtime.core.records import dataclass
 
 _HUGE = 3.0
@@ -30,31 +28,72 @@ _FEWEST_OUTLIERS = 3
 _STEPS_NAMED = 12
 
 
-@dataclass(slots=True)
-class Spike:
-    """`median` is that of the loss before the open spike, `normal` the number of points in a row
-    that are back at it; `notes` are the newest isolated outliers as (step, loss, factor).
-    `outliers` counts those of 1.5 x and more, `outlier_steps` are the first of them."""
+_CODES = {
+    "loss_spike": Code(
+        "The loss jumped far above its previous level.",
+        (
+            "loss {loss_before} before, {loss} at the onset: a factor of up to {factor}",
+            "peak {peak} at step {peak_step}; {lasted_steps} steps so far",
+            "the losses before: {losses_before}",
+            "gradient norm {grad_norm} at the onset, up to {grad_norm_peak}, {grad_norm_normal} "
+            "normally",
+            "lr {lr}",
+            "trained on sequences {first_sequence} to {last_sequence}",
+        ),
+        (
+            "If the loss recovers within a few steps, nothing needs to be done.",
+            "If it doesn't, rewind and skip the data; if the spike recurs, halve the lr.",
+        ),
+        remedies=(
+            "rewind_skip_data",
+            "rewind_halve_lr",
+            "rewind_tighter_clip",
+            "denser_checkpoints",
+        ),
+        announces_rewind=True,
+        closed_by=(REWIND, PHASE),
+    ),
+    "loss_outliers": Code(
+        "Single steps have a loss far above its level, which is back right afterwards.",
+        ("{outliers} steps of 1.5 times the level and more, up to {factor} times", "steps {steps}"),
+        (
+            "Nothing has to be done while the loss falls; the same rows of data, or a batch that "
+            "is too small, are the usual reasons.",
+        ),
+    ),
+}
 
-    outlier: Outlier = field(default_factory=lambda: Outlier(least_rise=0.05))
+
+@dataclass(slots=True)
+class Spike(Detector):
+    """`median` is that of the loss before the open spike, `normal` the number of points in a row
+    that are back at it. `outliers` counts isolated ones of 1.5 x and more, `outlier_steps` are the
+    first of them."""
+
+    codes = _CODES
+    reads = ("loss", "grad_norm")
+    restarts_with_phase = True
+
     median: float = 0.0
     normal: int = 0
     points: int = 0
     huge: int = 0
-    notes: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=16))
     outliers: int = 0
     outlier_steps: list[int] = field(default_factory=list)
     worst_outlier: float = 0.0
 
-    def point(self, context: DetectorContext, step: int, value: float) -> None:
-        outlier = self.outlier
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        if key == "grad_norm":
+            self._gradient(context, step, value)
+            return
+        outlier = context.loss
         odd = outlier.take(step, value)
         if outlier.flags:
             self._judge(context, step, value, odd)
         elif self.points:
             self._update_open(context, step, value)
 
-    def gradient(self, context: DetectorContext, step: int, value: float) -> None:
+    def _gradient(self, context: DetectorContext, step: int, value: float) -> None:
         """Take in a gradient norm while a spike is open."""
         found = context.ledger.get("loss_spike")
         if found is None:
@@ -65,8 +104,7 @@ class Spike:
         if not isinstance(peak, (int, float)) or value > peak:
             found.values["grad_norm_peak"] = value
 
-    def restart(self) -> None:
-        self.outlier.restart()
+    def restart(self, context: DetectorContext, step: int) -> None:
         self.points = 0
 
     def _judge(self, context: DetectorContext, step: int, value: float, odd: bool) -> None:
@@ -75,9 +113,9 @@ class Spike:
             return
         if not odd:
             return
-        onset, at_onset, median = self.outlier.first_odd
+        onset, at_onset, median = context.loss.first_odd
         huge = value > _HUGE * median
-        if not (self.outlier.is_met or huge):
+        if not (context.loss.is_met or huge):
             self._note(context, step, value, times(value, median))
             return
         before = [loss for at, loss in context.losses if at < onset]
@@ -87,7 +125,7 @@ class Spike:
             onset,
             "warning",
             step=onset,
-            confidence=0.95 if self.outlier.is_met else 0.8,
+            confidence=0.95 if context.loss.is_met else 0.8,
             values={
                 "loss_before": median,
                 "losses_before": [*before[-4:]],
@@ -106,7 +144,7 @@ class Spike:
         self._update_open(context, step, value)
 
     def _note(self, context: DetectorContext, step: int, value: float, factor: float) -> None:
-        self.notes.append((step, value, factor))
+        context.notes.append((step, value, factor))
         if factor < _OUTLIER:
             return
         self.outliers += 1
@@ -129,7 +167,7 @@ class Spike:
             self.points = 0
             return
         self.points += 1
-        self.normal = 0 if value > self.outlier.ratio * self.median else self.normal + 1
+        self.normal = 0 if value > context.loss.ratio * self.median else self.normal + 1
         if self.normal == 0:
             self._grow(context, found, step, value)
         if self.normal >= _NORMAL_AGAIN or self.points > _LEVEL_POINTS:
@@ -145,13 +183,13 @@ class Spike:
             found.values |= {"peak": value, "peak_step": step, "factor": times(value, self.median)}
         if value > _HUGE * self.median:
             self.huge += 1
-            found.remedies = list(OF_SERIES["loss_spike"])
-        if self.outlier.is_met:
+            found.remedies = list(_CODES["loss_spike"].remedies)
+        if context.loss.is_met:
             found.confidence = 0.95
         lasting = step - found.onset >= _LASTING_STEPS and self.points >= _LASTING_POINTS
         if self.huge > 1 or lasting:
             found.grow("critical")
-            found.remedies = list(OF_SERIES["loss_spike"])
+            found.remedies = list(_CODES["loss_spike"].remedies)
 
 
 def _gradients(context: DetectorContext, onset: int) -> dict[str, float]:

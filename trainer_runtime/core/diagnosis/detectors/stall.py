@@ -11,8 +11,11 @@ checks, so neither a clock change nor a suspended machine causes a stall.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.detector import END, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.diagnosis.detectors.pace import Pace
 from trainer_runtime.core.records import dataclass
 
 _TIMES_P99 = 10.0
@@ -27,24 +30,48 @@ _CHECKS = 4.0
 _LONG = 5.0
 
 
+_CODES = {
+    "stall": Code(
+        "No step for longer than the run's usual pace explains.",
+        (
+            "silent for {silent_s} s; the limit at its pace is {limit_s} s",
+            "99 of 100 steps take at most {p99_interval_s} s",
+        ),
+        ("Inspect the stacks of every rank (`inspect`): they distinguish a hang from slowness.",),
+        closed_by=(END,),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Stall:
+class Stall(Detector):
+    codes = _CODES
+    reads_raw = ("val_loss",)
+    events = ("eval", "checkpoint")
+
     silent_s: float = 0.0
     checked_at: float | None = None
     usual_check_s: float = 0.0
     clock_set_back: bool = False
     begun: bool = False
 
-    def progressed(self, context: DetectorContext, step: int) -> None:
-        """A step, an evaluation or a checkpoint was reported."""
+    def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        context.pace.pause(step, self.silent_s)
+        self.step(context, context.step)
+
+    def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
+        if kind == "eval" or fields.text("action", "saved") == "saved":
+            context.pace.pause(step, self.silent_s)
+        self.step(context, context.step)
+
+    def step(self, context: DetectorContext, step: int) -> None:
         self.silent_s, self.clock_set_back, self.begun = 0.0, False, True
         context.ledger.close("stall", step)
 
-    def start(self) -> None:
-        """The trainer was started; wait for its first step."""
-        self.silent_s, self.begun = 0.0, True
+    def sample(self, context: DetectorContext, t: float, values: Mapping[str, float]) -> None:
+        self.tick(context, t)
 
-    def check(self, context: DetectorContext, pace: Pace, now: float) -> None:
+    def tick(self, context: DetectorContext, now: float) -> None:
         """Add the time since the last check; `now` is in Unix seconds."""
         last, self.checked_at = self.checked_at, now
         if last is None or not self.begun or context.finished:
@@ -59,21 +86,22 @@ class Stall:
         if context.t is not None and not self.clock_set_back:
             # Checks made before the newest step, which came in late, don't count as silence.
             self.silent_s = min(self.silent_s, max(0.0, now - context.t))
-        limit = limit_s(context, pace)
+        limit = limit_s(context)
         if self.silent_s > limit:
-            self._report(context, limit, pace)
+            self._report(context, limit)
 
-    def restart(self) -> None:
-        self.silent_s = 0.0
+    def restart(self, context: DetectorContext, step: int) -> None:
+        """Wait for the first step."""
+        self.silent_s, self.begun = 0.0, True
 
-    def _report(self, context: DetectorContext, limit: float, pace: Pace) -> None:
+    def _report(self, context: DetectorContext, limit: float) -> None:
         found = context.ledger.open(
             "stall",
             context.step,
             "warning",
             step=context.step,
             confidence=0.8,
-            values={"limit_s": limit, "p99_interval_s": pace.p99_s},
+            values={"limit_s": limit, "p99_interval_s": context.pace.p99_s},
         )
         found.values["silent_s"] = self.silent_s
         if self.silent_s > _LONG * limit:
@@ -81,10 +109,11 @@ class Stall:
             found.confidence = 0.95
 
 
-def limit_s(context: DetectorContext, pace: Pace) -> float:
+def limit_s(context: DetectorContext) -> float:
     """The longest silence in seconds that is not a stall."""
     if context.steps_seen == 0:
         return _START_S
+    pace = context.pace
     limit = max(_MIN_S, _TIMES_P99 * pace.p99_s)
     if len(pace.intervals) < _FEW_INTERVALS:
         limit = max(limit, _FEW_S)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from trainer_runtime.core.diagnosis.detectors.causes import slowing_cause, waiting_cause
+from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of
 from trainer_runtime.core.records import dataclass
@@ -28,9 +29,22 @@ _SLOWEST = 1e-9
 _LEVEL_POINTS = 2000  # after this many points it is the run's new pace
 
 
+_CODES = {
+    "throughput_drop": Code(
+        "The run has become slower.",
+        ("{key} {before} before, {now} now: a loss of {drop}",),
+        ("Check data loading and other load on the machine.",),
+        closed_by=(REWIND,),
+    ),
+}
+
+
 @dataclass(slots=True)
-class Throughput:
+class Throughput(Detector):
     """`low` are the low points, `median` and `mad` those of the window before the first of them."""
+
+    codes = _CODES
+    reads = KEYS
 
     key: str = ""
     window: Window = field(default_factory=Window)
@@ -55,7 +69,10 @@ class Throughput:
         elif len(self.low) >= _IN_A_ROW and self._lasts(context):
             self._judge(context, step)
 
-    def restart(self) -> None:
+    def restart(self, context: DetectorContext, step: int) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self.window.clear()
         self.low, self.points = [], 0
 
@@ -63,7 +80,7 @@ class Throughput:
         if self.key and KEYS.index(key) > KEYS.index(self.key):
             return False
         self.key = key
-        self.restart()
+        self._clear()
         return True
 
     def _is_low(self, context: DetectorContext, step: int, speed: float) -> bool:
@@ -123,7 +140,7 @@ class Throughput:
                 found.values |= {"now": self._as_logged(typical), "drop": drop, "last_step": step}
         if found is None or self.normal >= _IN_A_ROW or self.points > _LEVEL_POINTS:
             context.ledger.close("throughput_drop", step)
-            self.restart()
+            self._clear()
 
     def _as_logged(self, speed: float) -> float:
         return 1 / speed if self.key == "step_time_s" else speed

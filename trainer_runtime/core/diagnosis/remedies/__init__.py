@@ -7,19 +7,12 @@ series. `advice.py` is for people, where no patch helps.
 
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, advice
 from trainer_runtime.core.diagnosis.remedies.ladder import LADDER, RUNGS, patches
-from trainer_runtime.core.diagnosis.remedies.rewinds import (
-    ANNOUNCE_A_REWIND,
-    OF_SERIES,
-    REMEDIES,
-    Remedy,
-)
+from trainer_runtime.core.diagnosis.remedies.rewinds import REMEDIES, Remedy
 from trainer_runtime.core.diagnosis.remedies.rung import Changes, Config, Rung, value_at
 
 __all__ = [
     "ADVICE",
-    "ANNOUNCE_A_REWIND",
     "LADDER",
-    "OF_SERIES",
     "REMEDIES",
     "RUNGS",
     "Changes",

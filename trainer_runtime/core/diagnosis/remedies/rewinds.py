@@ -1,4 +1,7 @@
-"""The remedies of series findings: rungs of the ladder, with a rewind where it helps."""
+"""The remedies of series findings: rungs of the ladder, with a rewind where it helps.
+
+A detector declares which of them its findings get.
+"""
 
 from __future__ import annotations
 
@@ -17,42 +20,6 @@ class Remedy:
     skips: bool = False
     why: str = ""
 
-
-# Code of a series' finding -> remedies, best first.
-OF_SERIES: Mapping[str, tuple[str, ...]] = {
-    "nan_loss": ("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
-    "nan_grad": ("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
-    "loss_spike": (
-        "rewind_skip_data",
-        "rewind_halve_lr",
-        "rewind_tighter_clip",
-        "denser_checkpoints",
-    ),
-    "divergence": ("rewind_halve_lr", "rewind_skip_data", "rewind_tighter_clip"),
-    "grad_norm_rising": ("tighter_clip", "denser_checkpoints"),
-    "disk_filling": ("keep_fewer_checkpoints",),
-    "gpu_idle": ("double_micro_batch",),
-    "resume_mismatch": ("rewind",),
-    "margin_collapse": ("rewind_halve_lr", "rewind_skip_data", "rewind_raise_beta"),
-    "over_optimization": ("rewind_raise_beta", "rewind_halve_lr"),
-    "kl_blowup": ("rewind_raise_beta", "rewind_halve_lr", "rewind_tighter_clip"),
-    "reward_collapse": ("rewind_raise_beta", "rewind_halve_lr"),
-}
-
-# Codes that may lead to a rewind; a rising gradient norm precedes a spike.
-ANNOUNCE_A_REWIND = frozenset(
-    {
-        "nan_loss",
-        "nan_grad",
-        "loss_spike",
-        "divergence",
-        "grad_norm_rising",
-        "margin_collapse",
-        "over_optimization",
-        "kl_blowup",
-        "reward_collapse",
-    }
-)
 
 _BACK = "Resume from the newest verified checkpoint before it."
 REMEDIES: Mapping[str, Remedy] = {

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from trainer_runtime.core.records import dataclass
-from trainmaster.runs.planning.git.changes import diff_of
 from trainmaster.runs.planning.git.checkout import Checkout
+from trainmaster.runs.planning.git.diff import diff_of
 from trainmaster.runs.planning.git.git_dir import isolated_dir, read_config
 from trainmaster.runs.planning.git.isolated import GitError, isolated_git
 from trainmaster.runs.planning.git.repository import repository_at, repository_place

@@ -25,4 +25,5 @@ DIALECT = Dialect(
     (b" train ", b" val ", b" hella "),
     rb"^\d+ (?:train|val|hella) [-+\dni]",
     read,
+    needles=(b" hella ",),
 )

@@ -39,4 +39,5 @@ DIALECT = Dialect(
     (b"[batch=", b"Train loss/", b"metrics/", b"Train throughput/"),
     rb"\[batch=\d+/\d+\]:\s*$|^\s{1,4}(?:Train|Eval) (?:loss|metrics|throughput)/[\w/.-]+: ",
     lambda text: read(text.strip()),
+    needles=(b"[batch=",),
 )

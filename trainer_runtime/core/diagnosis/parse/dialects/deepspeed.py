@@ -56,4 +56,8 @@ DIALECT = Dialect(
     rb"|(?:\bepoch=\d+/micro_step=\d+/global_step=\d+|\b\d+/\d+), RunningAvgSamplesPerSec="
     rb"|\bsteps: \d+ loss: |\bOVERFLOW! Rank \d{1,5} Skipping step\.",
     read,
+    needles=(
+        b"PerSec",
+        b"OVERFLOW",
+    ),
 )

@@ -18,7 +18,9 @@ class Dialect:
     there to the next head or the line's end, and returns None for text of another dialect. A
     reading must depend on digits only through the numbers that it reports, so that lines of the
     same shape can be read in bulk; lines for which that is not so are detected and read singly.
-    `counts`: its steps are batches, which are not those of a training behind the word `Validation`.
+    `needles`: literals of lines that have none of the common words of `line.NEEDLES`, without which
+    a line is not read. `counts`: its steps are batches, which are not those of a training behind
+    the word `Validation`.
     """
 
     name: str
@@ -26,3 +28,4 @@ class Dialect:
     head: bytes
     read: Callable[[bytes], Reading | None]
     counts: bool = False
+    needles: tuple[bytes, ...] = ()

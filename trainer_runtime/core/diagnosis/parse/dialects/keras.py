@@ -57,4 +57,8 @@ DIALECT = Dialect(
     + rb"|^(?:train|val|valid|test) Loss: [\d.]+ Acc: [\d.]+\s*$"
     + rb"|^\d+/\d+ - (?:\d+m)?\d+s |^ - (?:\d+m)?\d+s - ",
     lambda text: read(text.strip()),
+    needles=(
+        b"Eval begin",
+        b"Eval samples",
+    ),
 )

@@ -65,4 +65,5 @@ DIALECT = Dialect(
     rb"|(?:\[Rank \d{1,5}\] )?\(after \d+ iterations\) memory \(MB\) \|"
     rb"|\bsuccessfully saved checkpoint at iteration ",
     read,
+    needles=(b"e (ms)",),
 )

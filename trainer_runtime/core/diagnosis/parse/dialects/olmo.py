@@ -51,4 +51,5 @@ DIALECT = Dialect(
     rb"\[step=\d+/\d+(?:,epoch=\d+)?\]\s*$"
     rb"|^ {2,8}(?:train|optim|throughput|eval)/[\w/.-]+=[-+\dni]",
     lambda text: read(text.strip()),
+    needles=(b"throughput/",),
 )

@@ -1,0 +1,123 @@
+"""The patch that a resume applies, and whether it still fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.diagnosis.remedies import value_at
+from trainer_runtime.core.policy.patch import PatchError, apply_sets
+from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.records import dataclass
+from trainmaster.answers.diagnosis import PatchAnswer
+from trainmaster.errors.errors import StateError
+from trainmaster.plan.spec import RESOLVED_ONLY, changes_of
+from trainmaster.runs.diagnosis.attempt_changes import newest_config
+from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPatch:
+    """A patch of a finding, checked against the configuration that the newest attempt had."""
+
+    finding: str
+    code: str
+    patch: PatchAnswer
+
+    @property
+    def start(self) -> str:
+        """Where it resumes: `latest`, `best`, `scratch` or a step."""
+        return str(self.patch.from_)
+
+    @property
+    def why(self) -> str:
+        """The attempt's `why`, which names the patch."""
+        return f"patch:{self.finding}:{self.patch.id}:{self.code}"
+
+
+def chosen_patch(workspace: Workspace, view: RunView, named: str) -> ChosenPatch:
+    """The patch that `FINDING[:PATCH]` names; the finding's first where none is named.
+
+    FINDING is an id, or a code that is unique among what is wrong.
+
+    Raises:
+        StateError: `FINDING_UNKNOWN`, `PATCH_UNKNOWN`, `PATCH_STALE`.
+    """
+    finding, _, name = named.partition(":")
+    found = _finding(view, finding.strip())
+    patch = _patch(view, found, name.strip())
+    _refuse_stale(view, found, patch, newest_config(workspace, view))
+    return ChosenPatch(found.id, found.code, patch)
+
+
+def _finding(view: RunView, named: str) -> FoundOfRun:
+    found = found_of(view)
+    by_id = [one for one in found if one.id == named]
+    by_code = [one for one in found if one.code == named and not one.over]
+    if by_id or len(by_code) == 1:
+        return (by_id or by_code)[0]
+    those = ", ".join(f"{one.id} ({one.code})" for one in found[:_MOST_NAMED]) or "none"
+    raise StateError(
+        "FINDING_UNKNOWN",
+        f"Run {view.run.run_id} has no finding {named[:80]!r}. It has: {those}.",
+        f"{command('diagnose', view.run.run_id)} lists them with their patches.",
+        field="apply",
+    )
+
+
+def _patch(view: RunView, found: FoundOfRun, named: str) -> PatchAnswer:
+    answer = found.answer()
+    for patch in answer.patches:
+        if named in ("", patch.id) and _may_be_set(patch.set):
+            return patch
+    those = ", ".join(patch.id for patch in answer.patches if _may_be_set(patch.set)) or "none"
+    what = f"no patch {named[:80]!r}" if named else "no patch"
+    raise StateError(
+        "PATCH_UNKNOWN",
+        f"Finding {found.id} ({found.code}) of run {view.run.run_id} has {what}. It has: {those}.",
+        "Take one of these."
+        if those != "none"
+        else (f"Follow the advice of {command('diagnose', view.run.run_id)}, then resume."),
+        field="apply",
+    )
+
+
+def _may_be_set(sets: Mapping[str, Any]) -> bool:
+    """Patches come from a file of the host: only what a resume may change is accepted."""
+    return all(
+        RESOLVED_ONLY.get(path, changes_of(path)) in ("resume", "box") for path in sets
+    ) and all(
+        value is None or isinstance(value, (bool, int, float, str)) for value in sets.values()
+    )
+
+
+def _refuse_stale(
+    view: RunView, found: FoundOfRun, patch: PatchAnswer, config: ConfigDocument
+) -> None:
+    changed = [
+        f"{path} is {json.dumps(value_at(config, path))}, not {json.dumps(value)}"
+        for path, value in patch.expected.items()
+        if value_at(config, path) != value
+    ]
+    try:
+        apply_sets(config, patch.set)
+    except PatchError as error:
+        changed.append(str(error))
+    if changed:
+        raise stale(view, found.id, patch.id, "; ".join(changed))
+
+
+def stale(view: RunView, finding: str, patch: str, what: str) -> StateError:
+    """The error for a patch whose expected values no longer hold."""
+    return StateError(
+        "PATCH_STALE",
+        f"Patch {patch} of finding {finding} does not fit any more: {what}.",
+        f"See {command('diagnose', view.run.run_id)} for others, or resume with {option('--set')}.",
+        field="apply",
+    )

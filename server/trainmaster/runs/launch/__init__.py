@@ -1,0 +1,1 @@
+"""Launches runs, alone and as arrays."""

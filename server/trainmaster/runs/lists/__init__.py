@@ -1,0 +1,1 @@
+"""Lists of runs, checkpoints and alerts."""

@@ -1,0 +1,1 @@
+"""Metrics, plots and settings of runs, compared."""

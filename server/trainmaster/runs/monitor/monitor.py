@@ -1,0 +1,185 @@
+"""Reports what happens to runs, following their hosts meanwhile. Only reads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from trainmaster.answers.monitor import MonitorEvent
+from trainmaster.runs.events.positions import BEGINNING, Position
+from trainmaster.runs.monitor.conditions import conditions, end_of
+from trainmaster.runs.monitor.monitor_record import MonitorRecord, Reported
+from trainmaster.runs.monitor.reported_events import ended, events_of_run
+from trainmaster.store.failures import Failures
+from trainmaster.sync.follow import catch_up
+from trainmaster.sync.followed_hosts import FollowedHosts
+from trainmaster.sync.refresh import READ_WITHIN_S
+from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.workspace import Workspace
+
+DEFAULT_NAME = "default"
+Report = Callable[[MonitorEvent], Awaitable[None]]
+_LEAST_PAUSE_S = 0.5
+# Without news a run is lost by silence, and a lease ends.
+_LONGEST_PAUSE_S = 5.0
+# Of the time that a round takes: a monitor is there for days.
+_PAUSES = 20.0
+# Of the runs that were launched or resumed while no monitor was there.
+_MOST_CHECKED = 200
+
+
+async def monitor(
+    workspace: Workspace,
+    runs: Sequence[str] = (),
+    *,
+    name: str = DEFAULT_NAME,
+    report: Report,
+    is_heard: Callable[[], bool] = lambda: True,
+) -> None:
+    """Give each event of these runs to `report`, once under this name: findings, new states, ends,
+    hosts that are lost or back, leases that end within the hour.
+
+    Without runs: of all, also those that are launched meanwhile, until nobody `is_heard` to listen;
+    else until all of them have ended. The first call under a name begins now, a later one where
+    the last one ended, also by kill -9: an event is recorded as soon as `report` has returned.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for the name.
+        StateError: `RUN_NOT_FOUND`.
+        BrokenPipeError: from `report`; that event counts as not reported.
+    """
+    chosen = [workspace.control.run(run).run_id for run in runs]
+    record = MonitorRecord(workspace.home, name, time.time())
+    try:
+        if record.is_new:
+            await _catch_up(workspace)
+        await _report_on(workspace, Monitor(workspace, record, chosen, report), record, is_heard)
+    finally:
+        record.close()
+
+
+async def _catch_up(workspace: Workspace) -> None:
+    """What happened before is read, and the clocks of the hosts are known."""
+    hosts = workspace.control.hosts_of_open_runs()
+    await asyncio.gather(*(catch_up(workspace, host, READ_WITHIN_S) for host in hosts))
+
+
+async def _report_on(
+    workspace: Workspace, watch: Monitor, record: MonitorRecord, is_heard: Callable[[], bool]
+) -> None:
+    followed = FollowedHosts(workspace)
+    try:
+        while is_heard():
+            began, version = time.monotonic(), workspace.metrics.version()
+            hosts = await watch.round()
+            if watch.is_over:
+                return
+            await followed.follow(hosts)
+            await _pause(workspace, version, _PAUSES * (time.monotonic() - began))
+            record.take_over()
+    finally:
+        await followed.follow(())
+
+
+async def _pause(workspace: Workspace, version: tuple[int, int], least_s: float) -> None:
+    """Wait for news since `version`, or for the time after which silence is to be judged again."""
+    began = time.monotonic()
+    await asyncio.sleep(max(_LEAST_PAUSE_S, least_s))
+    while workspace.metrics.version() == version and time.monotonic() - began < _LONGEST_PAUSE_S:
+        await asyncio.sleep(_LEAST_PAUSE_S)
+
+
+class Monitor:
+    """Rounds over runs: each reports what is new since the one before."""
+
+    def __init__(
+        self, workspace: Workspace, record: MonitorRecord, runs: Sequence[str], report: Report
+    ) -> None:
+        self._workspace = workspace
+        self._record = record
+        self._runs = runs
+        self._report = report
+        self._failures = Failures(workspace.home)
+        self._seen: tuple[int, int] | None = None
+        self.is_over = False
+
+    async def round(self) -> list[str]:
+        """Report what is new; the hosts that are to be followed."""
+        views = list(self._views())
+        for view in views:
+            await self._report_run(view)
+        await self._report_conditions(views)
+        known = [self._record.reported.get(run_id) for run_id in self._runs]
+        self.is_over = bool(known) and all(one is not None and ended(one) for one in known)
+        return list(dict.fromkeys(view.run.host for view in views if not view.run.closed))
+
+    def _views(self) -> Iterator[RunView]:
+        for run_id in self._chosen():
+            with self._failures.caught(run_id):  # removed meanwhile, or its data can't be read
+                view = load_view(self._workspace, run_id)
+                self._begin(view)
+                yield view
+
+    def _chosen(self) -> list[str]:
+        """The runs of which there may be news."""
+        if self._runs:
+            return list(self._runs)
+        control = self._workspace.control
+        found = [run.run_id for run in control.runs(only_open=True)]
+        version = control.version()
+        if version != self._seen:
+            is_first, self._seen = self._seen is None, version
+            for listed in control.list.newest(_MOST_CHECKED):
+                if self._is_new(listed.run_id, listed.created_t, is_first=is_first):
+                    found.append(listed.run_id)
+        known = self._record.reported
+        found += [run_id for run_id, one in known.items() if not ended(one)]
+        return list(dict.fromkeys(found))
+
+    def _is_new(self, run_id: str, created_t: float, *, is_first: bool) -> bool:
+        """Whether there may be unreported events of a run: it was launched since this name is used,
+        or resumed while no monitor was there."""
+        is_known = run_id in self._record.reported
+        return is_first if is_known else created_t >= self._record.began_t
+
+    def _begin(self, view: RunView) -> None:
+        """Where to begin with a run that is not in the record."""
+        run_id = view.run.run_id
+        if run_id in self._record.reported:
+            return
+        if view.run.created_t >= self._record.began_t:
+            self._record.put_run(run_id, Reported(BEGINNING, ""))
+            return
+        began_t = self._record.began_t + view.skew_s  # by the host's clock
+        placement, metrics = view.run.placement, self._workspace.metrics
+        after = metrics.seen_by(run_id, placement, began_t)
+        # Of a named run its end is reported in any case.
+        is_known = not metrics.events_after(run_id, placement, after)
+        is_known = is_known and not (self._runs and view.ended)
+        reported = Reported(Position(placement, *after), view.state.value if is_known else "")
+        self._record.put_run(run_id, reported)
+
+    async def _report_run(self, view: RunView) -> None:
+        run_id, found = view.run.run_id, []
+        with self._failures.caught(run_id):
+            found = list(events_of_run(self._workspace, view, self._record.reported[run_id]))
+        for event, reported in found:
+            if event is None:
+                self._record.pass_over(run_id, reported)
+            else:
+                await self._report(event)
+                self._record.put_run(run_id, reported)
+
+    async def _report_conditions(self, views: Sequence[RunView]) -> None:
+        now, known = time.time(), self._record.conditions
+        hosts = {view.run.host for view in views} if self._runs else None
+        found = {one.key: one for one in conditions(self._workspace, views, hosts, now)}
+        for key in [key for key in known if key not in found]:
+            if (event := end_of(key, views, now)) is not None:
+                await self._report(event)
+            self._record.put_condition(key, None)
+        for key, one in found.items():
+            if known.get(key) != one.token:
+                await self._report(one.event)
+                self._record.put_condition(key, one.token)

@@ -1,0 +1,1 @@
+"""Keeps runs going: due steps, deliveries, supervisors and further hosts."""
