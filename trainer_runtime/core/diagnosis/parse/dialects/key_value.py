@@ -68,6 +68,7 @@ _EITHER = re.compile(
     rb"|dev|saving dict)|(?P<train>train(?:ing)?))(?![\w/.-])",
     re.IGNORECASE,
 )
+_OF_EITHER = (b"train", b"val", b"test", b"dev")
 # In `eval after train step 9` it says which step is meant, not what was measured.
 _OF_THE_STEP = re.compile(rb"\btrain(?:ing)? +$", re.IGNORECASE)
 # What a logger writes before a message: times, levels, names, in any case no words of a sentence.
@@ -222,6 +223,9 @@ class _Pairs:
 def evaluates(text: bytes, otherwise: bool = False) -> bool:
     """Whether what follows these words was measured on held-out data: the last word of either kind
     decides."""
+    lower = text.lower()
+    if not any(map(lower.__contains__, _OF_EITHER)):  # in most texts, and found much faster
+        return otherwise
     words = [match.lastgroup for match in _EITHER.finditer(text)]
     return words[-1] == "held" if words else otherwise
 
