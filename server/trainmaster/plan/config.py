@@ -47,10 +47,10 @@ class Decided:
     env: dict[str, str]
 
 
-def _optimizer(given: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+def _optimizer(section: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
     """With `usual_lr`, what a plan would take, where the rate is far above it."""
     usual = {} if decided.usual_lr is None else {"usual_lr": decided.usual_lr}
-    return {**given, "lr": decided.lr, **usual}
+    return {**section, "lr": decided.lr, **usual}
 
 
 def resolved_config(
@@ -62,7 +62,7 @@ def resolved_config(
     tokenizer: TokenizerFacts | None,
 ) -> dict[str, Any]:
     """`config.json` without `run_id`; nothing in it is `auto`."""
-    given: dict[str, Any] = spec.model_dump(mode="json")
+    sections: dict[str, Any] = spec.model_dump(mode="json")
     config = {
         "config_version": CONFIG_VERSION,
         "name": spec.name,
@@ -71,7 +71,7 @@ def resolved_config(
         "model": {**decided.network.sizes, "dropout": spec.model.dropout},
         "data": _data(
             {
-                **given["data"],
+                **sections["data"],
                 **_tokenizer(facts, tokenizer, decided.network.sizes),
                 "prepare": where_prepared(spec, facts),
             },
@@ -79,26 +79,26 @@ def resolved_config(
             corpus,
         ),
         "batch": _batch(decided.fitted.batch),
-        "optimizer": _optimizer(given["optimizer"], decided),
-        "schedule": {**given["schedule"], "warmup_steps": decided.warmup_steps},
+        "optimizer": _optimizer(sections["optimizer"], decided),
+        "schedule": {**sections["schedule"], "warmup_steps": decided.warmup_steps},
         "steps": decided.steps,
         "precision": decided.target.precision,
         "seed": spec.seed,
-        "eval": _evaluation(given["eval"], decided.fitted.batch),
+        "eval": _evaluation(sections["eval"], decided.fitted.batch),
         "checkpoint": {
-            **given["checkpoint"],
+            **sections["checkpoint"],
             "every": decided.checkpoint_every,
             "every_is_auto": spec.checkpoint.every == "auto",
             "metric": decided.best_metric,
             "mirror": decided.mirror,
         },
-        "recovery": given["recovery"],
-        "compute": _compute(given["compute"], decided),
+        "recovery": sections["recovery"],
+        "compute": _compute(sections["compute"], decided),
         "environment": decided.environment,
         "env": decided.env,
-        "secrets": given["secrets"],
-        "labels": given["labels"],
-        "alerts": given["alerts"],
+        "secrets": sections["secrets"],
+        "labels": sections["labels"],
+        "alerts": sections["alerts"],
         "limits": {
             "max_runtime_s": decided.max_runtime_s,
             "budget_usd": spec.limits.budget_usd,
@@ -111,12 +111,12 @@ def resolved_config(
         config["inputs"] = inputs
     if framework_of(spec).is_single_process:
         return config
-    return {**config, **_of_frameworks(spec, given, decided, facts, existing, config)}
+    return {**config, **_of_frameworks(spec, sections, decided, facts, existing, config)}
 
 
 def _of_frameworks(
     spec: TrainingSpec,
-    given: ConfigDocument,
+    sections: ConfigDocument,
     decided: Decided,
     facts: HostFacts,
     existing: ModelFacts | None,
@@ -139,10 +139,10 @@ def _of_frameworks(
     return {
         "method_args": decided.method.arguments,
         "model": {**config["model"], **origin},
-        "adapter": given["adapter"],
+        "adapter": sections["adapter"],
         "data": {**config["data"], "form": decided.method.form},
         "compute": {**config["compute"], **compute},
-        "tracking": given["tracking"],
+        "tracking": sections["tracking"],
     }
 
 
@@ -154,8 +154,8 @@ def _tokenizer(
     if tokenizer is None:
         return {"tokenizer": BYTE}
     if tokenizer.path == NONE:
-        found = {"tokenizer": NONE, "tokenizer_digest": tokenizer.digest}
-        return {**found, "vocab_size": sizes["vocab_size"]}
+        own_shards = {"tokenizer": NONE, "tokenizer_digest": tokenizer.digest}
+        return {**own_shards, "vocab_size": sizes["vocab_size"]}
     folder = tokenizer.folder(facts.cache_folder)
     return {"tokenizer": folder, "tokenizer_digest": tokenizer.digest}
 
@@ -166,38 +166,38 @@ def _inputs(
     """Inputs that the host needs before training: uploaded from a folder of this machine (`from`),
     or downloaded by the host (`hub`)."""
     own = tokenizer is not None and tokenizer.of_model
-    given = {"model": model, "tokenizer": None if own else tokenizer}
+    folders = {"model": model, "tokenizer": None if own else tokenizer}
     return [
         {
             "what": what,
-            "folder": found.folder(facts.cache_folder),
-            "from": found.path,
-            "hub": found.hub,
-            "revision": found.revision,
-            "files": [list(file) for file in found.files],
-            "size_bytes": found.size_bytes,
-            "listing": found.listing,
+            "folder": folder.folder(facts.cache_folder),
+            "from": folder.path,
+            "hub": folder.hub,
+            "revision": folder.revision,
+            "files": [list(file) for file in folder.files],
+            "size_bytes": folder.size_bytes,
+            "listing": folder.listing,
         }
-        for what, found in given.items()
-        if found is not None and found.sent_as is not None
+        for what, folder in folders.items()
+        if folder is not None and folder.sent_as is not None
     ]
 
 
-def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
+def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
     """The given section with the sources' paths on the host; `upload`: the files to send, by
     source."""
     folder = f"{cache}/sources/{corpus.fingerprint}"
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
     config = {
-        **given,
+        **section,
         **{
             part: [
                 {**source, "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX))}
-                for source in given[part]
+                for source in section[part]
             ]
             for part in ("sources", "validation")
         },
-        "prepare": "stream" if given["prepare"] == "stream" else "box",
+        "prepare": "stream" if section["prepare"] == "stream" else "box",
         "fingerprint": corpus.fingerprint,
         "cache_dir": cache,
         "skip": [],
@@ -209,16 +209,16 @@ def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, A
         "size_bytes": sum(source.size_bytes for source in corpus.sent),
         "listing": corpus.listing,
     }
-    prepare = given["prepare"] if given["prepare"] in ("here", "stream") else "box"
+    prepare = section["prepare"] if section["prepare"] in ("here", "stream") else "box"
     return {**config, "prepare": prepare, "upload": upload}
 
 
-def _evaluation(given: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+def _evaluation(section: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
     """With the size of its batches, and samples at steps of their own only where there are any."""
-    rest = {name: value for name, value in given.items() if name != "samples"}
-    samples = given["samples"]
+    rest = {name: value for name, value in section.items() if name != "samples"}
+    samples = section["samples"]
     if samples is not None:
-        rest["samples"] = {**samples, "every": samples["every"] or given["every_steps"]}
+        rest["samples"] = {**samples, "every": samples["every"] or section["every_steps"]}
     return {**rest, "batch_size": batch.micro_batch}
 
 
@@ -231,10 +231,10 @@ def _batch(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _compute(given: ConfigDocument, decided: Decided) -> dict[str, Any]:
+def _compute(section: ConfigDocument, decided: Decided) -> dict[str, Any]:
     of_frameworks = ("processes", "activation_checkpointing")
     return {
-        **{key: value for key, value in given.items() if key not in of_frameworks},
+        **{key: value for key, value in section.items() if key not in of_frameworks},
         "device": decided.target.device,
         "gpus": decided.target.gpus,
         "threads": decided.threads,

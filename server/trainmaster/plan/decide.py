@@ -98,7 +98,7 @@ def plan(
     required = choose_requirements(
         spec, facts, decided.environment, strategy, ledger, tokenizer=tokenizer
     )
-    inputs_gib = sum(one.size_bytes for one in (model, tokenizer) if one is not None) / GIB
+    inputs_gib = sum(folder.size_bytes for folder in (model, tokenizer) if folder is not None) / GIB
     refuse_without_internet(spec, facts, (model, tokenizer), required)
     uses_quota = basis.target.device == "cuda"
     sessions = plan_sessions(facts, basis.hours, uses_quota, ledger)

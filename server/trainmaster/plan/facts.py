@@ -238,9 +238,9 @@ class CorpusFacts(Facts):
         file. Others are estimated.
         """
         sent = sent_as or {}
-        estimated = tokenizer != _BYTE or any(one.format != corpus.TEXT for one in listed)
+        estimated = tokenizer != _BYTE or any(entry.format != corpus.TEXT for entry in listed)
         per_token = 1 if tokenizer == _BYTE else _BYTES_PER_TOKEN
-        ready = {one.name for one in listed if one.format == "tokens"}
+        ready = {entry.name for entry in listed if entry.format == "tokens"}
         sources = tuple(
             SourceFacts(
                 name=source.name,

@@ -192,11 +192,13 @@ def _memory_mib(slurm: SlurmFacts, decided: Decided, ledger: Ledger) -> int | No
 
 def _gres(slurm: SlurmFacts, target: Target, ledger: Ledger) -> str | None:
     """The host's own resources, and as many GPUs as the plan takes."""
-    given = slurm.gres.split(",") if slurm.gres else []
-    others = [one for one in given if one.split(":")[0] != "gpu"]
+    requested = slurm.gres.split(",") if slurm.gres else []
+    others = [resource for resource in requested if resource.split(":")[0] != "gpu"]
     if target.device != "cuda":
         return ",".join(others) or None
-    kind = next((one.split(":")[1:] for one in given if one.split(":")[0] == "gpu"), [])
+    kind = next(
+        (resource.split(":")[1:] for resource in requested if resource.split(":")[0] == "gpu"), []
+    )
     named = [word for word in kind if not word.isdigit()][:1]
     if not named and slurm.gpu_type is not None:
         named = [slurm.gpu_type]

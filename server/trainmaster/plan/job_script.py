@@ -60,7 +60,7 @@ def modules_of(section: Mapping[str, Any]) -> list[str]:
     Raises:
         UsageError: `BAD_ARGUMENT`, one is not the name of a module.
     """
-    return [checked_module(one) for one in section.get("modules") or ()]
+    return [checked_module(module) for module in section.get("modules") or ()]
 
 
 def checked_directive(name: str, value: object) -> str:

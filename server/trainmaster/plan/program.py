@@ -71,7 +71,11 @@ def plan_program(spec: TrainingSpec, facts: HostFacts, code: CodeFacts) -> Plan:
         config["environment"] = environment
     inputs = [
         *([_input("code", code, facts)] if code.sent_as is not None else []),
-        *(_input(f"data {one.name}", one, facts) for one in code.data if one.sent_as is not None),
+        *(
+            _input(f"data {data.name}", data, facts)
+            for data in code.data
+            if data.sent_as is not None
+        ),
     ]
     if inputs:
         config["inputs"] = inputs
@@ -141,13 +145,15 @@ def travelling(files: int, size_bytes: int) -> str:
 
 
 def _decide_data(code: CodeFacts, ledger: Ledger) -> None:
-    for index, one in enumerate(code.data):
-        if one.sent_as is None:
+    for index, data in enumerate(code.data):
+        if data.sent_as is None:
             reason = "It is on the host: the program reads it in place."
         else:
-            reason = f"{travelling(len(one.files), one.size_bytes)}."
-        given = one.path if one.file is None or one.sent_as is None else f"{one.path}/{one.file}"
-        ledger.decide(f"data.sources[{index}].path", given, reason)
+            reason = f"{travelling(len(data.files), data.size_bytes)}."
+        path = (
+            data.path if data.file is None or data.sent_as is None else f"{data.path}/{data.file}"
+        )
+        ledger.decide(f"data.sources[{index}].path", path, reason)
 
 
 def _decide_resume(script: ScriptSpec, ledger: Ledger) -> None:
@@ -174,8 +180,8 @@ def _script(
     spec: TrainingSpec, script: ScriptSpec, facts: HostFacts, code: CodeFacts
 ) -> dict[str, Any]:
     place = code.folder(facts.cache_folder)
-    given = spec.environment
-    python = given.python if isinstance(given, EnvironmentSpec) else None
+    environment = spec.environment
+    python = environment.python if isinstance(environment, EnvironmentSpec) else None
     return {
         "folder": script.path.removeprefix(ON_BOX) if code.in_place else FOLDER,
         "source": None if code.in_place else place,
@@ -186,7 +192,7 @@ def _script(
             None if script.checkpoints is None else script.checkpoints.model_dump(mode="json")
         ),
         "final": script.final,
-        "data": {one.name: one.place(facts.cache_folder) for one in code.data},
+        "data": {data.name: data.place(facts.cache_folder) for data in code.data},
         "stop_signal": script.stop_signal,
         "python": python,
         "pattern": script.pattern,
@@ -207,12 +213,12 @@ def _environment(
     spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger
 ) -> dict[str, Any] | None:
     """What the host prepares for the program; None where that is taken as it is."""
-    given = spec.environment
+    environment = spec.environment
     if is_contained(spec):
         choose_image(spec, facts, ledger)
         return None
-    if not isinstance(given, EnvironmentSpec) or not may_install(spec):
-        if given == "auto":
+    if not isinstance(environment, EnvironmentSpec) or not may_install(spec):
+        if environment == "auto":
             reason = "What the program needs is not known: the host's own packages are used."
             ledger.decide("environment", "existing", f"{reason} Or give environment.requirements.")
         return None
@@ -234,10 +240,10 @@ def _every(spec: TrainingSpec, script: ScriptSpec, ledger: Ledger) -> int | str:
 def _variables(
     spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger
 ) -> dict[str, str]:
-    found = choose_variables(spec, target, facts, ledger)
+    variables = choose_variables(spec, target, facts, ledger)
     if isinstance(spec.compute.threads, int):
-        found.setdefault("OMP_NUM_THREADS", str(spec.compute.threads))
-    return found
+        variables.setdefault("OMP_NUM_THREADS", str(spec.compute.threads))
+    return variables
 
 
 def _input(what: str, folder: FolderFacts, facts: HostFacts) -> dict[str, Any]:

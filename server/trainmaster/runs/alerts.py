@@ -44,13 +44,13 @@ async def add_alert(
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
         StateError: `RUN_NOT_FOUND`, `RUN_ENDED`, `ALERT_EXISTS`, `SETTINGS_NOT_READABLE`.
     """
-    found = chosen_run(workspace, run) if run else None
-    row = add_row(workspace, when=when, to=to, name=name, severity=severity, run=found)
-    reached = await _deliver(workspace, row, found)
+    run_record = chosen_run(workspace, run) if run else None
+    row = add_row(workspace, when=when, to=to, name=name, severity=severity, run=run_record)
+    reached = await _deliver(workspace, row, run_record)
     return AlertAddedAnswer(
         alert=shown_alert(workspace, row),
         pending=None if reached else True,
-        note=await unknown_metric_note(workspace, when, found),
+        note=await unknown_metric_note(workspace, when, run_record),
         next_step=command("alerts test", row.to),
     )
 
@@ -64,9 +64,9 @@ async def remove_alert(
     Raises:
         StateError: `RUN_NOT_FOUND`, `ALERT_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
     """
-    found = chosen_run(workspace, run) if run else None
+    run_record = chosen_run(workspace, run) if run else None
     record_defaults(workspace)
-    run_id = found.run_id if found else EVERY_RUN
+    run_id = run_record.run_id if run_record else EVERY_RUN
     rows = [row for row in workspace.control.alerts.of(run_id) if row.run_id == run_id]
     row = next((row for row in rows if row.name == name), None)
     if row is None:
@@ -79,7 +79,7 @@ async def remove_alert(
             field="name",
         )
     workspace.control.alerts.remove(row.id, time.time())
-    reached = await _deliver(workspace, row, found)
+    reached = await _deliver(workspace, row, run_record)
     return AlertRemovedAnswer(name=name, run_id=run_id or None, pending=None if reached else True)
 
 
@@ -91,13 +91,13 @@ async def test_destination(workspace: Workspace, name: str) -> AlertTestAnswer:
         UsageError: `DESTINATION_UNKNOWN`.
     """
     to = _destination_of(workspace, name)
-    given = known_destination(workspace.home, to, "name")
+    destination = known_destination(workspace.home, to, "name")
     message = trial_message(to, time.time(), secrets.token_hex(8))
-    answer = await try_once(workspace, to, given, message)
-    from_host = given.kind != "command" and (given.sender or "box") == "box"
+    answer = await try_once(workspace, to, destination, message)
+    from_host = destination.kind != "command" and (destination.sender or "box") == "box"
     return AlertTestAnswer(
         destination=to,
-        kind=given.kind,
+        kind=destination.kind,
         id=message.id,
         sent=answer.sent,
         status=answer.status,
@@ -116,9 +116,9 @@ async def _deliver(workspace: Workspace, row: Recorded, run: Run | None) -> bool
     runs: Sequence[Run] = [run] if run else workspace.control.runs(only_open=True)
     try:
         async with asyncio.timeout(_DELIVER_S):
-            opened = [one for one in runs if not one.closed]
+            opened = [open_run for open_run in runs if not open_run.closed]
             done = await maintain(workspace, opened, Round(reads=False))
-            return all(one.error is None for one in done.values())
+            return all(open_run.error is None for open_run in done.values())
     except TimeoutError:
         return False
 
@@ -128,11 +128,11 @@ def _destination_of(workspace: Workspace, name: str) -> str:
         return name
     row = next((row for row in workspace.control.alerts.all() if row.name == name), None)
     if row is None:
-        known = ", ".join(destinations(workspace.home)) or "none yet"
+        names = ", ".join(destinations(workspace.home)) or "none yet"
         raise StateError(
             "ALERT_NOT_FOUND",
             f"Neither a destination nor an alert is called {name!r}.",
-            f"Destinations of {workspace.home.settings}: {known}.",
+            f"Destinations of {workspace.home.settings}: {names}.",
             field="name",
         )
     return row.to

@@ -76,22 +76,24 @@ def diagnosis_of(
     Raises:
         UsageError: `CURSOR_INVALID`.
     """
-    found = found_of(view)
-    listed = [one for one in found if everything or not one.over]
+    findings_of_run = found_of(view)
+    listed = [finding for finding in findings_of_run if everything or not finding.over]
     page = _after(listed, cursor)
     most = MOST_OF_EVERYTHING if everything else MOST_FINDINGS
     why = DiagnosisAnswer(findings=[]) if listed else _unexplained(view)
     return DiagnosisAnswer(
         run_id=view.run.run_id,
-        findings=[_for_run(one.answer(), view.run.run_id) for one in page[:most]],
-        past=None if everything else past_in_words(view, found),
+        findings=[_for_run(finding.answer(), view.run.run_id) for finding in page[:most]],
+        past=None if everything else past_in_words(view, findings_of_run),
         reason=why.reason,
         untrusted_detail=why.untrusted_detail,
         evidence=why.evidence,
         unseen=None if listed or why.reason else unseen_of_run(view) or None,
         omitted=max(0, len(page) - most) or None,
         cursor=page[most - 1].id if len(page) > most else None,
-        next_step=next_step(view, [one for one in found if not one.over], is_explained=True),
+        next_step=next_step(
+            view, [finding for finding in findings_of_run if not finding.over], is_explained=True
+        ),
         incomplete=view.incomplete,
     )
 
@@ -126,12 +128,12 @@ def _unexplained(view: RunView) -> DiagnosisAnswer:
     )
 
 
-def _after(found: Sequence[Found], cursor: str | None) -> list[Found]:
+def _after(findings: Sequence[Found], cursor: str | None) -> list[Found]:
     if cursor is None:
-        return list(found)
-    for place, one in enumerate(found, 1):
-        if one.id == cursor:
-            return list(found[place:])
+        return list(findings)
+    for place, finding in enumerate(findings, 1):
+        if finding.id == cursor:
+            return list(findings[place:])
     raise UsageError(
         "CURSOR_INVALID",
         f"No finding before the cursor {cursor[:80]!r} is known now.",

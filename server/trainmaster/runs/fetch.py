@@ -102,19 +102,19 @@ async def fetch(
     view = await refresh(workspace, run)
     inner = _inner_folder(view, pattern)
     sought = pattern if inner is None else re.sub(r"([*?[])", r"[\1]", inner)
-    found, skipped = await _find(workspace, view, sought)
+    files, skipped = await _find(workspace, view, sought)
     if inner is not None:
-        found = [_moved_up(item, inner) for item in found]
-    if not found and not skipped:
+        files = [_moved_up(item, inner) for item in files]
+    if not files and not skipped:
         raise _nothing(view.run.run_id, pattern) if inner is None else _no(view, pattern)
     room = CopiesRoom(workspace.home, folder)
-    found = [replace(wanted, source=CountedSource(wanted.source, room)) for wanted in found]
+    files = [replace(wanted, source=CountedSource(wanted.source, room)) for wanted in files]
     with _storage_errors(folder):
         if inner is not None:
-            _refuse_other_files(folder, found)
-        _prepare(folder, found, room)
-        whole = await _fetch_all(folder, found, until, _counted(found, on_progress))
-    more = len(whole) < len(found)
+            _refuse_other_files(folder, files)
+        _prepare(folder, files, room)
+        whole = await _fetch_all(folder, files, until, _counted(files, on_progress))
+    more = len(whole) < len(files)
     return FetchAnswer(
         run_id=view.run.run_id,
         files=len(whole),
@@ -237,13 +237,13 @@ def _moved_up(item: _Wanted, inner: str) -> _Wanted:
     return replace(item, path=item.path.removeprefix(f"{inner}/"))
 
 
-def _refuse_other_files(folder: Path, found: Sequence[_Wanted]) -> None:
+def _refuse_other_files(folder: Path, files: Sequence[_Wanted]) -> None:
     """A model's folder holds one model: files of another would be read with it.
 
     Raises:
         StorageError: `FOLDER_NOT_EMPTY`.
     """
-    ours = {item.path.split("/", 1)[0] for item in found}
+    ours = {item.path.split("/", 1)[0] for item in files}
     try:
         there = sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -331,8 +331,8 @@ def _is_nearer(mirrored: _Wanted | None, there: ListedFile) -> bool:
     return is_mirrored(there.path) or (is_same and here.size_bytes == there.size_bytes)
 
 
-def _counted(found: Sequence[_Wanted], on_progress: OnProgress | None) -> Arrived:
-    total, done = sum(item.file.size_bytes for item in found), 0
+def _counted(files: Sequence[_Wanted], on_progress: OnProgress | None) -> Arrived:
+    total, done = sum(item.file.size_bytes for item in files), 0
 
     def arrived(count: int) -> None:
         nonlocal done
@@ -343,8 +343,8 @@ def _counted(found: Sequence[_Wanted], on_progress: OnProgress | None) -> Arrive
     return arrived
 
 
-def _prepare(folder: Path, found: Sequence[_Wanted], room: CopiesRoom) -> None:
-    needed = sum(item.missing_bytes(folder) for item in found)
+def _prepare(folder: Path, files: Sequence[_Wanted], room: CopiesRoom) -> None:
+    needed = sum(item.missing_bytes(folder) for item in files)
     room.refuse_beyond(needed)
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
@@ -355,10 +355,10 @@ def _prepare(folder: Path, found: Sequence[_Wanted], room: CopiesRoom) -> None:
 
 
 async def _fetch_all(
-    folder: Path, found: Sequence[_Wanted], until: float | None, arrived: Arrived
+    folder: Path, files: Sequence[_Wanted], until: float | None, arrived: Arrived
 ) -> list[_Wanted]:
     """The complete files, at the end or when the time was over."""
-    waiting, whole = deque(found), []
+    waiting, whole = deque(files), []
 
     async def work() -> None:
         while waiting:

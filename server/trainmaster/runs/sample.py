@@ -65,16 +65,16 @@ async def sample_run(
     asked = replace(request, start=_start(view, request.start))
     mask = _mask(workspace, view)
     try:
-        found = await sampler.sample(view.run.run_id, asked)
+        sampled = await sampler.sample(view.run.run_id, asked)
     except HostError as error:
         error.message = mask.text(error.message)
         raise
     return SamplesAnswer(
         run_id=view.run.run_id,
-        step=found.step,
-        path=cleaned(mask.text(found.path), 200),
-        device=cleaned(mask.text(found.device), 20),
-        samples=[_sample(mask.text(text.text), text) for text in found.texts[:MOST_TEXTS]],
+        step=sampled.step,
+        path=cleaned(mask.text(sampled.path), 200),
+        device=cleaned(mask.text(sampled.device), 20),
+        samples=[_sample(mask.text(text.text), text) for text in sampled.texts[:MOST_TEXTS]],
     )
 
 
@@ -112,18 +112,18 @@ async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
     )
 
 
-def _sample(text: str, found: SampledText) -> Sample:
-    return Sample(untrusted_text=text, tokens=found.tokens, ended=ended_of(found.ended))
+def _sample(text: str, sampled: SampledText) -> Sample:
+    return Sample(untrusted_text=text, tokens=sampled.tokens, ended=ended_of(sampled.ended))
 
 
 def _start(view: RunView, start: str | None) -> str | None:
-    known = [entry["step"] for entry in view.index.to_dict()["checkpoints"]]
-    if _is_step(start) and int(str(start)) not in known:
-        steps = ", ".join(map(str, known))
+    steps_kept = [entry["step"] for entry in view.index.to_dict()["checkpoints"]]
+    if _is_step(start) and int(str(start)) not in steps_kept:
+        steps = ", ".join(map(str, steps_kept))
         raise StateError(
             "NO_CHECKPOINT",
             f"Run {view.run.run_id} has no checkpoint of step {start}.",
-            f"Take one of {steps}, or final." if known else "Leave `--from` out.",
+            f"Take one of {steps}, or final." if steps_kept else "Leave `--from` out.",
         )
     if start is None and not (view.progress and view.progress.completed):
         # `final` is of an earlier end, if it is there.

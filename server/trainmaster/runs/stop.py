@@ -71,7 +71,7 @@ def _grace_s(view: RunView) -> float:
 
     By its longest save so far: one may be on its way, and another one follows.
     """
-    if any(one.code in _HANGS for one in open_findings(view)):
+    if any(finding.code in _HANGS for finding in open_findings(view)):
         return _GRACE_OF_HUNG_S
     longest_s = max((progress.longest_save_s for progress in view.attempts), default=0.0)
     return max(DEFAULT_GRACE_S, _SAVES * longest_s)

@@ -25,7 +25,7 @@ def chosen_run(workspace: Workspace, run: str) -> Run:
     if len(candidates) < 2:
         with exact_names():
             return workspace.control.run(run)
-    listed = [_described(workspace, one) for one in candidates[:_MOST_SHOWN]]
+    listed = [_described(workspace, candidate) for candidate in candidates[:_MOST_SHOWN]]
     more = len(candidates) - len(listed)
     others = f", and {more} older" if more else ""
     raise UsageError(

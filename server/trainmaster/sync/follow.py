@@ -64,11 +64,11 @@ async def following(
     that takes no more, which answers say. Following ends only where the home itself can't be used,
     which the caller should check for.
     """
-    found = Following(workspace, host, awaited)
+    followed = Following(workspace, host, awaited)
     try:
-        yield found
+        yield followed
     finally:
-        await found.stop()
+        await followed.stop()
 
 
 class Following:

@@ -87,7 +87,7 @@ class Ingest:
         except Exception as error:
             if is_of_the_database(error):
                 raise
-            return [one for one in grown if self._alone(one)]
+            return [growth for growth in grown if self._alone(growth)]
 
     def lag_bytes(self, grown: MirrorGrowth) -> int:
         """How much of a mirror is not ingested; 0 where it can't be read."""
@@ -107,11 +107,11 @@ class Ingest:
     def _together(self, grown: Iterable[MirrorGrowth]) -> list[MirrorGrowth]:
         """A portion of each in one transaction: everything, or nothing; those that have more."""
         try:
-            due = [(one, found) for one in grown if (found := self._due(one))]
+            due = [(growth, sources_due) for growth in grown if (sources_due := self._due(growth))]
             if not due:
                 return []
             with _not_collecting(), self._store.writing():
-                return [one for one, sources in due if self._placement(one, sources)]
+                return [growth for growth, sources in due if self._placement(growth, sources)]
         except BaseException:
             self._sources.clear()  # they hold what was not committed
             raise
@@ -139,23 +139,23 @@ class Ingest:
 
     def _due(self, grown: MirrorGrowth) -> list[_Source]:
         """The sources to read, the journal last: an end must never precede the points before it."""
-        known = self._sources.get((grown.run_id, grown.placement), {})
+        sources = self._sources.get((grown.run_id, grown.placement), {})
         pattern = grown.mirror.pattern()
-        is_known = all(one.pattern == pattern for one in known.values())
+        is_known = all(one.pattern == pattern for one in sources.values())
         if grown.names is not None and is_known:
-            names = [name for name in grown.names if name in known or _TAKEN_IN.fullmatch(name)]
+            names = [name for name in grown.names if name in sources or _TAKEN_IN.fullmatch(name)]
             names.sort(key=_order)
-            if all(name in known for name in names):
-                return [known[name] for name in names]
+            if all(name in sources for name in names):
+                return [sources[name] for name in names]
         try:
-            found = {source.name: source for source in _sources(grown.mirror)}
-            sizes = {name: grown.mirror.size(name) for name in found}
+            listed = {source.name: source for source in _sources(grown.mirror)}
+            sizes = {name: grown.mirror.size(name) for name in listed}
         except OSError:
             return []
-        self._sources[grown.run_id, grown.placement] = found
+        self._sources[grown.run_id, grown.placement] = listed
         return [
             source
-            for source in found.values()
+            for source in listed.values()
             if sizes[source.name] > self._store.offset(grown.run_id, grown.placement, source.key)
         ]
 
@@ -233,18 +233,18 @@ def _sources(mirror: PlacementMirror) -> list[_Source]:
     pattern = mirror.pattern()
     files = (EVENTS,) if pattern is None else (EVENTS, TRAIN_LOG)
     names = [f"attempts/{attempt}/{file}" for attempt in mirror.attempts() for file in files]
-    found = []
+    sources = []
     for name in [*names, JOURNAL]:
         *earlier, _ = mirror.generations(name)
         is_log = pattern is not None and name.endswith(f"/{TRAIN_LOG}")
         attempt = attempt_of(name)
         for aside in [] if is_log else earlier:
             key = _key(name, int(aside.rpartition(".")[2]))
-            found.append(_Source(aside, key, attempt, put_aside=True, pattern=pattern))
+            sources.append(_Source(aside, key, attempt, put_aside=True, pattern=pattern))
         newest = int(earlier[-1].rpartition(".")[2]) + 1 if earlier else 1
         key = _key(name, newest)
-        found.append(_Source(name, key, attempt, put_aside=False, pattern=pattern, is_log=is_log))
-    return found
+        sources.append(_Source(name, key, attempt, put_aside=False, pattern=pattern, is_log=is_log))
+    return sources
 
 
 def _key(name: str, generation: int) -> str:

@@ -29,8 +29,8 @@ def awaits_ends(workspace: Workspace, run: Run) -> bool:
         return False
     from trainmaster.backends.slurm.chain import is_end_awaited  # most runs have no jobs
 
-    known = workspace.control.slurm
-    return is_end_awaited(known.jobs(run.run_id), known.questions(run.run_id))
+    slurm = workspace.control.slurm
+    return is_end_awaited(slurm.jobs(run.run_id), slurm.questions(run.run_id))
 
 
 async def learn_ends(workspace: Workspace, runs: Sequence[Run], within_s: float) -> None:
@@ -56,10 +56,10 @@ def _due(workspace: Workspace, runs: Sequence[Run]) -> dict[str, Questions]:
     from trainmaster.backends.slurm.chain import is_end_due  # most runs have no jobs
     from trainmaster.store.control.slurm import Questions
 
-    now, known, due = time.time(), workspace.control.slurm, {}
+    now, slurm, due = time.time(), workspace.control.slurm, {}
     for run in runs:
-        before = known.questions(run.run_id)
-        if is_end_due(known.jobs(run.run_id), before, now):
+        before = slurm.questions(run.run_id)
+        if is_end_due(slurm.jobs(run.run_id), before, now):
             due[run.run_id] = Questions(1 if before is None else before.count + 1, now)
     return due
 

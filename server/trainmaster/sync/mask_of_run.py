@@ -50,10 +50,10 @@ class MaskOfRun:
         seen = (status.st_ino, status.st_size, status.st_mtime_ns)
         if seen != self._seen:
             try:
-                found = mask_of(self._home, self._run_id)
+                mask = mask_of(self._home, self._run_id)
             except ValueError as error:
                 raise OSError(f"{self._path} can't be read: {error}") from error
-            if found.reach_bytes:  # else the file was removed meanwhile
-                self._mask = found
+            if mask.reach_bytes:  # else the file was removed meanwhile
+                self._mask = mask
             self._seen = seen
         return self._mask

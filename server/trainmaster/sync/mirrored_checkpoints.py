@@ -64,9 +64,9 @@ def missing(folder: Path, view: RunView) -> list[CheckpointKey]:
     """The verified checkpoints that are not in the mirror's `folder`, newest first, superseded ones
     last."""
     here, skipped = copied(folder), skipped_copies(folder)
-    found = [key for key in standing_keys(view) if key not in here and str(key) not in skipped]
+    keys = [key for key in standing_keys(view) if key not in here and str(key) not in skipped]
     current = set(verified_keys(view))
-    return sorted(found, key=lambda key: (key in current, key), reverse=True)
+    return sorted(keys, key=lambda key: (key in current, key), reverse=True)
 
 
 def mirror_folder(workspace: Workspace, view: RunView) -> Path:
@@ -89,20 +89,20 @@ def standing_keys(view: RunView) -> set[CheckpointKey]:
 
 def copied(folder: Path) -> dict[CheckpointKey, Path]:
     """The complete copies in the mirror."""
-    found = {}
+    copies = {}
     for path in folder.glob("step-*") if folder.is_dir() else ():
         with suppress(ManifestError):
             manifest = read(path)
             key = CheckpointKey(manifest.step, manifest.attempt)
             if path.name == key.name:
-                found[key] = path
-    return found
+                copies[key] = path
+    return copies
 
 
 def skipped_copies(folder: Path) -> dict[str, str]:
     """Checkpoints that can't be copied, and why."""
     try:
-        found: dict[str, str] = json.loads((folder / SKIPPED).read_bytes())
-        return found
+        skipped: dict[str, str] = json.loads((folder / SKIPPED).read_bytes())
+        return skipped
     except (OSError, ValueError):
         return {}

@@ -166,15 +166,15 @@ class Passes:
 
     def _placement(self, run_id: str) -> Followed:
         home, (number, _) = self._workspace.home, self._open[run_id]
-        known, over = self._followed.get((run_id, number)), self._is_over(run_id, number)
-        if known is None or known.over != over:
-            mirror = known.mirror if known else self._workspace.mirror.of(run_id, number)
-            mask = known.mask if known else MaskOfRun(home, run_id, self._secrets)
-            known = Followed(
+        followed, over = self._followed.get((run_id, number)), self._is_over(run_id, number)
+        if followed is None or followed.over != over:
+            mirror = followed.mirror if followed else self._workspace.mirror.of(run_id, number)
+            mask = followed.mask if followed else MaskOfRun(home, run_id, self._secrets)
+            followed = Followed(
                 mirror, mask, over, self._limit_bytes, self._room, self._total, self._secrets
             )
-            self._followed[run_id, number] = known
-        return known
+            self._followed[run_id, number] = followed
+        return followed
 
     def _is_over(self, run_id: str, number: int) -> bool:
         """Whether the host has answered the newest request, and has nothing more to write."""
@@ -187,9 +187,9 @@ class Passes:
             return
         with self._workspace.metrics.writing():
             for run_id, reason in news.refused.items():
-                found = Quarantine(*reason, time.time())
+                quarantine = Quarantine(*reason, time.time())
                 number, _ = self._open[run_id]
-                self._workspace.metrics.refusals.quarantine(run_id, number, found)
+                self._workspace.metrics.refusals.quarantine(run_id, number, quarantine)
 
     def _takes_all(self) -> bool:
         """Whether this pass ingests everything that was copied."""
@@ -199,9 +199,9 @@ class Passes:
 
     def _note_copied(self, news: News) -> None:
         for run_id, names in news.changed.items():
-            known = self._copied.setdefault((run_id, self._open[run_id][0]), names)
-            if known is not None:
-                known |= names
+            copied = self._copied.setdefault((run_id, self._open[run_id][0]), names)
+            if copied is not None:
+                copied |= names
 
     async def _take_in(self, *, takes_all: bool) -> bool:
         """Ingest what was copied: of all runs, or of the awaited one; a few at a time, so that the
@@ -247,11 +247,11 @@ class Passes:
         among what was copied, and no pass lasts as long as a rebuild."""
         if not self._workspace.metrics.replay_due:
             return grown
-        found = [one for one in grown if self._ingest.lag_bytes(one) <= PIECE_BYTES]
-        if len(found) < len(grown) and time.monotonic() - self._rebuild_begun > _REBUILD_EVERY_S:
+        current = [growth for growth in grown if self._ingest.lag_bytes(growth) <= PIECE_BYTES]
+        if len(current) < len(grown) and time.monotonic() - self._rebuild_begun > _REBUILD_EVERY_S:
             self._rebuild_begun = time.monotonic()
             begin_rebuild(self._workspace.home)
-        return found
+        return current
 
     def _close(self, news: News) -> None:
         """Close the runs whose hosts have nothing more to write, once everything is ingested."""

@@ -22,11 +22,11 @@ async def refresh(workspace: Workspace, run: str, within_s: float = READ_WITHIN_
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    found = workspace.control.run(run)
-    if not found.closed:
+    run_record = workspace.control.run(run)
+    if not run_record.closed:
         from trainmaster.sync.follow import catch_up  # an ended run needs nothing of what follows
 
-        await catch_up(workspace, found.host, within_s)
-    elif awaits_ends(workspace, found):
-        await learn_ends(workspace, [found], within_s)
-    return load_view(workspace, found.run_id)
+        await catch_up(workspace, run_record.host, within_s)
+    elif awaits_ends(workspace, run_record):
+        await learn_ends(workspace, [run_record], within_s)
+    return load_view(workspace, run_record.run_id)

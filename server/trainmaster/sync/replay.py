@@ -23,8 +23,8 @@ async def replay(workspace: Workspace, run: str | None = None) -> ReplayAnswer:
     """
     started = time.monotonic()
     run_id = None if run is None else chosen_run(workspace, run).run_id
-    hosts = {one.host for one in workspace.control.runs() if run_id in (None, one.run_id)}
-    placements = [one for one in workspace.mirror.placements() if run_id in (None, one[0])]
+    hosts = {entry.host for entry in workspace.control.runs() if run_id in (None, entry.run_id)}
+    placements = [entry for entry in workspace.mirror.placements() if run_id in (None, entry[0])]
     metrics = workspace.metrics
     async with follower_lock(workspace.home, sorted(hosts)):
         workspace.control.list.forget_ends(run_id)

@@ -233,33 +233,35 @@ def load_view(workspace: Workspace, run: str, lasts: dict[str, LastPass] | None 
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    found = workspace.control.run(run)
+    run_record = workspace.control.run(run)
     lasts = {} if lasts is None else lasts
-    if found.host not in lasts:  # first: what it brought is in what is read next
-        lasts[found.host] = last_pass(workspace.home, found.host)
-    last = lasts[found.host]
+    if run_record.host not in lasts:  # first: what it brought is in what is read next
+        lasts[run_record.host] = last_pass(workspace.home, run_record.host)
+    last = lasts[run_record.host]
     lacking = incomplete(workspace)  # before the records, which may be complete a moment later
-    refused = workspace.metrics.refusals.of(found.run_id, found.placement)
+    refused = workspace.metrics.refusals.of(run_record.run_id, run_record.placement)
     try:
-        record, attempts = _folded(workspace, found)
+        record, attempts = _folded(workspace, run_record)
     except (*ODD_FIELDS, RecursionError):
         record, attempts, refused = Record(), [], _undecodable(refused)
     now = time.time() + last.skew_s
     read_t = last.t if refused.quarantine is None else refused.quarantine.t
-    desired, delivered = workspace.control.desired(found.run_id)
+    desired, delivered = workspace.control.desired(run_record.run_id)
     return RunView(
-        found,
+        run_record,
         desired,
-        _heard_by(now, record, lambda: _grown_t(workspace, found) + last.skew_s),
+        _heard_by(now, record, lambda: _grown_t(workspace, run_record) + last.skew_s),
         attempts,
         now,
         last_read_t=read_t + last.skew_s,
         delivered=delivered,
-        link_error=_removed(workspace, found.host) or last.error,
-        transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
-        host_is_gone=ended_instance(workspace, found.host) is not None,
-        preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
-        sessions=_sessions(workspace, found, record, now, last.skew_s),
+        link_error=_removed(workspace, run_record.host) or last.error,
+        transfer=None if run_record.cleaned else read_progress(workspace.home, run_record.run_id),
+        host_is_gone=ended_instance(workspace, run_record.host) is not None,
+        preparation=preparation_of(
+            record, workspace.mirror.of(run_record.run_id, run_record.placement)
+        ),
+        sessions=_sessions(workspace, run_record, record, now, last.skew_s),
         refused=refused,
         incomplete=lacking,
         skew_s=last.skew_s,
@@ -321,8 +323,8 @@ def _grown_t(workspace: Workspace, run: Run) -> float:
 
 
 def _undecodable(refused: Refused) -> Refused:
-    found = Quarantine(HOST_DATA_REFUSED, "its state can't be decoded", time.time())
-    return Refused(refused.lines, refused.quarantine or found)
+    quarantine = Quarantine(HOST_DATA_REFUSED, "its state can't be decoded", time.time())
+    return Refused(refused.lines, refused.quarantine or quarantine)
 
 
 def refuse_unless_ended(view: RunView) -> None:
@@ -375,15 +377,15 @@ def _sessions(
         return None
     from trainmaster.backends.slurm.run_status import SlurmSessions  # most runs are elsewhere
 
-    known = workspace.control.slurm
-    job, asked = known.job(run.run_id), known.asked(run.host)
+    slurm = workspace.control.slurm
+    job, asked = slurm.job(run.run_id), slurm.asked(run.host)
     return SlurmSessions(
         job,
         asked,
         record.heartbeat_t,
         now,
-        chain=lambda: known.jobs(run.run_id),
-        refused=lambda: known.refusal(run.run_id),
+        chain=lambda: slurm.jobs(run.run_id),
+        refused=lambda: slurm.refusal(run.run_id),
         skew_s=skew_s,
         over_t=record.state_t if record.reason == SESSION_OVER else None,
         gpus=run.config.compute.gpus or 0,

@@ -37,8 +37,8 @@ def read_progress(home: Home, run_id: str) -> TransferProgress | None:
     """The recorded progress; None where there is none, or it can't be read."""
     try:
         row: dict[str, Any] = json.loads(home.transfer_progress(run_id).read_bytes())
-        known = {name: row[name] for name in TransferProgress.__dataclass_fields__ if name in row}
-        return TransferProgress(**known)
+        fields = {name: row[name] for name in TransferProgress.__dataclass_fields__ if name in row}
+        return TransferProgress(**fields)
     except (OSError, ValueError, TypeError):
         return None
 

@@ -108,13 +108,15 @@ class Workspace:
             HostError: `HOST_UNKNOWN`.
         """
         record = self.control.host(host)
-        known = self._backends.get(host)
-        if known is None or known[0] != record:  # a host may be replaced by another of its name
-            if known is not None:
-                self._replaced.append(known[1])
+        opened_before = self._backends.get(host)
+        if (
+            opened_before is None or opened_before[0] != record
+        ):  # a host may be replaced by another of its name
+            if opened_before is not None:
+                self._replaced.append(opened_before[1])
             opened = open_backend(self.home, host, record, self.control)
-            known = self._backends[host] = (record, opened)
-        return known[1]
+            opened_before = self._backends[host] = (record, opened)
+        return opened_before[1]
 
     def reopen_metrics(self) -> None:
         """Open `metrics.db` again when it is next needed: it may have been damaged."""
@@ -126,7 +128,7 @@ class Workspace:
         reconnects."""
         for read in self.host_reads.values():
             read.cancel()
-        for backend in [*self._replaced, *(known[1] for known in self._backends.values())]:
+        for backend in [*self._replaced, *(pair[1] for pair in self._backends.values())]:
             await backend.disconnect()
 
     def close(self) -> None:

@@ -105,8 +105,8 @@ def describe_texts(corpus: CorpusFacts, ledger: Ledger) -> None:
 def _placed(corpus: CorpusFacts) -> list[tuple[str, SourceFacts]]:
     """The sources with their places in the spec."""
     return [
-        *((f"data.sources[{index}]", one) for index, one in enumerate(corpus.training)),
-        *((f"data.validation[{index}]", one) for index, one in enumerate(corpus.validation)),
+        *((f"data.sources[{index}]", source) for index, source in enumerate(corpus.training)),
+        *((f"data.validation[{index}]", source) for index, source in enumerate(corpus.validation)),
     ]
 
 

@@ -162,9 +162,9 @@ def _named_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
         f"{facts.hostname} has {has} {name}: this plan is for such a machine and can't be launched "
         "here."
     )
-    known = entry.name if entry is not None else name
+    gpu_name = entry.name if entry is not None else name
     usable_gib = memory_gib * _GPU_SHARE
-    return Target("cuda", known, usable_gib, "auto", entry, on_host=False, gpus=count)
+    return Target("cuda", gpu_name, usable_gib, "auto", entry, on_host=False, gpus=count)
 
 
 def _with_precision(spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger) -> Target:

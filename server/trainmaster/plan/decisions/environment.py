@@ -77,12 +77,12 @@ def choose_environment(
         "wheels_from": wheels_to_send(spec),
         "bound": {"torch": bound} if bound else {},
     }
-    given = spec.environment
-    if isinstance(given, EnvironmentSpec):
-        section["requirements"] = given.requirements is not None
-        section["setup"] = given.setup is not None
-        section["modules"] = list(given.modules or [])
-        there = (given.wheels or "").removeprefix(f"{spec.host}:") or None
+    environment = spec.environment
+    if isinstance(environment, EnvironmentSpec):
+        section["requirements"] = environment.requirements is not None
+        section["setup"] = environment.setup is not None
+        section["modules"] = list(environment.modules or [])
+        there = (environment.wheels or "").removeprefix(f"{spec.host}:") or None
         section["wheels"] = facts.wheels if section["wheels_from"] is not None else there
     if is_contained(spec):
         choose_image(spec, facts, ledger)
@@ -117,10 +117,10 @@ def choose_requirements(
 
 def _warn_of_no_digests(spec: TrainingSpec, pins: tuple[str, ...], ledger: Ledger) -> None:
     """Say what is installed as the host's package index serves it, by no digest of the lock."""
-    given = spec.environment
+    environment = spec.environment
     if not may_install(spec) or spec.host == "debug":
         return
-    if isinstance(given, EnvironmentSpec) and given.requirements is not None:
+    if isinstance(environment, EnvironmentSpec) and environment.requirements is not None:
         ledger.warn(
             "If a line of environment.requirements has no --hash, the environment is installed as "
             "the host's package index serves it, without the lock's digests "
@@ -180,9 +180,9 @@ def warn_of_cuda_without_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledge
 
 def wheels_to_send(spec: TrainingSpec) -> str | None:
     """The folder of this machine whose wheels the host has to be sent."""
-    given = _wheels(spec)
-    sent = given is not None and given.startswith("/") and spec.host not in ("local", "debug")
-    return given if sent else None
+    wheels = _wheels(spec)
+    sent = wheels is not None and wheels.startswith("/") and spec.host not in ("local", "debug")
+    return wheels if sent else None
 
 
 def _pins(
@@ -202,10 +202,10 @@ def _pins(
 
 def _is_fixed(spec: TrainingSpec) -> bool:
     """Whether the interpreter is used unchanged or not at all (`Request.is_fixed` on the host)."""
-    given = spec.environment
-    if isinstance(given, EnvironmentSpec) and given.python is not None:
-        return given.requirements is None and given.wheels is None
-    return given == "existing"
+    environment = spec.environment
+    if isinstance(environment, EnvironmentSpec) and environment.python is not None:
+        return environment.requirements is None and environment.wheels is None
+    return environment == "existing"
 
 
 def _check_packages(
@@ -283,8 +283,10 @@ def _with_driver(facts: HostFacts) -> list[GpuFacts]:
 
 
 def _decide_torch(spec: TrainingSpec, facts: HostFacts, bound: str, ledger: Ledger) -> None:
-    given = isinstance(spec.environment, EnvironmentSpec) and spec.environment.python is not None
-    if given and (facts.torch is not None or not may_install(spec)):
+    has_python = (
+        isinstance(spec.environment, EnvironmentSpec) and spec.environment.python is not None
+    )
+    if has_python and (facts.torch is not None or not may_install(spec)):
         return
     if spec.host == "debug":
         ledger.decide("environment.python", facts.python_label, "Simulated: needs no PyTorch.")

@@ -54,7 +54,10 @@ def fit(
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
     taken = partial(memory, load, precision=target.precision, device=target.device)
     sharing = choose_sharing(
-        spec, target, lambda one: taken(micro_batch=max(method.least, asked), sharing=one), ledger
+        spec,
+        target,
+        lambda shared_by: taken(micro_batch=max(method.least, asked), sharing=shared_by),
+        ledger,
     )
     if load.model is None:
         careful = max(method.least, _CAREFUL_MICRO_BATCH)

@@ -47,13 +47,13 @@ def check_inputs(
     _refuse_here(spec, tokenizer)
 
 
-def _refuse_problem(found: FolderFacts, field: str) -> None:
-    if found.problem is None:
+def _refuse_problem(folder: FolderFacts, field: str) -> None:
+    if folder.problem is None:
         return
-    code = found.code or "MODEL_UNUSABLE"
-    named = found.hub or found.path
+    code = folder.code or "MODEL_UNUSABLE"
+    named = folder.hub or folder.path
     raise PlanError(
-        code, f"`{field}` is {named!r}: {found.problem}.", _FIXES.get(code, ""), field=field
+        code, f"`{field}` is {named!r}: {folder.problem}.", _FIXES.get(code, ""), field=field
     )
 
 
@@ -76,12 +76,14 @@ def _refuse_unknown_targets(spec: TrainingSpec, model: ModelFacts | None) -> Non
         return
     there = list(framework_of(spec).adapter_matrices or ())
     if there:
-        unknown = [one for one in spec.adapter.targets if one not in there]
+        unknown = [target for target in spec.adapter.targets if target not in there]
     else:
-        known = () if model is None else model.matrices
-        there = [name for name in known if not _NO_TARGET.search(name)]
+        matrices = () if model is None else model.matrices
+        there = [name for name in matrices if not _NO_TARGET.search(name)]
         unknown = [
-            one for one in spec.adapter.targets if known and one.rpartition(".")[2] not in known
+            target
+            for target in spec.adapter.targets
+            if matrices and target.rpartition(".")[2] not in matrices
         ]
     if unknown:
         raise PlanError(

@@ -56,20 +56,21 @@ def choose_warmup(spec: TrainingSpec, steps: int, ledger: Ledger) -> int:
     Raises:
         PlanError: INVALID_VALUE, more than there are steps.
     """
-    given = spec.schedule.warmup_steps
-    if not isinstance(given, int):
+    steps_given = spec.schedule.warmup_steps
+    if not isinstance(steps_given, int):
         warmup = warmup_steps(steps)
         reason = f"2 % of {steps:,} steps, at most 2000; short runs take up to a tenth."
         ledger.decide("schedule.warmup_steps", warmup, reason)
         return warmup
-    if given > steps:
+    if steps_given > steps:
         raise PlanError(
             "INVALID_VALUE",
-            f"`schedule.warmup_steps` is {given}, longer than the whole run of {steps} steps.",
+            f"`schedule.warmup_steps` is {steps_given}, longer than the whole run of "
+            f"{steps} steps.",
             f"Set schedule.warmup_steps to at most {steps}, or to auto.",
             field="schedule.warmup_steps",
         )
-    return given
+    return steps_given
 
 
 def choose_checkpoint_interval(
@@ -123,9 +124,9 @@ def _examples(batch: Batch, method: Method, corpus: CorpusFacts) -> int:
 
 
 def _epochs(spec: TrainingSpec, examples: int, ledger: Ledger) -> float:
-    given = spec.method_args.get("epochs")
-    if isinstance(given, int | float):
-        return float(given)
+    epochs_given = spec.method_args.get("epochs")
+    if isinstance(epochs_given, int | float):
+        return float(epochs_given)
     epochs = next((passes for below, passes in _EPOCHS if examples < below), 1)
     reason = f"{examples:,} examples: small sets take several passes, large ones overfit by them."
     ledger.decide("method_args.epochs", epochs, reason, _EPOCHS_SOURCE)

@@ -51,9 +51,9 @@ def choose_network(
     preset = spec.model.preset
     if preset is not None and preset not in GPT2_PRESETS:
         named = framework_of(spec).named_models
-        known = None if named is None else named(preset, spec.data.seq_len)
-        count = None if known is None else parameters(known)
-        return Network(known, count, {**_sizes_of(known), "style": None})
+        shape = None if named is None else named(preset, spec.data.seq_len)
+        count = None if shape is None else parameters(shape)
+        return Network(shape, count, {**_sizes_of(shape), "style": None})
     architecture = choose_architecture(spec, vocabulary, ledger)
     return Network(architecture, parameters(architecture), _sizes_of(architecture))
 
@@ -102,9 +102,9 @@ def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
         )
     sizes = {name: getattr(facts, name) for name in _SIZES}
     sizes["n_kv_head"] = sizes["n_kv_head"] or sizes["n_head"]
-    known = {**_sizes_of(None), **sizes}
+    all_sizes = {**_sizes_of(None), **sizes}
     if None in sizes.values():
-        return Network(None, facts.parameters, known)
+        return Network(None, facts.parameters, all_sizes)
     is_gated = not facts.model_type.startswith(_NOT_GATED)
     architecture = Architecture(
         style="llama" if is_gated else "gpt2",
@@ -114,7 +114,7 @@ def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
         rotary=facts.model_type != "gpt2",
         **sizes,
     )
-    return Network(architecture, facts.parameters or parameters(architecture), known)
+    return Network(architecture, facts.parameters or parameters(architecture), all_sizes)
 
 
 def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:

@@ -18,21 +18,21 @@ Hours = tuple[float, float]
 
 def choose_mirror(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> str | None:
     """Where verified checkpoints are copied to; None for nowhere."""
-    given = spec.checkpoint.mirror
+    mirror = spec.checkpoint.mirror
     if facts.lease_end_t is None:
-        return None if given == NO_MIRROR else given
-    if given is None:
+        return None if mirror == NO_MIRROR else mirror
+    if mirror is None:
         reason = "A rented instance and its disk are deleted at the end of the lease."
         ledger.decide("checkpoint.mirror", "operator", reason)
         return "operator"
-    if given == "operator":
-        return given
-    what = "is none" if given == NO_MIRROR else f"is {given}, on the instance itself"
+    if mirror == "operator":
+        return mirror
+    what = "is none" if mirror == NO_MIRROR else f"is {mirror}, on the instance itself"
     ledger.warn(
         f"checkpoint.mirror {what}: checkpoints are lost with the rented instance, except those "
         "that its release copies here."
     )
-    return None if given == NO_MIRROR else given
+    return None if mirror == NO_MIRROR else mirror
 
 
 def within_budget_s(

@@ -44,16 +44,16 @@ def program_file(command: Sequence[str]) -> str | None:
     """The file that a command starts, as the command has it; None where it is not clear."""
     program, words = PurePath(command[0]).name, command[1:]
     if _PYTHON.fullmatch(program):
-        found = _after_options(words)
+        file = _after_options(words)
     elif program in _SHELLS:
-        given = list(takewhile(lambda word: word[:1] in ("-", "+"), words))
-        asked = any("c" in word or "s" in word for word in given if not word.startswith("--"))
-        found = None if asked else next(iter(words[len(given) :]), None)
+        options = list(takewhile(lambda word: word[:1] in ("-", "+"), words))
+        asked = any("c" in word or "s" in word for word in options if not word.startswith("--"))
+        file = None if asked else next(iter(words[len(options) :]), None)
     elif program in _STARTERS and not _MODULE.intersection(words):
-        found = next((word for word in words if word.endswith(".py")), None)
+        file = next((word for word in words if word.endswith(".py")), None)
     else:
-        found = None
-    return None if found is None or _FILLED_IN.search(found) else found
+        file = None
+    return None if file is None or _FILLED_IN.search(file) else file
 
 
 def leads_out(path: str) -> bool:

@@ -107,9 +107,9 @@ def frameworks_there(packages: Mapping[str, str]) -> list[str]:
 def mismatches(lines: Iterable[str], packages: Mapping[str, str]) -> list[Mismatch]:
     """Those of the lines that the packages (versions by name) don't meet."""
     installed = {normalised(name): version for name, version in packages.items()}
-    found = []
+    mismatched = []
     for line in lines:
         name = name_of(line) or line
         if not satisfied(line, installed):
-            found.append(Mismatch(name, installed.get(name), line.removeprefix(name)))
-    return found
+            mismatched.append(Mismatch(name, installed.get(name), line.removeprefix(name)))
+    return mismatched

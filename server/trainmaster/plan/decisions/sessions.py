@@ -25,8 +25,8 @@ def plan_sessions(
     is_spent = _warn_of_spent_quota(sessions, now, uses_quota, ledger)
     if hours is None:
         return None
-    found = calendar(sessions, hours, now, uses_quota=uses_quota)
-    if found is None:
+    planned = calendar(sessions, hours, now, uses_quota=uses_quota)
+    if planned is None:
         ledger.warn(
             f"{spoken_hours(hours)} of training never finish in sessions of "
             f"{spoken_hours(sessions.usable_hours)} usable out of "
@@ -35,19 +35,19 @@ def plan_sessions(
         return None
     ledger.decide(
         "sessions",
-        found.sessions,
+        planned.sessions,
         f"{spoken_hours(hours)} of training in sessions of {spoken_hours(sessions.hours)}, of "
         "which "
         f"{spoken_hours(sessions.usable_hours)} train; each resumes from the output of the last "
         "one.",
     )
-    if found.refreshes > is_spent:  # a used-up quota has its own warning
+    if planned.refreshes > is_spent:  # a used-up quota has its own warning
         ledger.warn(
             f"The week's quota has {spoken_hours(sessions.quota_left_h)} of "
             f"{spoken_hours(sessions.quota_total_h)} left: the training needs "
-            f"{_quotas(found.refreshes)}."
+            f"{_quotas(planned.refreshes)}."
         )
-    return found
+    return planned
 
 
 def refuse_without_internet(
@@ -63,7 +63,7 @@ def refuse_without_internet(
         return
     installs = len(required) > 1 and may_install(spec) and not _brings_wheels(spec)
     needs = [
-        *(f"{one.hub} of the hub" for one in inputs if one is not None and one.hub),
+        *(f"{folder.hub} of the hub" for folder in inputs if folder is not None and folder.hub),
         *(f"tracking by {name}" for name in sorted(spec.tracking) if name != "tensorboard"),
         *([f"packages to install ({', '.join(required[1:])})"] if installs else []),
     ]
@@ -108,5 +108,5 @@ def _quotas(count: int) -> str:
 
 
 def _brings_wheels(spec: TrainingSpec) -> bool:
-    given = spec.environment
-    return isinstance(given, EnvironmentSpec) and given.wheels is not None
+    environment = spec.environment
+    return isinstance(environment, EnvironmentSpec) and environment.wheels is not None

@@ -159,8 +159,8 @@ def _gpu_has_fp8(gpu: GpuFacts) -> bool:
     if gpu.capability is not None:
         major, minor = FIRST_FP8_CAPABILITY
         return gpu.capability >= major + minor / 10
-    known = find_gpu(gpu.name)
-    return known is None or known.fp8
+    gpu_model = find_gpu(gpu.name)
+    return gpu_model is None or gpu_model.fp8
 
 
 def choose_variables(

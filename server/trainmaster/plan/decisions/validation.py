@@ -17,9 +17,16 @@ _ENDS = "The end of each source; data.validation names files of your own."
 
 def decide_validation(corpus: CorpusFacts, form: Form, ledger: Ledger) -> None:
     """Record where validation comes from; warn of validation tokens that are not read."""
-    given, brought = corpus.validation, [one.name for one in corpus.training if one.own_validation]
-    if given:
-        names = ", ".join(source.name for source in given)
+    validation, brought = (
+        corpus.validation,
+        [
+            trained_source.name
+            for trained_source in corpus.training
+            if trained_source.own_validation
+        ],
+    )
+    if validation:
+        names = ", ".join(source.name for source in validation)
         reason = "Your own files; the sources are trained on as a whole."
         if brought:
             reason = "Your own files; those named as validation among the sources are left out."
@@ -31,7 +38,7 @@ def decide_validation(corpus: CorpusFacts, form: Form, ledger: Ledger) -> None:
     else:
         ledger.decide("data.validation", f"{VALIDATION_SHARE:.0%}", _HELD_OUT.get(form, _ENDS))
     for source in corpus.training:
-        if source.beside is not None and not given:
+        if source.beside is not None and not validation:
             ledger.warn(
                 f"{source.beside} lies beside {source.path} and is not read, since the file was "
                 "given alone: give the folder, or name it by data.validation."

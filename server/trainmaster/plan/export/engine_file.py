@@ -185,13 +185,13 @@ def _head(engine: str, name: str, needs: Needs, start: str, job: Mapping[str, An
     if job is not None:
         parts.append(_PLANNED_JOB.format(partition=job["partition"]))
     if needs.secrets:
-        given = {
+        texts = {
             "names": " and ".join(needs.secrets),
             "secret": secret_name(name),
-            "lines": "".join(f"{one}=%s\\n" for one in needs.secrets),
-            "values": " ".join(f'"${one}"' for one in needs.secrets),
+            "lines": "".join(f"{secret}=%s\\n" for secret in needs.secrets),
+            "values": " ".join(f'"${secret}"' for secret in needs.secrets),
         }
-        parts.append(_SECRETS[engine].format(**given))
+        parts.append(_SECRETS[engine].format(**texts))
     if needs.nodes > 1:
         parts.append(_NODES[engine].format(nodes=needs.nodes))
     if engine == "slurm" and needs.gpus and not _has_type(job):
@@ -201,8 +201,8 @@ def _head(engine: str, name: str, needs: Needs, start: str, job: Mapping[str, An
 
 
 def _has_type(job: Mapping[str, Any] | None) -> bool:
-    asked = [one.split(":") for one in ((job or {}).get("gres") or "").split(",")]
-    return any(one[0] == "gpu" and len(one) > 2 for one in asked)
+    asked = [resource.split(":") for resource in ((job or {}).get("gres") or "").split(",")]
+    return any(resource[0] == "gpu" and len(resource) > 2 for resource in asked)
 
 
 _DOCUMENTS: Mapping[str, Callable[[str, Needs, str], dict[str, object]]] = {

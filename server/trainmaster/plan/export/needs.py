@@ -49,13 +49,15 @@ def for_another_machine(plan: Plan) -> Plan:
     """The plan with threads for the cores that engines are asked for, where it was made for GPUs of
     a host here and the spec leaves the threads open."""
     compute = plan.config["compute"]
-    is_open = any(one.field == _THREADS for one in plan.decisions)
+    is_open = any(decision.field == _THREADS for decision in plan.decisions)
     if not compute["gpus"] or not is_open:
         return plan
     threads = CPUS_PER_GPU  # of one process, since each GPU has one
     reason = f"The engine is asked for {CPUS_PER_GPU} cores per GPU."
     decided = Decision(field=_THREADS, value=threads, reason=reason)
-    decisions = tuple(decided if one.field == _THREADS else one for one in plan.decisions)
+    decisions = tuple(
+        decided if decision.field == _THREADS else decision for decision in plan.decisions
+    )
     config = {**plan.config, "compute": {**compute, "threads": threads}}
     return plan.model_copy(update={"config": config, "decisions": decisions})
 

@@ -116,4 +116,4 @@ class DataSpec(Section):
     @property
     def formats(self) -> set[str]:
         """The formats of whatever is read."""
-        return {one.format for _, one in self.inputs}
+        return {source.format for _, source in self.inputs}

@@ -98,7 +98,7 @@ def changes_of(path: str) -> Changes | None:
     `env.NCCL_DEBUG` is `env`, `data.sources.main.weight` is `data.sources[].weight`.
     """
     section: type[Section] | None = TrainingSpec
-    found: Changes | None = None
+    changes: Changes | None = None
     at_item = False
     for part in path.replace("[", ".").replace("]", "").split("."):
         if section is None:
@@ -108,10 +108,10 @@ def changes_of(path: str) -> Changes | None:
             return None
         # Other parts are names or numbers of list items (names may hold dots).
         if info is not None:
-            found = annotation_of(info).changes
+            changes = annotation_of(info).changes
             section = section_in(field_type(info))
             at_item = _holds_list(info)
-    return found
+    return changes
 
 
 def field_type(info: FieldInfo) -> Any:
@@ -158,9 +158,9 @@ def accepted(annotation: Any) -> str:
     return ", ".join(described[:-1]) + " or " + described[-1]
 
 
-def nearest(name: str, known: Iterator[str] | list[str]) -> str | None:
+def nearest(name: str, names: Iterator[str] | list[str]) -> str | None:
     """The known name that `name` was probably meant to be."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
 

@@ -41,10 +41,10 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _unrecorded(data: Mapping[str, Any]) -> Iterator[str]:
     name = data["tokenizer"]
-    given = "the data's" if name == "none" else f"data.tokenizer's ({name})"
+    whose = "the data's" if name == "none" else f"data.tokenizer's ({name})"
     yield (
         "A checkpoint of nanoGPT doesn't record which tokens it was trained on: where they are "
-        f"not {given}, the loss begins high."
+        f"not {whose}, the loss begins high."
     )
 
 

@@ -35,17 +35,17 @@ def read_attached(spec: TrainingSpec) -> dict[str, str]:
     Raises:
         SpecError: one can't be read, or holds what can't travel.
     """
-    found = _reward(spec)
-    given = spec.environment
-    if not isinstance(given, EnvironmentSpec):
-        return found
+    files = _reward(spec)
+    environment = spec.environment
+    if not isinstance(environment, EnvironmentSpec):
+        return files
     for field, name in _NAMES.items():
-        path = getattr(given, field)
+        path = getattr(environment, field)
         if path is not None:
-            found[name] = _read(Path(path), f"environment.{field}")
-    if "requirements-extra.txt" in found:
-        _refuse_what_stays_behind(found["requirements-extra.txt"])
-    return found
+            files[name] = _read(Path(path), f"environment.{field}")
+    if "requirements-extra.txt" in files:
+        _refuse_what_stays_behind(files["requirements-extra.txt"])
+    return files
 
 
 def refuse_other_files(before: TrainingSpec, after: TrainingSpec) -> None:
@@ -114,7 +114,10 @@ def _rates(defined: ast.stmt) -> bool:
     if not isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
     arguments = defined.args
-    named = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    named = {
+        argument.arg
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    }
     takes = "completions" in named and arguments.kwarg is not None
     return defined.name.startswith(_FUNCTIONS) and takes
 
@@ -141,11 +144,11 @@ def _unreadable(path: Path, field: str, problem: str) -> SpecError:
 
 
 def _refuse_what_stays_behind(text: str) -> None:
-    found = _ELSEWHERE.search(text)
-    if found is not None:
+    match = _ELSEWHERE.search(text)
+    if match is not None:
         raise SpecError(
             "INVALID_VALUE",
-            f"The requirements hold {found.group().strip()!r}, which names another file of this "
+            f"The requirements hold {match.group().strip()!r}, which names another file of this "
             "machine; only the one file travels.",
             "List the packages themselves, and bring your own as wheels (environment.wheels).",
             field="environment.requirements",

@@ -90,8 +90,10 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
             "resid_pdrop) in the model's config.json.",
         )
     if origins:
-        given = [name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None]
-        for name in given:
+        sizes_given = [
+            name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None
+        ]
+        for name in sizes_given:
             yield wrong_value(
                 f"model.{name}",
                 f"is given beside `model.{origins[0]}`, which sets it.",
@@ -238,13 +240,13 @@ def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
     metric = spec.checkpoint.metric
-    known = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
+    metrics = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
     evaluated = spec.data.validation or spec.data.sources
     if len(evaluated) > 1:
-        known += [f"val_loss/{source.name}" for source in evaluated if source.name]
-    if metric not in known:
+        metrics += [f"val_loss/{source.name}" for source in evaluated if source.name]
+    if metric not in metrics:
         yield wrong_value(
-            "checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(known)}."
+            "checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(metrics)}."
         )
 
 
@@ -289,24 +291,24 @@ def _secret_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    given = spec.environment
-    if not isinstance(given, EnvironmentSpec):
+    environment = spec.environment
+    if not isinstance(environment, EnvironmentSpec):
         return
-    python = given.python
+    python = environment.python
     if python is not None and "/" in python and not python.startswith("/"):
         yield wrong_value(
             "environment.python",
             f"is {python!r}, which says nothing on {spec.host}.",
             f"Give its absolute path on {spec.host}, or its name alone.",
         )
-    host, colon, _ = (given.wheels or "").partition(":/")
+    host, colon, _ = (environment.wheels or "").partition(":/")
     if colon and "/" not in host and host != spec.host:
         yield wrong_value(
             "environment.wheels",
             f"is a folder of {host}, but the training runs on {spec.host}.",
             f"Give a folder of this machine, or {spec.host}:/path.",
         )
-    for index, name in enumerate(given.modules or []):
+    for index, name in enumerate(environment.modules or []):
         if not _MODULE.fullmatch(name):
             yield wrong_value(
                 f"environment.modules[{index}]",
@@ -373,5 +375,5 @@ def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _divisors(number: int, limit: int) -> str:
-    found = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
-    return ", ".join(str(n) for n in found)
+    divisors = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
+    return ", ".join(str(n) for n in divisors)

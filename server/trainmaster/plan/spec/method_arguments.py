@@ -11,23 +11,23 @@ from trainmaster.plan.frameworks import Framework
 
 
 def argument_problems(
-    given: Mapping[str, Any], method: str, framework: Framework
+    values: Mapping[str, Any], method: str, framework: Framework
 ) -> Iterator[Problem]:
     """What is wrong with `method_args`."""
-    known = framework.arguments.get(method, {})
-    for name, value in given.items():
+    arguments = framework.arguments.get(method, {})
+    for name, value in values.items():
         field = f"method_args.{name}"
-        if name not in known:
-            yield _unknown(field, name, method, framework, list(known))
-        elif not known[name].accepts(value):
+        if name not in arguments:
+            yield _unknown(field, name, method, framework, list(arguments))
+        elif not arguments[name].accepts(value):
             yield Problem(
                 "INVALID_VALUE",
                 field,
                 f"`{field}` is {value!r}.",
-                f"`{field}` takes {known[name].words}.",
+                f"`{field}` takes {arguments[name].words}.",
             )
-    for name, argument in known.items():
-        if argument.default is ... and given.get(name) is None:
+    for name, argument in arguments.items():
+        if argument.default is ... and values.get(name) is None:
             yield Problem(
                 "MISSING_FIELD",
                 f"method_args.{name}",
@@ -36,12 +36,14 @@ def argument_problems(
             )
 
 
-def _unknown(field: str, name: str, method: str, framework: Framework, known: list[str]) -> Problem:
-    meant = nearest(name, known)
+def _unknown(
+    field: str, name: str, method: str, framework: Framework, arguments: list[str]
+) -> Problem:
+    meant = nearest(name, arguments)
     guess = f" Did you mean `{meant}`?" if meant else ""
     return Problem(
         "UNKNOWN_KEY",
         field,
         f"`{field}` is not an argument of {method} with {framework.name}.{guess}",
-        f"`method_args` takes {', '.join(known)}." if known else "Leave `method_args` out.",
+        f"`method_args` takes {', '.join(arguments)}." if arguments else "Leave `method_args` out.",
     )

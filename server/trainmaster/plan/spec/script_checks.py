@@ -54,14 +54,14 @@ def _placeholder_problems(field: str, words: Sequence[str]) -> Iterator[Problem]
         for name in _BRACED.findall(word):
             if name in PLACEHOLDERS or name == "data":
                 continue
-            known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+            placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             meant = nearest(name, list(PLACEHOLDERS))
             guess = f"Did you mean {{{meant}}}? " if meant else ""
             yield _wrong(
                 f"{field}[{index}]",
                 f"names {{{name}}}, which stands for nothing.",
-                f"{guess}Known are {known}, {{data}} and {{data.NAME}}; {{{{{name}}}}} passes "
-                f"{{{name}}} itself.",
+                f"{guess}Known are {placeholders}, {{data}} and {{data.NAME}}; {{{{{name}}}}} "
+                f"passes {{{name}}} itself.",
             )
 
 
@@ -79,13 +79,13 @@ def _checkpoint_problems(command: Sequence[str]) -> Iterator[Problem]:
 def data_problems(script: ScriptSpec, sources: Sequence[SourceSpec]) -> Iterator[Problem]:
     """Problems between what the command names and what `data` gives."""
     named = set(_DATA.findall(" ".join([*script.command, *(script.resume or ())])))
-    known = {f"{{data.{source.name}}}": source for source in sources}
+    by_placeholder = {f"{{data.{source.name}}}": source for source in sources}
     if len(sources) == 1:
-        known["{data}"] = sources[0]
-    for words in sorted(named - known.keys()):
-        listed = " or ".join(known) or "none: `data.sources` gives nothing"
+        by_placeholder["{data}"] = sources[0]
+    for words in sorted(named - by_placeholder.keys()):
+        listed = " or ".join(by_placeholder) or "none: `data.sources` gives nothing"
         yield _wrong("command", f"names {words}, which is not there.", f"Known is {listed}.")
-    used = [known[words] for words in named & known.keys()]
+    used = [by_placeholder[words] for words in named & by_placeholder.keys()]
     for index, source in enumerate(sources):
         if source not in used:
             yield Problem(

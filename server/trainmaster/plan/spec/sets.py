@@ -85,8 +85,8 @@ def _step(
                 after = f"[{index}.{after}" if after else f"[{index}"
             info = kind.model_fields.get(name)
             if info is None:
-                known = list(kind.model_fields)
-                raise SpecError.listing([unknown_key(walked, name, known)])
+                fields = list(kind.model_fields)
+                raise SpecError.listing([unknown_key(walked, name, fields)])
             return name, after, members(field_type(info))
         if get_origin(kind) is dict:
             # Free keys may hold dots; what is left is one key.
@@ -111,9 +111,9 @@ def _list_item(items: list[Any], rest: str, walked: str) -> tuple[int, str]:
     match = _INDEX.match(rest)
     if match is not None and int(match[1]) < len(items):
         return int(match[1]), rest[match.end() :]
-    known = [name for name in names if isinstance(name, str)]
-    known += [f"[{number}]" for number in range(len(items))]
-    raise SpecError.listing([unknown_key(walked, rest.partition(".")[0], known)])
+    places = [name for name in names if isinstance(name, str)]
+    places += [f"[{number}]" for number in range(len(items))]
+    raise SpecError.listing([unknown_key(walked, rest.partition(".")[0], places)])
 
 
 def _item(held: Any, step: str | int) -> Any:

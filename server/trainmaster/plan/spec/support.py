@@ -64,12 +64,12 @@ def _is_alike(field: Field) -> bool:
 
 def values_at(spec: Section, path: str) -> Iterator[tuple[str, Any]]:
     """The values that a path of `fields.all_fields` meets in a spec, each with its own path."""
-    found: list[tuple[str, Any]] = [("", spec)]
+    values: list[tuple[str, Any]] = [("", spec)]
     for part in path.split("."):
         name = part.removesuffix("[]")
         held = [
             (f"{where}.{name}" if where else name, getattr(value, name))
-            for where, value in found
+            for where, value in values
             # Where a field may also be a word (`environment: auto`), it has no members then.
             if isinstance(value, Section)
         ]
@@ -79,8 +79,8 @@ def values_at(spec: Section, path: str) -> Iterator[tuple[str, Any]]:
                 for where, items in held
                 for index, item in enumerate(items or ())
             ]
-        found = held
-    yield from found
+        values = held
+    yield from values
 
 
 def _is_inside(path: str, other: str) -> bool:

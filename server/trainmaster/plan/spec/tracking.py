@@ -30,10 +30,10 @@ _SERVICES: Mapping[str, Service] = {
 }
 
 
-def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterator[Problem]:
+def tracking_problems(services: Mapping[str, Any], framework: Framework) -> Iterator[Problem]:
     """What is wrong with `tracking`, for a framework that has loggers."""
     loggers = framework.loggers
-    for name, options in given.items():
+    for name, options in services.items():
         field = f"tracking.{name}"
         if name not in loggers:
             meant = nearest(name, list(loggers))
@@ -47,7 +47,7 @@ def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterato
             yield Problem(
                 "WRONG_TYPE", field, f"`{field}` is {options!r}.", f"`{field}` takes {takes}."
             )
-    written = [name for name, options in given.items() if options is not False]
+    written = [name for name, options in services.items() if options is not False]
     most = framework.loggers_at_once
     if most is not None and len(written) > most:
         problem = (
@@ -57,11 +57,11 @@ def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterato
 
 
 def missing_secrets(
-    given: Mapping[str, Any], secrets: Sequence[str], variables: Mapping[str, str]
+    services: Mapping[str, Any], secrets: Sequence[str], variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Each logger that writes to a service, with a variable of its that is not under `secrets`;
     `variables` are the plain ones, which may send it offline."""
-    for name, options in given.items():
+    for name, options in services.items():
         service = _SERVICES.get(name)
         if service is None or options is False or _is_offline(name, service, options, variables):
             continue
@@ -69,11 +69,11 @@ def missing_secrets(
 
 
 def _option_problems(
-    field: str, options: Mapping[str, Any], known: tuple[str, ...]
+    field: str, options: Mapping[str, Any], known_options: tuple[str, ...]
 ) -> Iterator[Problem]:
     for name, value in options.items():
-        if name not in known:
-            takes = ", ".join(known) or "no options: write true"
+        if name not in known_options:
+            takes = ", ".join(known_options) or "no options: write true"
             problem = f"`{field}.{name}` is not an option of it."
             yield Problem("UNKNOWN_KEY", f"{field}.{name}", problem, f"`{field}` takes {takes}.")
         elif not isinstance(value, str | int | float | bool):
@@ -85,5 +85,5 @@ def _is_offline(name: str, service: Service, options: Any, variables: Mapping[st
     if service.offline is None:
         return False
     option, value = service.offline
-    given = options.get(option) if isinstance(options, Mapping) else None
-    return value in (given, variables.get(f"{name}_{option}".upper()))
+    value_given = options.get(option) if isinstance(options, Mapping) else None
+    return value in (value_given, variables.get(f"{name}_{option}".upper()))

@@ -31,10 +31,10 @@ def validate(document: Any) -> TrainingSpec:
         SpecError: listing everything that is wrong.
     """
     if not isinstance(document, Mapping):
-        found = "nothing" if document is None else f"a {_kind(document)}"
+        kind = "nothing" if document is None else f"a {_kind(document)}"
         raise SpecError(
             "WRONG_TYPE",
-            f"The spec must be a mapping; it holds {found}.",
+            f"The spec must be a mapping; it holds {kind}.",
             "Give at least name, framework, model, data and one of steps, tokens, phases.",
         )
     missing = _missing(document)
@@ -55,13 +55,13 @@ def validate(document: Any) -> TrainingSpec:
 def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
     if _runs_program(document):
         return []  # a program ends by itself
-    given = [name for name in _LENGTHS if document.get(name) is not None]
+    lengths = [name for name in _LENGTHS if document.get(name) is not None]
     arguments = document.get("method_args")
     if isinstance(arguments, Mapping) and arguments.get("epochs") is not None:
-        given.append("method_args.epochs")
-    if len(given) == 1:
+        lengths.append("method_args.epochs")
+    if len(lengths) == 1:
         return []
-    if not given:
+    if not lengths:
         return [
             Problem(
                 "MISSING_FIELD",
@@ -71,13 +71,13 @@ def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
                 "Give exactly one of them, for example steps: 200.",
             )
         ]
-    listed = " and ".join(f"`{name}`" for name in given)
+    listed = " and ".join(f"`{name}`" for name in lengths)
     return [
         Problem(
             "INVALID_VALUE",
-            given[1],
+            lengths[1],
             f"The spec gives more than one length: {listed}.",
-            f"Keep one of them; to drop one: {option('--set', f'{given[1]}=null')}.",
+            f"Keep one of them; to drop one: {option('--set', f'{lengths[1]}=null')}.",
         )
     ]
 
@@ -112,11 +112,15 @@ def _problems(error: ValidationError) -> list[Problem]:
     by_path: dict[str, list[tuple[ErrorDetails, Any]]] = {}
     for details in error.errors(include_url=False):
         path, annotation = _locate(details["loc"])
-        path = _OTHER_HOST.sub(lambda found: f"host[{int(found[1]) + 1}]", path)
+        path = _OTHER_HOST.sub(lambda errors_there: f"host[{int(errors_there[1]) + 1}]", path)
         by_path.setdefault(path, []).append((details, annotation))
     # A complaint about a whole is noise beside the one about its part.
     parents = {path for path in by_path for other in by_path if _is_inside(other, path)}
-    return [_problem(path, found) for path, found in by_path.items() if path not in parents]
+    return [
+        _problem(path, errors_there)
+        for path, errors_there in by_path.items()
+        if path not in parents
+    ]
 
 
 def _is_inside(path: str, other: str) -> bool:
@@ -178,9 +182,9 @@ def _joined(path: str, part: int | str) -> str:
     return f"{path}.{part}" if path else part
 
 
-def _problem(path: str, found: Sequence[tuple[ErrorDetails, Any]]) -> Problem:
-    details, annotation = found[0]
-    kinds = {item["type"] for item, _ in found}
+def _problem(path: str, errors: Sequence[tuple[ErrorDetails, Any]]) -> Problem:
+    details, annotation = errors[0]
+    kinds = {item["type"] for item, _ in errors}
     if "extra_forbidden" in kinds and annotation is None:
         parent, _, name = path.rpartition(".")
         return unknown_key(parent, name, _siblings(details["loc"]))
@@ -191,24 +195,24 @@ def _problem(path: str, found: Sequence[tuple[ErrorDetails, Any]]) -> Problem:
             f"`{path}` is missing.",
             f"Give `{path}`: {accepted(annotation)}.",
         )
-    code = "WRONG_TYPE" if all(_is_type_error(item) for item, _ in found) else "INVALID_VALUE"
+    code = "WRONG_TYPE" if all(_is_type_error(item) for item, _ in errors) else "INVALID_VALUE"
     value = details["input"]
     kind = "" if code == "INVALID_VALUE" or value is None else f"the {_kind(value)} "
     words = accepted(annotation) if annotation is not None else details["msg"]
     return Problem(code, path, f"`{path}` is {kind}{shown(value)}.", f"`{path}` takes {words}.")
 
 
-def unknown_key(parent: str, name: str, known: Sequence[str]) -> Problem:
+def unknown_key(parent: str, name: str, keys: Sequence[str]) -> Problem:
     """The problem of a key that `parent` does not have, with the one that was probably meant."""
     path = f"{parent}{name}" if name.startswith("[") else f"{parent}.{name}".lstrip(".")
-    meant = nearest(name, list(known))
+    meant = nearest(name, list(keys))
     where = f"`{parent}`" if parent else "The spec"
     guess = f" Did you mean `{meant}`?" if meant else ""
     return Problem(
         "UNKNOWN_KEY",
         path,
         f"`{path}` is not a key of the spec.{guess}",
-        f"{where} takes {', '.join(known)}.",
+        f"{where} takes {', '.join(keys)}.",
     )
 
 

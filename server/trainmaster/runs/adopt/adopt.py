@@ -104,19 +104,19 @@ async def adopt(
     """
     _refuse_bad(options)
     host, path = _place(folder, options.host)
-    given = _given_spec(workspace, options, host)
+    spec_given = _given_spec(workspace, options, host)
     key = _key(idempotency_key, host, path, options)
-    known = None if key is None else workspace.control.keys.result(key)
-    python = options.python or (None if given is None else given_python(given))
+    earlier = None if key is None else workspace.control.keys.result(key)
+    python = options.python or (None if spec_given is None else given_python(spec_given))
     was_asked = await allow_reading(workspace, host, path, python, confirm)
     enter_stage(f"verifying the checkpoints in {path}")
     reader = OutputReader.of(workspace.backend(host))
     output = Output(host, await reader.read_output(python, path))
-    if known is not None:
-        await advance(workspace, known)
-        return _begun(workspace, output, known)
+    if earlier is not None:
+        await advance(workspace, earlier)
+        return _begun(workspace, output, earlier)
     checkpoint = output.chosen(options.start)
-    if given is None and options.data is None:
+    if spec_given is None and options.data is None:
         return _inspected(output, checkpoint, options)
     made = _made(output, checkpoint, options)
     left = None if was_asked else confirm  # a call asks once
@@ -179,8 +179,8 @@ def _made(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) ->
     name = options.name or _name_of(output)
     text, needed = starting_spec(output, checkpoint, name, options.data, derived)
     _refuse_open(output, needed, options.sets)
-    known = [*derived, *given_fields(options.sets)]
-    return _Made(text, is_ours=True, notes=notes, known=known)
+    fixed_fields = [*derived, *given_fields(options.sets)]
+    return _Made(text, is_ours=True, notes=notes, known=fixed_fields)
 
 
 def _refuse_bad(options: AdoptOptions) -> None:
@@ -303,8 +303,8 @@ async def _planned(
 
 
 def _refuse_open(output: Output, needed: Sequence[str], sets: Sequence[str]) -> None:
-    given = {item.partition("=")[0].strip() for item in sets}
-    lacking = [field for field in needed if field not in given]
+    fields_set = {item.partition("=")[0].strip() for item in sets}
+    lacking = [field for field in needed if field not in fields_set]
     if lacking:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -345,7 +345,7 @@ def _begun(workspace: Workspace, output: Output, run_id: str) -> AdoptAnswer:
 def _warnings(planned: Planned, output: Output, now: float) -> list[str]:
     """The plan's warnings, and what a folder doesn't record."""
     warnings = list(planned.plan.warnings)
-    age_s = now - max(one.time for one in output.found.checkpoints)
+    age_s = now - max(checkpoint.time for checkpoint in output.found.checkpoints)
     if age_s < _JUST_WRITTEN_S:
         warnings.append(
             f"{output.folder} was written to {spoken_duration(max(0.0, age_s))} ago: if its "

@@ -32,16 +32,16 @@ class Output:
     def usable(self) -> list[FoundCheckpoint]:
         """The checkpoints that verify, oldest first; of one step in two places the later one."""
         by_step = {
-            one.resume_step: one
-            for one in sorted(self.found.checkpoints, key=lambda one: one.time)
-            if one.problem is None
+            checkpoint.resume_step: checkpoint
+            for checkpoint in sorted(self.found.checkpoints, key=lambda checkpoint: checkpoint.time)
+            if checkpoint.problem is None
         }
         return [by_step[step] for step in sorted(by_step)]
 
     @property
     def newest_step(self) -> int | None:
         """The step that a run would start from; None where nothing verifies."""
-        return max((one.resume_step for one in self.usable), default=None)
+        return max((checkpoint.resume_step for checkpoint in self.usable), default=None)
 
     def chosen(self, start: str) -> FoundCheckpoint:
         """The checkpoint of `latest` or of a step.
@@ -74,11 +74,11 @@ class Output:
         return AdoptAnswer(
             framework=self.framework,
             folder=self.folder,
-            checkpoints=[_row(one) for one in self.found.checkpoints],
+            checkpoints=[_row(checkpoint) for checkpoint in self.found.checkpoints],
             skipped=[
-                SkippedOutput(step=one.step, path=one.path, reason=one.problem)
-                for one in self.found.checkpoints
-                if one.problem is not None
+                SkippedOutput(step=checkpoint.step, path=checkpoint.path, reason=checkpoint.problem)
+                for checkpoint in self.found.checkpoints
+                if checkpoint.problem is not None
             ],
             resume_from=fields.pop("resume_from", self.newest_step),
             host=self.host,
@@ -88,17 +88,17 @@ class Output:
         )
 
     def _of_step(self, step: int) -> FoundCheckpoint:
-        for one in self.usable:
-            if one.step == step:
-                return one
-        for one in self.found.checkpoints:
-            if one.step == step:
+        for checkpoint in self.usable:
+            if checkpoint.step == step:
+                return checkpoint
+        for checkpoint in self.found.checkpoints:
+            if checkpoint.step == step:
                 raise StateError(
                     "CHECKPOINT_DAMAGED",
-                    f"The checkpoint of step {step} can't be resumed from: {one.problem}.",
+                    f"The checkpoint of step {step} can't be resumed from: {checkpoint.problem}.",
                     f"Begin with step {self.newest_step}, the newest that is whole.",
                 )
-        steps = ", ".join(str(one.step) for one in self.usable)
+        steps = ", ".join(str(checkpoint.step) for checkpoint in self.usable)
         raise StateError(
             "NO_CHECKPOINT",
             f"{self.folder} has no checkpoint of step {step}; there are: {steps}.",
@@ -106,18 +106,20 @@ class Output:
         )
 
     def _reasons(self) -> str:
-        problems = [f"{one.path}: {one.problem}" for one in self.found.checkpoints]
+        problems = [
+            f"{checkpoint.path}: {checkpoint.problem}" for checkpoint in self.found.checkpoints
+        ]
         more = len(problems) - _MOST_REASONS
         reasons = "; ".join(problems[-_MOST_REASONS:])
         return f"{reasons}; and {more} more" if more > 0 else reasons
 
 
-def _row(one: FoundCheckpoint) -> OutputRow:
+def _row(checkpoint: FoundCheckpoint) -> OutputRow:
     return OutputRow(
-        step=one.step,
-        time=one.time,
-        path=one.path,
-        size_bytes=one.size_bytes,
-        metrics=dict(one.metrics),
-        verified=one.problem is None,
+        step=checkpoint.step,
+        time=checkpoint.time,
+        path=checkpoint.path,
+        size_bytes=checkpoint.size_bytes,
+        metrics=dict(checkpoint.metrics),
+        verified=checkpoint.problem is None,
     )

@@ -43,19 +43,21 @@ def fields_to_continue(
 
     `sets`: the user's own fields, which get no note.
     """
-    given = _given(sets)
-    fields = {**output.found.described, **given}
-    batch, of_batch = _batch(fields, given)
-    rate, of_rate = _rate(output.found.described, fields, checkpoint, given)
+    fields_set = _given(sets)
+    fields = {**output.found.described, **fields_set}
+    batch, of_batch = _batch(fields, fields_set)
+    rate, of_rate = _rate(output.found.described, fields, checkpoint, fields_set)
     return {**batch, **rate}, [*of_batch, *of_rate]
 
 
-def assumed_defaults(output: Output, config: ConfigDocument, known: Sequence[str]) -> list[str]:
+def assumed_defaults(
+    output: Output, config: ConfigDocument, fixed_fields: Sequence[str]
+) -> list[str]:
     """A note on the fields that neither folder nor user gives, with the plan's values.
 
     `known`: the fields that were derived or given.
     """
-    assumed = [field for field in _SHAPING if field not in {*output.found.described, *known}]
+    assumed = [field for field in _SHAPING if field not in {*output.found.described, *fixed_fields}]
     chosen = [
         f"{field} {value}" for field in assumed if (value := value_at(config, field)) is not None
     ]
@@ -77,7 +79,7 @@ def _given(sets: Sequence[str]) -> dict[str, Any]:
     return {path.strip(): load_yaml(value) for path, _, value in pairs}
 
 
-def _batch(fields: ConfigChanges, given: ConfigDocument) -> tuple[dict[str, Any], list[str]]:
+def _batch(fields: ConfigChanges, fields_set: ConfigDocument) -> tuple[dict[str, Any], list[str]]:
     """A step of one micro-batch, without accumulation: Trainer's folders don't record more."""
     pieces, length = fields.get("batch.micro_batch"), fields.get("data.seq_len")
     if "batch.tokens" in fields or fields.get("method") not in _OF_TEXTS:
@@ -97,13 +99,13 @@ def _rate(
     described: ConfigChanges,
     fields: ConfigChanges,
     checkpoint: FoundCheckpoint,
-    given: ConfigDocument,
+    fields_set: ConfigDocument,
 ) -> tuple[dict[str, Any], list[str]]:
     """The peak rate of the schedule that gives the next step the rate that it would have had;
     nothing where the folder's own schedule simply continues."""
     rate, highest = checkpoint.rate, described.get("optimizer.lr")
     steps, step = fields.get("steps"), checkpoint.resume_step
-    if "optimizer.lr" in given or _is_unchanged(described, fields):
+    if "optimizer.lr" in fields_set or _is_unchanged(described, fields):
         return {}, []
     if rate is None or not highest or not isinstance(steps, int) or steps <= step:
         return {}, []

@@ -89,10 +89,10 @@ async def attach(
         target = os.path.abspath(os.path.expanduser(target))
     asked = _digest(host, kind, target, options)
     key = IdempotencyKey(idempotency_key, "attach", asked) if idempotency_key else None
-    known = None if key is None else workspace.control.keys.result(key)
-    if known is not None:
-        await advance(workspace, known)
-        return launched(workspace, known)
+    earlier = None if key is None else workspace.control.keys.result(key)
+    if earlier is not None:
+        await advance(workspace, earlier)
+        return launched(workspace, earlier)
     log = target if kind == "log" else None
     was_asked = await allow_watching(workspace, host, log, asked, confirm)
     examiner = SourceExaminer.of(workspace.backend(host))
@@ -126,17 +126,17 @@ async def attach(
 
 
 def _chosen(options: AttachOptions) -> tuple[str, str]:
-    given = [(kind, value) for kind in _KINDS if (value := getattr(options, kind)) is not None]
-    if len(given) != 1 or not str(given[0][1]).strip() or "\0" in str(given[0][1]):
+    sources = [(kind, value) for kind in _KINDS if (value := getattr(options, kind)) is not None]
+    if len(sources) != 1 or not str(sources[0][1]).strip() or "\0" in str(sources[0][1]):
         raise UsageError(
             "BAD_ARGUMENT",
             f"Give one of {option('--log')}, {option('--tmux')}, {option('--screen')}, "
-            f"{option('--pid')}: {_count(given)}.",
+            f"{option('--pid')}: {_count(sources)}.",
             "Name the one source to watch (log, tmux, screen or pid), e.g. "
             f"{command('attach', '--log', 'PATH')}.",
             field="log",
         )
-    return given[0][0], str(given[0][1])
+    return sources[0][0], str(sources[0][1])
 
 
 def _digest(host: str, kind: str, target: str, options: AttachOptions) -> str:
@@ -155,18 +155,18 @@ def _understood(source: ConfigDocument, pattern: str | None) -> str | None:
         return None  # not as a host of ours answers
 
 
-def _reading_in_words(found: Mapping[str, Any], pattern: str | None) -> str | None:
-    lines = int(found["lines"]) if found else 0
+def _reading_in_words(reading: Mapping[str, Any], pattern: str | None) -> str | None:
+    lines = int(reading["lines"]) if reading else 0
     if not lines:
         return None if pattern is None else "The pattern is tried as the lines come."
-    if "key" not in found:
+    if "key" not in reading:
         return f"Of its {lines:,} lines with numbers so far, none holds metrics. {TEACH}"
-    matched = int(found["read" if pattern is None else "matched"])
+    matched = int(reading["read" if pattern is None else "matched"])
     who = "Trainmaster reads" if pattern is None else "The pattern matches"
-    key = found["key"] if _PLAIN_KEY.fullmatch(found["key"]) else "a metric"
+    key = reading["key"] if _PLAIN_KEY.fullmatch(reading["key"]) else "a metric"
     ends = [
         f"{number_text(float(value))} at step {int(step):,}"
-        for step, value in (found["first"], found["last"])
+        for step, value in (reading["first"], reading["last"])
     ]
     return f"{who} {matched:,} of {lines:,} lines with numbers: {key} {ends[0]} to {ends[1]}."
 
@@ -175,10 +175,10 @@ def _noted(*notes: str | None) -> str | None:
     return " ".join(note for note in notes if note) or None
 
 
-def _count(given: Sequence[tuple[str, str]]) -> str:
-    if len(given) > 1:
-        return f"{' and '.join(kind for kind, _ in given)} were given"
-    return f"{given[0][0]} names nothing" if given else "none was given"
+def _count(sources: Sequence[tuple[str, str]]) -> str:
+    if len(sources) > 1:
+        return f"{' and '.join(kind for kind, _ in sources)} were given"
+    return f"{sources[0][0]} names nothing" if sources else "none was given"
 
 
 def _refuse_bad(host: str, options: AttachOptions) -> None:
@@ -209,9 +209,9 @@ def _refuse_bad(host: str, options: AttachOptions) -> None:
         )
 
 
-def _labels(given: Sequence[str]) -> dict[str, str]:
+def _labels(labels_given: Sequence[str]) -> dict[str, str]:
     labels = {}
-    for item in given:
+    for item in labels_given:
         key, equals, value = item.partition("=")
         if not equals or not NAME_PATTERN.fullmatch(key) or not _PLAIN_LABEL.fullmatch(value):
             raise UsageError(

@@ -48,7 +48,7 @@ class Started:
 
 def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
     """The start of each attempt, by number."""
-    found: dict[int, Started] = {}
+    starts: dict[int, Started] = {}
     before: dict[str, Any] | None = None
     for attempt in view.record.attempts:
         config = _config(workspace, view, attempt.number)
@@ -57,9 +57,9 @@ def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
         changes = {} if before is None or config is None else dict(_changes(before, config, ""))
         by, why = _who(attempt)
         own = tuple(_own(view, attempt, changes))
-        found[attempt.number] = Started(by, why, changes, own)
+        starts[attempt.number] = Started(by, why, changes, own)
         before = config or before
-    return found
+    return starts
 
 
 def newest_config(workspace: Workspace, view: RunView) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def is_of(path: str, name: str) -> bool:
 
 def _beside_patch(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
     _, finding, name, *_ = attempt.why.split(":")
-    known = view.record.findings.get(finding)
-    for patch in known.finding.patches if known is not None else ():
+    finding_record = view.record.findings.get(finding)
+    for patch in finding_record.finding.patches if finding_record is not None else ():
         if patch.id == name:
             yield from (
                 path for path, new in attempt.set.items() if patch.set.get(path, _NONE) != new

@@ -50,19 +50,24 @@ def chosen_patch(workspace: Workspace, view: RunView, named: str) -> ChosenPatch
         StateError: `FINDING_UNKNOWN`, `PATCH_UNKNOWN`, `PATCH_STALE`.
     """
     finding, _, name = named.partition(":")
-    found = _finding(view, finding.strip())
-    patch = _patch(view, found, name.strip())
-    _refuse_stale(view, found, patch, newest_config(workspace, view))
-    return ChosenPatch(found.id, found.code, patch)
+    finding_of_run = _finding(view, finding.strip())
+    patch = _patch(view, finding_of_run, name.strip())
+    _refuse_stale(view, finding_of_run, patch, newest_config(workspace, view))
+    return ChosenPatch(finding_of_run.id, finding_of_run.code, patch)
 
 
 def _finding(view: RunView, named: str) -> FoundOfRun:
-    found = found_of(view)
-    by_id = [one for one in found if one.id == named]
-    by_code = [one for one in found if one.code == named and not one.over]
+    findings = found_of(view)
+    by_id = [candidate for candidate in findings if candidate.id == named]
+    by_code = [
+        candidate for candidate in findings if candidate.code == named and not candidate.over
+    ]
     if by_id or len(by_code) == 1:
         return (by_id or by_code)[0]
-    those = ", ".join(f"{one.id} ({one.code})" for one in found[:_MOST_NAMED]) or "none"
+    those = (
+        ", ".join(f"{candidate.id} ({candidate.code})" for candidate in findings[:_MOST_NAMED])
+        or "none"
+    )
     raise StateError(
         "FINDING_UNKNOWN",
         f"Run {view.run.run_id} has no finding {named[:80]!r}. It has: {those}.",
@@ -71,8 +76,8 @@ def _finding(view: RunView, named: str) -> FoundOfRun:
     )
 
 
-def _patch(view: RunView, found: FoundOfRun, named: str) -> PatchAnswer:
-    answer = found.answer()
+def _patch(view: RunView, finding: FoundOfRun, named: str) -> PatchAnswer:
+    answer = finding.answer()
     for patch in answer.patches:
         if named in ("", patch.id) and _may_be_set(patch.set):
             return patch
@@ -80,7 +85,8 @@ def _patch(view: RunView, found: FoundOfRun, named: str) -> PatchAnswer:
     what = f"no patch {named[:80]!r}" if named else "no patch"
     raise StateError(
         "PATCH_UNKNOWN",
-        f"Finding {found.id} ({found.code}) of run {view.run.run_id} has {what}. It has: {those}.",
+        f"Finding {finding.id} ({finding.code}) of run {view.run.run_id} has {what}. "
+        f"It has: {those}.",
         "Take one of these."
         if those != "none"
         else (f"Follow the advice of {command('diagnose', view.run.run_id)}, then resume."),
@@ -98,7 +104,7 @@ def _may_be_set(sets: Mapping[str, Any]) -> bool:
 
 
 def _refuse_stale(
-    view: RunView, found: FoundOfRun, patch: PatchAnswer, config: ConfigDocument
+    view: RunView, finding: FoundOfRun, patch: PatchAnswer, config: ConfigDocument
 ) -> None:
     changed = [
         f"{path} is {json.dumps(value_at(config, path))}, not {json.dumps(value)}"
@@ -110,7 +116,7 @@ def _refuse_stale(
     except PatchError as error:
         changed.append(str(error))
     if changed:
-        raise stale(view, found.id, patch.id, "; ".join(changed))
+        raise stale(view, finding.id, patch.id, "; ".join(changed))
 
 
 def stale(view: RunView, finding: str, patch: str, what: str) -> StateError:

@@ -57,19 +57,21 @@ def diagnose_file(
         series.refuse_without_match(str(path))
     result = scan.result()
     of_log = find(result, own=own)
-    if not any(one.severity == "critical" for one in (*of_log, *of_series)):
+    if not any(item.severity == "critical" for item in (*of_log, *of_series)):
         at_end = (zero_rows(result.tail), waiting(result.tail))
         of_end = [finding for finding in at_end if finding]
         of_log += of_end or _vanished(path, series)
-    found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
+    findings = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
     understood = _understood(series, begin) if size else None
     return DiagnosisAnswer(
-        findings=[finding_answer(one, over=one.id in over) for one in found],
+        findings=[finding_answer(item, over=item.id in over) for item in findings],
         read_bytes=size,
         read_share=series.read_share(),
         series_until_step=series.until_step,
         understood=understood,
-        unseen=None if found or understood is None else unseen(understood, series.losses) or None,
+        unseen=None
+        if findings or understood is None
+        else unseen(understood, series.losses) or None,
     )
 
 
@@ -103,20 +105,20 @@ def _vanished(path: Path, series: LogSeries) -> list[Finding]:
 def _that_count(of_series: list[Finding], of_log: list[Finding], over: set[str]) -> list[Finding]:
     """Without gradients that overflowed and recovered: a loss scale being adjusted; a file does not
     record the precision. The signatures count how many there were."""
-    named = {one.code for one in of_log}
+    named = {finding.code for finding in of_log}
     return [
-        one
-        for one in of_series
-        if one.code != "nan_grad" or one.id not in over or "nan_grad" in named
+        finding
+        for finding in of_series
+        if finding.code != "nan_grad" or finding.id not in over or "nan_grad" in named
     ]
 
 
-def _in_order(found: list[Finding], over: set[str]) -> list[Finding]:
-    codes = {one.code for one in found if one.id not in over}
-    symptoms = {code for one in found for code in one.led_to}
+def _in_order(findings: list[Finding], over: set[str]) -> list[Finding]:
+    codes = {finding.code for finding in findings if finding.id not in over}
+    symptoms = {code for finding in findings for code in finding.led_to}
     return sorted(
-        found,
-        key=lambda one: place(
-            one.code, one.severity, over=one.id in over, codes=codes, symptoms=symptoms
+        findings,
+        key=lambda finding: place(
+            finding.code, finding.severity, over=finding.id in over, codes=codes, symptoms=symptoms
         ),
     )

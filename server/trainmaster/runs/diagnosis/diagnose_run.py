@@ -79,12 +79,16 @@ class FoundOfRun:
 
 def open_findings(view: RunView) -> list[FoundOfRun]:
     """The open findings of the newest attempt and of the checkpoints, causes first."""
-    return [found for found in found_of(view) if not found.over]
+    return [finding for finding in found_of(view) if not finding.over]
 
 
-def past_in_words(view: RunView, found: Sequence[FoundOfRun]) -> str | None:
+def past_in_words(view: RunView, findings: Sequence[FoundOfRun]) -> str | None:
     """What of `found` is over, and what was changed after it; None where nothing is."""
-    past = [(one.attempt, one.finding) for one in found if one.over]
+    past = [
+        (finding_of_run.attempt, finding_of_run.finding)
+        for finding_of_run in findings
+        if finding_of_run.over
+    ]
     return over_in_words(past, view.record)
 
 
@@ -94,17 +98,34 @@ def found_of(view: RunView) -> list[FoundOfRun]:
     Causes come before what they led to, critical ones before warnings, else the earlier ones.
     """
     tried = tried_patches(view)
-    found = [
-        replace(one, tried=tried_before(tried, one.code, one.finding.step))
-        for one in (*_by_host(view), *_by_trainer(view), *_damaged(view), *_refused(view))
-        if is_named(one.finding)
+    findings = [
+        replace(
+            finding_of_run,
+            tried=tried_before(tried, finding_of_run.code, finding_of_run.finding.step),
+        )
+        for finding_of_run in (
+            *_by_host(view),
+            *_by_trainer(view),
+            *_damaged(view),
+            *_refused(view),
+        )
+        if is_named(finding_of_run.finding)
     ]
-    codes = {one.code for one in found if not one.over}
-    symptoms = {code for one in found if not one.over for code in one.finding.led_to}
+    codes = {finding_of_run.code for finding_of_run in findings if not finding_of_run.over}
+    symptoms = {
+        code
+        for finding_of_run in findings
+        if not finding_of_run.over
+        for code in finding_of_run.finding.led_to
+    }
     return sorted(
-        found,
-        key=lambda one: place(
-            one.code, one.severity, over=one.over, codes=codes, symptoms=symptoms
+        findings,
+        key=lambda finding_of_run: place(
+            finding_of_run.code,
+            finding_of_run.severity,
+            over=finding_of_run.over,
+            codes=codes,
+            symptoms=symptoms,
         ),
     )
 
@@ -115,8 +136,8 @@ def _by_host(view: RunView) -> Iterator[FoundOfRun]:
             from trainmaster.runs.diagnosis.vetting import vetted_patches  # and every remedy
 
             over = is_over(item, view.record, view.progress)
-            found = replace(item.finding, patches=vetted_patches(item.finding, view.run.document))
-            yield FoundOfRun(item.attempt, found, over, by_host=True)
+            finding = replace(item.finding, patches=vetted_patches(item.finding, view.run.document))
+            yield FoundOfRun(item.attempt, finding, over, by_host=True)
 
 
 def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:

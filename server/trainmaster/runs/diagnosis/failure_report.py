@@ -65,8 +65,8 @@ def report_of(path: Path) -> FailureReport:
     tail = b""
     for chunk in read_text(path):
         tail = (tail + chunk)[-TAIL_BYTES:]
-    found = find_in([tail])
-    codes = [f"{one.code} ({share_text(one.confidence)} sure)" for one in found]
+    findings = find_in([tail])
+    codes = [f"{finding.code} ({share_text(finding.confidence)} sure)" for finding in findings]
     return FailureReport(findings=codes, text=anonymous(tail.decode("utf-8", errors="replace")))
 
 
@@ -90,9 +90,9 @@ def _last(text: str) -> list[str]:
 
 def _names(text: str) -> re.Pattern[str]:
     """The names that the text or this machine gives away."""
-    found = {name for known in _NAMES for match in known.findall(text) for name in _flat(match)}
-    found |= {socket.gethostname(), platform.node(), _user()}
-    words = sorted((re.escape(name) for name in found if len(name) > 2), key=len, reverse=True)
+    names = {name for pattern in _NAMES for match in pattern.findall(text) for name in _flat(match)}
+    names |= {socket.gethostname(), platform.node(), _user()}
+    words = sorted((re.escape(name) for name in names if len(name) > 2), key=len, reverse=True)
     words = [word for word in words if word not in ("root", "localhost", "ubuntu")]
     return re.compile(rf"(?<![\w-])(?:{'|'.join(words)})(?![\w-])" if words else r"(?!)")
 

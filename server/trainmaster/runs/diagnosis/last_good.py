@@ -37,9 +37,9 @@ def compared_with_last_good(workspace: Workspace, view: RunView) -> ComparedRun 
     good = _last_good(workspace, view.run)
     if good is None:
         return None
-    found = [*_of_code(good.run, view.run), *_of_documents(good.run, view.run)]
-    found += _of_places(good, view)
-    lines = [f"{name}: {_shown(old)} -> {_shown(new)}" for name, old, new in found]
+    differences = [*_of_code(good.run, view.run), *_of_documents(good.run, view.run)]
+    differences += _of_places(good, view)
+    lines = [f"{name}: {_shown(old)} -> {_shown(new)}" for name, old, new in differences]
     omitted = max(0, len(lines) - _MOST)
     return ComparedRun(run_id=good.run.run_id, differs=lines[:_MOST], omitted=omitted or None)
 
@@ -85,13 +85,13 @@ def _of_documents(good: Run, bad: Run) -> Iterator[tuple[str, Any, Any]]:
 def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """The values of a document under dotted names; a list of named items by these."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, part_value in value.items():
             if not _is_left(name, key):
-                yield from _flat(one, f"{name}.{key}" if name else key)
+                yield from _flat(part_value, f"{name}.{key}" if name else key)
     elif isinstance(value, list) and value and all(map(_is_named, value)):
-        for one in value:
-            rest = {key: part for key, part in one.items() if key != "name"}
-            yield from _flat(rest, f"{name}.{one['name']}")
+        for part_value in value:
+            rest = {key: part for key, part in part_value.items() if key != "name"}
+            yield from _flat(rest, f"{name}.{part_value['name']}")
     else:
         yield name, value
 

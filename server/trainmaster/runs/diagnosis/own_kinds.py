@@ -106,8 +106,8 @@ def _kind(path: Path, number: int, row: Any) -> Kind:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"])) or "the row"
         raise _invalid(path, number, f"{place}: {problem['msg']}") from error
-    found = find_in([f"{kind.wordings[0].example}\n".encode()], own=(kind,))
-    if kind.code not in (one.code for one in found):
+    findings = find_in([f"{kind.wordings[0].example}\n".encode()], own=(kind,))
+    if kind.code not in (finding.code for finding in findings):
         raise _invalid(path, number, "example: `when` does not find it, or takes it for a quote")
     return kind
 

@@ -38,5 +38,9 @@ def own_findings(workspace: Workspace, view: RunView) -> list[FindingAnswer]:
             scan.feed(chunk)
     scan.finish()
     codes = {kind.code for kind in own}
-    found = find(scan.result(), placement=view.run.placement, attempt=view.attempt, own=own)
-    return [finding_answer(one, attempt=view.attempt) for one in found if one.code in codes]
+    findings = find(scan.result(), placement=view.run.placement, attempt=view.attempt, own=own)
+    return [
+        finding_answer(finding, attempt=view.attempt)
+        for finding in findings
+        if finding.code in codes
+    ]

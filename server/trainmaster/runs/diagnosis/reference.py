@@ -114,7 +114,7 @@ def reference() -> str:
 def every_code() -> set[str]:
     """All codes that a finding can have."""
     trainer = REPORTED_BY_TRAINER
-    return {*EXPLANATIONS, *CODES, *OF_STACKS, *trainer, *(one.code for one in CATALOGUE)}
+    return {*EXPLANATIONS, *CODES, *OF_STACKS, *trainer, *(kind.code for kind in CATALOGUE)}
 
 
 def _codes(explanations: Mapping[str, str], messages: Mapping[str, Code] | None = None) -> str:

@@ -33,7 +33,10 @@ def refused_data(view: RunView) -> Iterator[Finding]:
     if held is not None:
         yield _finding(view, held.code, "critical", _QUARANTINED, [held.reason])
     if view.refused.lines and (held is None or held.code != HOST_DATA_REFUSED):
-        texts = [f"{one.name}: {one.lines} lines; {one.reason}" for one in view.refused.lines]
+        texts = [
+            f"{refused.name}: {refused.lines} lines; {refused.reason}"
+            for refused in view.refused.lines
+        ]
         yield _finding(view, HOST_DATA_REFUSED, "warning", _LEFT_OUT, texts)
 
 

@@ -92,8 +92,10 @@ class LogSeries:
         if self._left > 0:
             self._take(self._parser.close())
             self._compare(self._aggregates.finish())
-        found = self._detectors.findings(closed=True)
-        return found, {one.id for one in found} - {one.id for one in self._detectors.findings()}
+        findings = self._detectors.findings(closed=True)
+        return findings, {finding.id for finding in findings} - {
+            finding.id for finding in self._detectors.findings()
+        }
 
     def _take(self, parsed: Parsed) -> None:
         self._understood.take(parsed)
@@ -143,10 +145,10 @@ class LogSeries:
 
     def _compare(self, aggregates: list[RankAggregate]) -> None:
         by_step: dict[tuple[int, int], list[RankAggregate]] = defaultdict(list)
-        for one in aggregates:
-            by_step[one.segment, one.step].append(one)
-        for (_, step), found in by_step.items():
-            fields = {"step": step, **described(found)}
+        for aggregate in aggregates:
+            by_step[aggregate.segment, aggregate.step].append(aggregate)
+        for (_, step), of_step in by_step.items():
+            fields = {"step": step, **described(of_step)}
             self._detectors.event("rank_metric", None, step, fields)
 
     def _watched(self, batch: Batch) -> _Columns:

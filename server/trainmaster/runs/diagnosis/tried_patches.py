@@ -36,19 +36,21 @@ def tried_before(tried: Collection[Tried], code: str, onset: int | None) -> froz
     if code not in CODES or not CODES[code].announces_rewind:
         return frozenset()
     return frozenset(
-        one.patch for one in tried if code in one.codes and (onset is None or one.onset <= onset)
+        earlier.patch
+        for earlier in tried
+        if code in earlier.codes and (onset is None or earlier.onset <= onset)
     )
 
 
 def tried_patches(view: RunView) -> list[Tried]:
     """The patches that policy and operator have applied so far, in order."""
-    found = []
+    tried = []
     for before, attempt in zip(view.record.attempts, view.record.attempts[1:], strict=False):
         applied = _applied(attempt)
         if applied is not None:
             patch, codes, finding = applied
-            found.append(Tried(patch, codes, _onset(view, before, codes, finding)))
-    return found
+            tried.append(Tried(patch, codes, _onset(view, before, codes, finding)))
+    return tried
 
 
 def applied_patch(why: str) -> str | None:

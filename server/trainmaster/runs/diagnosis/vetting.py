@@ -31,16 +31,16 @@ _CODES_SLOT = "{codes}"
 
 def vetted_text(finding: Finding) -> tuple[str, tuple[str, ...]]:
     """The explanation and the advice of a host's finding, from the catalogues."""
-    known = _known(finding.code)
-    explained = known.explains.fullmatch(finding.explanation[:_LONGEST_TEXT])
+    known_texts = _known(finding.code)
+    explained = known_texts.explains.fullmatch(finding.explanation[:_LONGEST_TEXT])
     advice = tuple(
         sentence
         for sentence in finding.advice[:_MOST_SENTENCES]
-        if known.sentence.fullmatch(sentence[:_LONGEST_TEXT])
+        if known_texts.sentence.fullmatch(sentence[:_LONGEST_TEXT])
     )
     if finding.advice and not advice:
-        advice = known.advice
-    return finding.explanation if explained else known.explanation, advice
+        advice = known_texts.advice
+    return finding.explanation if explained else known_texts.explanation, advice
 
 
 def vetted_patches(finding: Finding, config: ConfigDocument) -> tuple[Patch, ...]:
@@ -112,9 +112,13 @@ class _Known:
         of_log, of_series = log.sentences(code), series.sentences(code)
         templates = (*of_log, *of_series, *stacks.sentences(code), *of_advice(code))
         codes = "|".join(sorted(log.EXPLANATIONS))
-        one = "|".join(_pattern(template, codes) for template in dict.fromkeys(templates))
-        self.sentence = re.compile(one) if one else re.compile(r"(?!)")
-        self.explains = re.compile(rf"(?:{one})(?: (?:{one})){{0,9}}") if one else self.sentence
+        sentences = "|".join(_pattern(template, codes) for template in dict.fromkeys(templates))
+        self.sentence = re.compile(sentences) if sentences else re.compile(r"(?!)")
+        self.explains = (
+            re.compile(rf"(?:{sentences})(?: (?:{sentences})){{0,9}}")
+            if sentences
+            else self.sentence
+        )
         self.explanation = next((text for text in (*of_log, *of_series)), UNEXPLAINED)
         message = series.CODES.get(code)
         self.advice = message.advice if message is not None else advice(code)

@@ -130,7 +130,7 @@ class EventWatch:
         if self._of_several:
             if view.ended and not changes:
                 return None
-            end = next((one.event for one in reversed(changes) if one.event in ENDS), None)
+            end = next((change.event for change in reversed(changes) if change.event in ENDS), None)
         return wanted_event(self._until, view, changes) or (end if view.ended else None)
 
 

@@ -104,9 +104,9 @@ def _finding(stored: StoredEvent, view: RunView) -> str | None:
     if not isinstance(warned, Warned):
         return None
     code = str(warned.code)
-    found = view.record.finding_of(stored.attempt, code, event.t)
-    if found is not None and is_named(found.finding):
-        return found.finding.id
+    record = view.record.finding_of(stored.attempt, code, event.t)
+    if record is not None and is_named(record.finding):
+        return record.finding.id
     return finding_id(view.run.placement, stored.attempt, code, warned.step)
 
 
@@ -118,21 +118,21 @@ def _is_repeated(stored: StoredEvent, view: RunView) -> bool:
         return isinstance(line, FindingReported) and not _is_news(event.t, line, view)
     warned = trainer_line(event)
     if isinstance(warned, Warned):
-        found = view.record.finding_of(stored.attempt, str(warned.code), event.t)
-        return found is not None and found.opened_t < event.t
+        record = view.record.finding_of(stored.attempt, str(warned.code), event.t)
+        return record is not None and record.opened_t < event.t
     return False
 
 
 def _is_news(t: float, line: FindingReported, view: RunView) -> bool:
     """Opened, reopened or more severe; not new figures, nor what the trainer has reported."""
-    known = view.record.findings.get(line.finding.id)
-    if known is None or t not in (known.opened_t, known.news_t):
+    record = view.record.findings.get(line.finding.id)
+    if record is None or t not in (record.opened_t, record.news_t):
         return False
-    return t > known.opened_t or not any(
+    return t > record.opened_t or not any(
         warning.t <= t
-        and view.record.finding_of(known.attempt, str(warning.code), warning.t) is known
+        and view.record.finding_of(record.attempt, str(warning.code), warning.t) is record
         for progress in view.attempts
-        if progress.attempt == known.attempt
+        if progress.attempt == record.attempt
         for warning in progress.warnings
     )
 

@@ -65,8 +65,8 @@ def newest(view: RunView) -> Position:
 
 def position_of(cursor: str) -> Position | None:
     """The position that a cursor of one run names; None for any other text."""
-    one = _OF_ONE.fullmatch(cursor)
-    return None if one is None else Position(*(int(part) for part in one.groups()))
+    match = _OF_ONE.fullmatch(cursor)
+    return None if match is None else Position(*(int(part) for part in match.groups()))
 
 
 def cursor_of(view: RunView) -> str:
@@ -77,8 +77,8 @@ def cursor_of(view: RunView) -> str:
 def cursor_of_many(positions: Mapping[str, Position]) -> str:
     """One cursor for several runs."""
     entries = [
-        f"{_key(run)}-{one.placement}-{one.journal_seq + 1}-{one.attempt}-{one.seq + 1}"
-        for run, one in positions.items()
+        f"{_key(run)}-{at.placement}-{at.journal_seq + 1}-{at.attempt}-{at.seq + 1}"
+        for run, at in positions.items()
     ]
     return ".".join(["w2", *entries])
 
@@ -94,10 +94,10 @@ def time_of(cursor: str) -> float:
     Raises:
         UsageError: `CURSOR_INVALID`.
     """
-    found = _OF_TIME.fullmatch(cursor)
-    if found is None:
+    match = _OF_TIME.fullmatch(cursor)
+    if match is None:
         raise _invalid(cursor, "overview")
-    return int(found[1]) / 1000
+    return int(match[1]) / 1000
 
 
 def runs_named(workspace: Workspace, cursor: str) -> list[str]:
@@ -123,13 +123,13 @@ def positions_after(
     """
     if cursor is None:
         return {run: newest(load_view(workspace, run)) for run in runs}
-    known = _known(workspace, runs, cursor)
-    return {run: known.get(run, BEGINNING) for run in runs}
+    positions = _known(workspace, runs, cursor)
+    return {run: positions.get(run, BEGINNING) for run in runs}
 
 
 def _known(workspace: Workspace, runs: Sequence[str], cursor: str) -> dict[str, Position]:
-    if len(runs) == 1 and (one := position_of(cursor)) is not None:
-        return {runs[0]: one}
+    if len(runs) == 1 and (position := position_of(cursor)) is not None:
+        return {runs[0]: position}
     if _OF_TIME.fullmatch(cursor):
         return {run: _position_at(workspace, run, time_of(cursor)) for run in runs}
     if len(cursor) > _LONGEST or not _OF_MANY.fullmatch(cursor):

@@ -54,11 +54,11 @@ class Watch:
                 rows.append(row)
                 if closed and lacking is None:
                     self._ended[run_id] = row
-        is_any = any(one.state not in ("completed", "failed", "stopped") for one in rows)
-        open_now = [one for one in self._workspace.control.instances.all() if one.open]
+        is_any = any(shown.state not in ("completed", "failed", "stopped") for shown in rows)
+        open_now = [shown for shown in self._workspace.control.instances.all() if shown.open]
         return WatchAnswer(
             runs=rows,
-            usd_per_h=round(sum(one.usd_per_h for one in open_now), 2) if open_now else None,
+            usd_per_h=round(sum(shown.usd_per_h for shown in open_now), 2) if open_now else None,
             next_step=command("monitor") if is_any else command("launch", "SPEC"),
             incomplete=lacking,
         )
@@ -68,11 +68,11 @@ class Watch:
         control = self._workspace.control
         if self._chosen:
             return [(run, control.run(run).closed) for run in self._chosen]
-        found = {run.run_id: False for run in control.runs(only_open=True)}
+        closed_by_run = {run.run_id: False for run in control.runs(only_open=True)}
         for listed in control.list.newest(self._few):
-            if len(found) < self._few or not listed.closed:
-                found.setdefault(listed.run_id, listed.closed)
-        return list(found.items())
+            if len(closed_by_run) < self._few or not listed.closed:
+                closed_by_run.setdefault(listed.run_id, listed.closed)
+        return list(closed_by_run.items())
 
     def _row(self, run_id: str) -> WatchRow:
         view = load_view(self._workspace, run_id)
@@ -88,7 +88,7 @@ class Watch:
             curve=_curve(view),
             tokens_per_s=None if view.ended else status.metrics.get("tokens_per_s"),
             eta_s=status.eta_s,
-            findings=[one.code for one in status.findings],
+            findings=[finding.code for finding in status.findings],
             usd=None if cost is None else cost.usd,
         )
 

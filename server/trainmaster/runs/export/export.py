@@ -64,10 +64,10 @@ async def export_spec(
         TrainmasterError: the plan is impossible.
     """
     loaded = load_allowed_spec(workspace, spec, sets)
-    given = loaded.compute
-    own_image = given.image if given.launcher == "docker" else None
+    compute = loaded.compute
+    own_image = compute.image if compute.launcher == "docker" else None
     engine = _checked_engine(to, image or own_image, is_given=image is not None)
-    if given.nodes > 1 and engine.one_machine is not None:
+    if compute.nodes > 1 and engine.one_machine is not None:
         raise _refused(
             "compute.nodes",
             f"The file for {to} is for one machine: {engine.one_machine}.",
@@ -77,7 +77,7 @@ async def export_spec(
     if own_image is not None:
         sets = [*sets, *_WITHOUT_CONTAINER]  # the other engine starts it
     sets, other_python = _without_python(loaded, to, sets)
-    planned = await _planned(workspace, spec, host, sets, given.nodes)
+    planned = await _planned(workspace, spec, host, sets, compute.nodes)
     made = planned.plan
     job = made.config.get("slurm") if to == "slurm" and made.launchable else None
     plan = without_job(made) if job is not None else for_another_machine(without_job(made))
@@ -104,10 +104,10 @@ async def _planned(
         planned = await plan_run.plan_spec(workspace, spec, host, sets)
         refuse_several_machines(planned.config)
         return planned
-    one = await plan_run.plan_spec(workspace, spec, host, [*sets, "compute.nodes=1"])
-    facts = one.facts.model_copy(update={"alike": nodes})
-    made = replace(one, facts=facts).to_dict()
-    return plan_again(one.spec_text, [f"compute.nodes={nodes}"], made)
+    on_one_node = await plan_run.plan_spec(workspace, spec, host, [*sets, "compute.nodes=1"])
+    facts = on_one_node.facts.model_copy(update={"alike": nodes})
+    made = replace(on_one_node, facts=facts).to_dict()
+    return plan_again(on_one_node.spec_text, [f"compute.nodes={nodes}"], made)
 
 
 def _without_python(
@@ -115,26 +115,26 @@ def _without_python(
 ) -> tuple[Sequence[str], list[str]]:
     """`sets` without an interpreter of one host, where another machine or an image trains, and a
     warning of that; a cluster's nodes may have it."""
-    given = spec.environment
-    if to == "slurm" or not isinstance(given, EnvironmentSpec) or given.python is None:
+    environment = spec.environment
+    if to == "slurm" or not isinstance(environment, EnvironmentSpec) or environment.python is None:
         return sets, []
-    more = given.model_dump(exclude={"python"}, exclude_none=True)
+    more = environment.model_dump(exclude={"python"}, exclude_none=True)
     where = "the image" if ENGINES[to].takes_image else "a machine of SkyPilot"
     left = (
-        f"environment.python is left out: {where} need not have {given.python}. train.sh takes a "
-        "Python there that can train, or builds an environment."
+        f"environment.python is left out: {where} need not have {environment.python}. train.sh takes "
+        "a Python there that can train, or builds an environment."
     )
     return [*sets, "environment.python=null" if more else "environment=auto"], [left]
 
 
 def _left_out(spec: TrainingSpec, engine: Engine, to: str, image: str | None) -> list[str]:
     """Warnings of what the spec asks for and the engine's file can't have."""
-    found = []
+    notes = []
     if image is not None and not engine.takes_image:
-        found.append(f"compute.image is left out: the file for {to} takes no image.")
+        notes.append(f"compute.image is left out: the file for {to} takes no image.")
     if spec.limits.max_runtime != "auto" and not engine.has_limit:
-        found.append(f"limits.max_runtime is left out: {to} has no time limit.")
-    return found
+        notes.append(f"limits.max_runtime is left out: {to} has no time limit.")
+    return notes
 
 
 def _checked_engine(to: str, image: str | None, *, is_given: bool) -> Engine:

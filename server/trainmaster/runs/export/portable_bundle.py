@@ -55,39 +55,39 @@ def portable(planned: Planned, home: Home) -> Portable:
     Raises:
         OSError: a file of the data can't be read.
     """
-    found = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
+    bundle = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
     if planned.code is not None:
-        _take_program(planned, planned.code, found, home)
-        return found
-    _take_sources(planned, found)
+        _take_program(planned, planned.code, bundle, home)
+        return bundle
+    _take_sources(planned, bundle)
     for what, facts in (("model", planned.model), ("tokenizer", planned.tokenizer)):
         if facts is not None and facts.path not in (None, NONE):
-            _take_folder(planned, what, facts, found)
-    return found
+            _take_folder(planned, what, facts, bundle)
+    return bundle
 
 
-def copy_inputs(found: Portable, folder: Path) -> None:
+def copy_inputs(bundle: Portable, folder: Path) -> None:
     """Raises: OSError: a file can't be read, or `folder` can't take it."""
-    for place, path in found.copies.items():
+    for place, path in bundle.copies.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         with read_unlinked(path) as original, target.open("wb") as copy:
             shutil.copyfileobj(original, copy)
 
 
-def _take_sources(planned: Planned, found: Portable) -> None:
-    data = found.config["data"]
+def _take_sources(planned: Planned, bundle: Portable) -> None:
+    data = bundle.config["data"]
     listed = {name: path for name, path in _sources(planned) if path is not None}
-    size = sum(one.size_bytes for one in planned.corpus.sources)
+    size = sum(source_facts.size_bytes for source_facts in planned.corpus.sources)
     entries = [*data["sources"], *data["validation"]]
     if len(listed) < len(entries):
-        found.warnings.append(_left("data", f"is on {planned.spec.host}"))
+        bundle.warnings.append(_left("data", f"is on {planned.spec.host}"))
         return
     is_sent = data.pop("upload", None) is not None
     if is_sent and data["prepare"] == "here":
         data["prepare"] = "box"
     if size > MOST_BYTES:
-        found.warnings.append(_left("data", f"has {size_text(size)}"))
+        bundle.warnings.append(_left("data", f"has {size_text(size)}"))
         for entry in entries:
             entry["path"] = str(listed[entry["name"]])
         return
@@ -103,7 +103,7 @@ def _take_sources(planned: Planned, found: Portable) -> None:
         inside = {file.name: path / file.name if path.is_dir() else path for file in files}
         digests |= content_digests(source, inside)
         for file in files:
-            found.copies[f"data/{entry['name']}/{file.name}"] = inside[file.name].resolve()
+            bundle.copies[f"data/{entry['name']}/{file.name}"] = inside[file.name].resolve()
         entry["path"] = place
         sources.append(source)
     tokenizer = data.get("tokenizer_digest") or data["tokenizer"]
@@ -113,37 +113,37 @@ def _take_sources(planned: Planned, found: Portable) -> None:
     )
 
 
-def _take_program(planned: Planned, code: CodeFacts, found: Portable, home: Home) -> None:
-    found.config.pop("inputs", None)  # no upload is awaited by hand
+def _take_program(planned: Planned, code: CodeFacts, bundle: Portable, home: Home) -> None:
+    bundle.config.pop("inputs", None)  # no upload is awaited by hand
     for data in code.data:
-        _take_data(planned, data, found, home)
+        _take_data(planned, data, bundle, home)
     if code.in_place:
-        found.warnings.append(_left("program", "is a folder of the host"))
+        bundle.warnings.append(_left("program", "is a folder of the host"))
         return
     there = file_set(Path(str(code.path)), home, [name for name, _ in code.files])
-    found.copies |= {f"{_PROGRAM}/{file.name}": Path(file.real) for file in there.files}
-    found.config["script"]["source"] = _PROGRAM
+    bundle.copies |= {f"{_PROGRAM}/{file.name}": Path(file.real) for file in there.files}
+    bundle.config["script"]["source"] = _PROGRAM
 
 
-def _take_data(planned: Planned, data: ProgramData, found: Portable, home: Home) -> None:
+def _take_data(planned: Planned, data: ProgramData, bundle: Portable, home: Home) -> None:
     if not _is_here(planned, str(data.path)):
-        found.warnings.append(_left(f"data {data.name}", f"is on {planned.spec.host}"))
+        bundle.warnings.append(_left(f"data {data.name}", f"is on {planned.spec.host}"))
         return
     path = Path(str(data.path).removeprefix(ON_BOX), data.file or "")
     files = travelling(path, home)
     place = f"data/{data.name}"
     if files.size_bytes > MOST_BYTES:
-        found.warnings.append(_left(f"data {data.name}", f"has {size_text(files.size_bytes)}"))
+        bundle.warnings.append(_left(f"data {data.name}", f"has {size_text(files.size_bytes)}"))
         place = str(path.parent if path.is_file() else path)
     else:
-        found.copies |= {f"{place}/{file.name}": Path(file.real) for file in files.files}
-    found.config["script"]["data"][data.name] = f"{place}/{path.name}" if path.is_file() else place
+        bundle.copies |= {f"{place}/{file.name}": Path(file.real) for file in files.files}
+    bundle.config["script"]["data"][data.name] = f"{place}/{path.name}" if path.is_file() else place
 
 
-def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portable) -> None:
+def _take_folder(planned: Planned, what: str, facts: FolderFacts, bundle: Portable) -> None:
     path = str(facts.path)
     if not _is_here(planned, path):
-        found.warnings.append(_left(what, f"is on {planned.spec.host}"))
+        bundle.warnings.append(_left(what, f"is on {planned.spec.host}"))
         return
     folder = Path(path.removeprefix(ON_BOX))
     is_model = what == "model"
@@ -154,18 +154,18 @@ def _take_folder(planned: Planned, what: str, facts: FolderFacts, found: Portabl
     )
     size = sum((folder / name).stat().st_size for name in names)
     if size > MOST_BYTES:
-        found.warnings.append(_left(what, f"has {size_text(size)}"))
+        bundle.warnings.append(_left(what, f"has {size_text(size)}"))
         place = str(folder)
     else:
         place = f"inputs/{what}/{folder.name}"  # for LitGPT the folder's name is the model's
-        found.copies |= {f"{place}/{name}": (folder / name).resolve() for name in names}
-    config = found.config
+        bundle.copies |= {f"{place}/{name}": (folder / name).resolve() for name in names}
+    config = bundle.config
     used = facts.folder(_CACHE)
     if is_model and "path" in config["model"]:
         config["model"]["path"] = place
     if config["data"]["tokenizer"] == used:
         config["data"]["tokenizer"] = place
-    inputs = [one for one in config.pop("inputs", ()) if one["what"] != what]
+    inputs = [entry for entry in config.pop("inputs", ()) if entry["what"] != what]
     if inputs:
         config["inputs"] = inputs
 
@@ -175,8 +175,10 @@ def _sources(planned: Planned) -> Iterator[tuple[str, Path | None]]:
     uploaded = planned.config["data"].get("upload", {}).get("sources", {})
     data = planned.config["data"]
     for source in (*data["sources"], *data["validation"]):
-        given = next(one for one in planned.corpus.sources if one.name == source["name"]).path
-        path = uploaded.get(source["name"], given)
+        path_given = next(
+            facts for facts in planned.corpus.sources if facts.name == source["name"]
+        ).path
+        path = uploaded.get(source["name"], path_given)
         yield source["name"], Path(path.removeprefix(ON_BOX)) if _is_here(planned, path) else None
 
 
@@ -191,9 +193,9 @@ def _left(what: str, reason: str) -> str:
 def _with_cache(value: Any, cache: str) -> Any:
     """The document with a cache below the folder instead of the host's."""
     if isinstance(value, dict):
-        return {name: _with_cache(one, cache) for name, one in value.items()}
+        return {name: _with_cache(part, cache) for name, part in value.items()}
     if isinstance(value, list):
-        return [_with_cache(one, cache) for one in value]
+        return [_with_cache(part, cache) for part in value]
     if isinstance(value, str) and (value == cache or value.startswith(f"{cache}/")):
         return _CACHE + value[len(cache) :]
     return value

@@ -109,7 +109,7 @@ def refuse_several_machines(config: Mapping[str, Any]) -> None:
         )
 
 
-def _write(bundle: Bundle, found: Portable, folder: Path) -> None:
+def _write(bundle: Bundle, inputs: Portable, folder: Path) -> None:
     """All files, or no folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -118,7 +118,7 @@ def _write(bundle: Bundle, found: Portable, folder: Path) -> None:
             target = part / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-        copy_inputs(found, part)
+        copy_inputs(inputs, part)
         for place in (part, *part.rglob("*")):
             share(place)
         for path in bundle.executable:

@@ -98,7 +98,11 @@ def _after_its_end(workspace: Workspace, view: RunView) -> str:
     kept = sorted(workspace.home.stacks(run).glob("*.txt"))
     if kept:
         return f"The stacks of its last inspection are in {kept[-1]}."
-    hung = [one.attempt for one in view.record.findings.values() if one.finding.code in _HANGS]
+    hung = [
+        finding_record.attempt
+        for finding_record in view.record.findings.values()
+        if finding_record.finding.code in _HANGS
+    ]
     if hung and not view.run.cleaned:
         pattern = f"'attempts/{max(hung)}/stacks.txt'"
         return (
@@ -151,11 +155,16 @@ def _answer(
 def _groups(ranks: Sequence[RankReport], verdict: Verdict) -> list[RanksSeen]:
     """Ranks at the same place as one row; the one that differs first, then the smaller groups."""
     groups: dict[object, list[RankReport]] = {}
-    for one in ranks:
-        groups.setdefault((one.at, one.process.frames[:_FRAMES]), []).append(one)
+    for rank_report in ranks:
+        groups.setdefault((rank_report.at, rank_report.process.frames[:_FRAMES]), []).append(
+            rank_report
+        )
     ordered = sorted(
         groups.values(),
-        key=lambda group: (verdict.rank not in [one.rank for one in group], len(group)),
+        key=lambda group: (
+            verdict.rank not in [rank_report.rank for rank_report in group],
+            len(group),
+        ),
     )
     return [_group(group) for group in ordered[:_MOST_GROUPS]]
 
@@ -164,8 +173,8 @@ def _group(group: Sequence[RankReport]) -> RanksSeen:
     first = group[0]
     stuck = next((worker for worker in first.workers if worker.frames), None)
     return RanksSeen(
-        ranks=[one.rank for one in group],
-        pids=[one.process.pid for one in group],
+        ranks=[rank_report.rank for rank_report in group],
+        pids=[rank_report.process.pid for rank_report in group],
         at=first.at[:20],
         state=first.process.state[:1],
         cpu_share=first.process.cpu_share,

@@ -55,10 +55,10 @@ async def launch(
     """
     asked = hashlib.sha256(json.dumps([spec, host, list(sets)]).encode()).hexdigest()
     key = IdempotencyKey(idempotency_key, "launch", asked) if idempotency_key else None
-    known = None if key is None else workspace.control.keys.result(key)
-    if known is not None:
-        await advance(workspace, known)
-        return launched(workspace, known)
+    earlier = None if key is None else workspace.control.keys.result(key)
+    if earlier is not None:
+        await advance(workspace, earlier)
+        return launched(workspace, earlier)
     planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
     refuse_unlaunchable(planned)
     plan_run.refuse_changed(planned)
@@ -87,8 +87,8 @@ async def start_run(
     """
     backend = workspace.backend(planned.spec.host)
     await refuse_unwritable_mirror(backend, planned.spec.checkpoint.mirror)
-    found = await try_image(backend, planned.config, planned.plan.requirements)
-    run = await _record(workspace, with_notes(planned, warnings=found), desired, key)
+    image_warnings = await try_image(backend, planned.config, planned.plan.requirements)
+    run = await _record(workspace, with_notes(planned, warnings=image_warnings), desired, key)
     if run is None:
         return None
     enter_stage(f"sending {run.run_id} to {run.host}")

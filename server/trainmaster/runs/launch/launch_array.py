@@ -79,8 +79,8 @@ async def launch_array(
 def _choices(sets: Sequence[str], vary: Sequence[str], name: str) -> list[list[str]]:
     """Of each run, what is set: the varied values are labels, too."""
     varied = [_values(text) for text in vary]
-    _refuse_twice("field", [one[0][0] for one in varied if one])
-    chosen = [list(one) for one in itertools.product(*varied)]
+    _refuse_twice("field", [choice[0][0] for choice in varied if choice])
+    chosen = [list(choice) for choice in itertools.product(*varied)]
     if not 1 < len(chosen) <= MOST_RUNS:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -89,7 +89,7 @@ def _choices(sets: Sequence[str], vary: Sequence[str], name: str) -> list[list[s
             f"Give the values of a field behind commas: {option('--vary', 'seed=1,2,3')}.",
             field="--vary",
         )
-    return [[*sets, f"labels.{LABEL}={name}", *_varied(one)] for one in chosen]
+    return [[*sets, f"labels.{LABEL}={name}", *_varied(choice)] for choice in chosen]
 
 
 def _values(text: str) -> list[tuple[str, Any]]:
@@ -108,7 +108,7 @@ def _values(text: str) -> list[tuple[str, Any]]:
 
 def _refuse_twice(what: str, named: Sequence[str]) -> None:
     """Runs that differ in nothing would train the same twice."""
-    twice = next((one for index, one in enumerate(named) if one in named[:index]), None)
+    twice = next((name for index, name in enumerate(named) if name in named[:index]), None)
     if twice is not None:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -132,7 +132,7 @@ async def _planned(
     choices: Sequence[Sequence[str]],
     confirm: Confirm | None,
 ) -> list[Planned]:
-    found = []
+    plans = []
     for number, sets in enumerate(choices, 1):
         enter_stage(f"planning run {number} of {len(choices)}")
         planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
@@ -146,8 +146,8 @@ async def _planned(
                 f"runs one by one with {option('--set')}.",
                 field="--vary",
             )
-        found.append(planned)
-    hosts = list(dict.fromkeys(str(one.spec.host) for one in found))
+        plans.append(planned)
+    hosts = list(dict.fromkeys(str(planned_run.spec.host) for planned_run in plans))
     if len(hosts) > 1:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -155,7 +155,7 @@ async def _planned(
             f"Launch those of each cluster apart, by {option('--host')}.",
             field="--vary",
         )
-    return found
+    return plans
 
 
 async def _recorded(
@@ -168,13 +168,15 @@ async def _recorded(
     first = planned[0].spec
     await refuse_unwritable_mirror(workspace.backend(first.host), first.checkpoint.mirror)
     made = []
-    for index, one in enumerate(planned):
+    for index, planned_run in enumerate(planned):
         slurm = {**job, "array": {**job["array"], "index": index}}
-        plan = one.plan.model_copy(update={"config": {**one.config, "slurm": slurm}})
-        made.append(replace(one, plan=plan))
+        plan = planned_run.plan.model_copy(
+            update={"config": {**planned_run.config, "slurm": slurm}}
+        )
+        made.append(replace(planned_run, plan=plan))
     return await record_runs(
         workspace,
-        [one.spec.name for one in made],
+        [planned_run.spec.name for planned_run in made],
         lambda index, run_id, name: new_run(made[index], run_id, name),
         Desired(DesiredState.RUNNING, generation=1),
         key,
@@ -184,8 +186,8 @@ async def _recorded(
 
 def _job_of_all(planned: Sequence[Planned]) -> dict[str, Any]:
     """What an array asks for: each of its tasks gets the same."""
-    jobs = [one.config["slurm"] for one in planned]
-    nodes = [{"nodes": one.config["compute"].get("nodes")} for one in planned]
+    jobs = [planned_run.config["slurm"] for planned_run in planned]
+    nodes = [{"nodes": planned_run.config["compute"].get("nodes")} for planned_run in planned]
     _refuse_unlike([{**job, **more} for job, more in zip(jobs, nodes, strict=True)])
     longest = max(jobs, key=lambda job: job["limit_minutes"])
     most = {name: max(job[name] or 0 for job in jobs) or None for name in ("memory_mib", "cpus")}
@@ -242,8 +244,8 @@ def _known(workspace: Workspace, key: IdempotencyKey | None) -> str | None:
 
 def _runs_of(workspace: Workspace, name: str) -> list[Run]:
     """The runs of an array, by their index."""
-    found = [run for run in workspace.control.runs() if run.labels.get(LABEL) == name]
-    return sorted(found, key=lambda run: int(run.document["slurm"]["array"]["index"]))
+    runs = [run for run in workspace.control.runs() if run.labels.get(LABEL) == name]
+    return sorted(runs, key=lambda run: int(run.document["slurm"]["array"]["index"]))
 
 
 def _answer(workspace: Workspace, name: str) -> ArrayAnswer:

@@ -24,7 +24,7 @@ async def record_run(
 
     `secrets` are kept first: nothing is ever mirrored of a run without its mask.
     """
-    found = await record_runs(
+    recorded = await record_runs(
         workspace,
         [wanted_name],
         lambda _, run_id, name: new_run(run_id, name),
@@ -32,7 +32,7 @@ async def record_run(
         key,
         secrets=secrets,
     )
-    return None if found is None else found[0]
+    return None if recorded is None else recorded[0]
 
 
 async def record_runs(

@@ -28,12 +28,12 @@ async def list_alerts(workspace: Workspace, run: str | None = None) -> AlertsAns
     Raises:
         StateError: `RUN_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
     """
-    known = list(destinations(workspace.home))
+    names = list(destinations(workspace.home))
     view = None if run is None else await refresh(workspace, run)
     rows = listed_alerts(workspace, None if view is None else view.run)
     return AlertsAnswer(
         alerts=[shown_alert(workspace, row) for row in rows],
-        destinations=known,
+        destinations=names,
         messages=None if view is None else _messages(workspace, view),
     )
 
@@ -54,13 +54,13 @@ def shown_alert(workspace: Workspace, row: Recorded) -> AlertRow:
 
 def _problem(workspace: Workspace, row: Recorded) -> str | None:
     """Why it can't be sent now."""
-    given: Destination | None = destinations(workspace.home).get(row.to)
-    if given is None:
+    destination: Destination | None = destinations(workspace.home).get(row.to)
+    if destination is None:
         return f"The settings name no destination {row.to} any more."
-    if given.command:
+    if destination.command:
         return _COMMAND_FROM_HOST if row.sender == "box" else None
     try:
-        address(workspace.home, row.to, given, os.environ)
+        address(workspace.home, row.to, destination, os.environ)
     except StateError as error:
         return f"{error.code}: {error.message}"
     return None

@@ -112,8 +112,8 @@ def _checked(
     """The rows as the host found them; what is damaged is added to `skipped`."""
     checked = []
     for row in rows:
-        found = problems.get(row.step, ["its folder is gone"])
-        checked.append(row.model_copy(update={"verified": not found}))
-        if found:
-            skipped[row.step] = "; ".join(found)
+        row_problems = problems.get(row.step, ["its folder is gone"])
+        checked.append(row.model_copy(update={"verified": not row_problems}))
+        if row_problems:
+            skipped[row.step] = "; ".join(row_problems)
     return checked

@@ -143,8 +143,8 @@ def _row(workspace: Workspace, run: ListedRun, ends: dict[str, End]) -> RunRow:
         view = load_view(workspace, run.run_id)
         state, step, target_step = view.state.value, view.step, view.target_step
         quarantined = True if view.refused.quarantine is not None else None
-        if (found := end_of(view)) is not None:
-            ends[run.run_id] = found
+        if (run_end := end_of(view)) is not None:
+            ends[run.run_id] = run_end
     return RunRow(
         run_id=run.run_id,
         name=run.name,

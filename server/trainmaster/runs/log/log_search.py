@@ -213,15 +213,15 @@ def _places_of_many(block: bytes, words: list[bytes]) -> Iterator[int]:
         None, _OTHERS
     ):
         finders.append(lambda at: _start(_HIDES.search(block, at)))
-    found = [finder(0) for finder in finders]
-    while (place := min((at for at in found if at >= 0), default=-1)) >= 0:
+    next_places = [finder(0) for finder in finders]
+    while (place := min((at for at in next_places if at >= 0), default=-1)) >= 0:
         yield place
         end = block.find(b"\n", place)
         if end < 0:
             return
-        found = [
+        next_places = [
             finder(end + 1) if 0 <= at <= end else at
-            for finder, at in zip(finders, found, strict=True)
+            for finder, at in zip(finders, next_places, strict=True)
         ]
 
 

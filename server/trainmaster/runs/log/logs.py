@@ -163,11 +163,11 @@ def _tail(
         if before is not None and piece > before.piece:
             continue
         behind = before.offset if before is not None and piece == before.piece else None
-        found, offset, left = _last_lines(
+        new_lines, offset, left = _last_lines(
             files[piece], search, limit - len(lines), behind, with_torn_end=end is not None
         )
         end = end or _Position(stream, piece, offset)
-        lines = found + lines
+        lines = new_lines + lines
         if left is not None:
             stopped = _Position(stream, piece, left, earlier=True)
         if len(lines) >= limit or stopped is not None:
@@ -188,7 +188,7 @@ def _last_lines(
     """
     if not path.exists():
         return [], 0, None
-    found: list[str] = []
+    lines: list[str] = []
     with open_log(path) as file:
         size = file.seek(0, 2)
         end = size if with_torn_end else end_of_lines(file)
@@ -199,16 +199,16 @@ def _last_lines(
                 if b"\r" in read_block(file, end, min(size - end, _BAR_BYTES))
                 else None
             )
-            found += [] if bar is None else [bar]
+            lines += [] if bar is None else [bar]
         end = end if behind is None else min(behind, size)
         for line, begin in search.before(file, end):
             if line is not None:
-                found.append(line)
-            if len(found) >= limit:
+                lines.append(line)
+            if len(lines) >= limit:
                 break
             if search.is_over and begin > 0:
-                return found[::-1], end, begin
-    return found[::-1], end, None
+                return lines[::-1], end, begin
+    return lines[::-1], end, None
 
 
 def _onward(
@@ -242,18 +242,18 @@ def _next_lines(
 
     An offset beyond the end belongs to an earlier version of the file: reading restarts.
     """
-    found: list[str] = []
+    lines: list[str] = []
     if path is None or not path.exists():
-        return found, offset
+        return lines, offset
     with open_log(path) as file:
         offset = 0 if offset > file.seek(0, 2) else offset
         for line, after in search.from_(file, offset, with_torn_end=with_torn_end):
             offset = after
             if line is not None:
-                found.append(line)
-            if len(found) >= limit or search.is_over:
+                lines.append(line)
+            if len(lines) >= limit or search.is_over:
                 break
-    return found, offset
+    return lines, offset
 
 
 def _has_more(files: dict[Piece, Path], position: _Position) -> bool:
@@ -265,13 +265,13 @@ def _has_more(files: dict[Piece, Path], position: _Position) -> bool:
 
 
 def _parse(cursor: str, stream: str) -> _Position:
-    found = _CURSOR.fullmatch(cursor)
-    if found is None or found.group(2) != stream:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None or match.group(2) != stream:
         raise UsageError(
             "CURSOR_INVALID",
             f"{cursor[:80]!r} is not a cursor of this log's {stream} stream.",
             "Pass the cursor of the last answer for the same stream, or none.",
             field="cursor",
         )
-    piece = (int(found.group(3)), int(found.group(4) or FIRST_GENERATION))
-    return _Position(stream, piece, int(found.group(5)), earlier=found.group(1) == "e1")
+    piece = (int(match.group(3)), int(match.group(4) or FIRST_GENERATION))
+    return _Position(stream, piece, int(match.group(5)), earlier=match.group(1) == "e1")

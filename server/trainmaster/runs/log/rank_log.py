@@ -97,10 +97,10 @@ async def _last_bytes(
         if is_needed:
             raise
         return None
-    found = [one for one in listed if isinstance(one, ListedFile)]
-    if not found:
+    matching = [entry for entry in listed if isinstance(entry, ListedFile)]
+    if not matching:
         return None
-    begin = max(0, found[0].size_bytes - _MOST_BYTES)
+    begin = max(0, matching[0].size_bytes - _MOST_BYTES)
     data = await files.read_file(view.run.run_id, path, begin, _MOST_BYTES)
     return data.partition(b"\n")[2] if begin else data
 

@@ -138,10 +138,10 @@ def _own_path(workspace: Workspace, run_ids: Sequence[str]) -> Path:
     return path
 
 
-def _check_count(what: str, given: Sequence[str], most: int) -> None:
-    if len(given) > most:
+def _check_count(what: str, names: Sequence[str], most: int) -> None:
+    if len(names) > most:
         raise UsageError(
-            "BAD_ARGUMENT", f"{len(given)} {what} in one picture.", f"Name at most {most}."
+            "BAD_ARGUMENT", f"{len(names)} {what} in one picture.", f"Name at most {most}."
         )
 
 
@@ -154,7 +154,7 @@ def _marks(run: RunCurves) -> list[str]:
     return marks[-_MOST_MARKS:]
 
 
-def _png(found: Sequence[RunCurves], panels: Sequence[Panel]) -> bytes:
+def _png(curves: Sequence[RunCurves], panels: Sequence[Panel]) -> bytes:
     try:
         from trainmaster.metrics.plots.figure import png_of
     except ImportError as error:
@@ -163,7 +163,7 @@ def _png(found: Sequence[RunCurves], panels: Sequence[Panel]) -> bytes:
             f"Pictures are drawn with matplotlib, which can't be used here ({error}).",
             f"{installing('plot')}, or plot into the terminal, without a file.",
         ) from error
-    return png_of(found, panels, " · ".join(run.run_id for run in found[:4]))
+    return png_of(curves, panels, " · ".join(run.run_id for run in curves[:4]))
 
 
 def _write(path: Path, picture: bytes) -> None:
@@ -193,15 +193,17 @@ def _write(path: Path, picture: bytes) -> None:
         ) from error
 
 
-def _sketched(panel: Panel, found: Sequence[RunCurves], *, dots: bool, width: int) -> list[Line]:
+def _sketched(
+    panel: Panel, run_curves: Sequence[RunCurves], *, dots: bool, width: int
+) -> list[Line]:
     """A panel's lines: its name, its curves, and a legend where there are several."""
-    named = [(run, key) for run in found for key in panel.keys if key in run.series]
+    named = [(run, key) for run in run_curves for key in panel.keys if key in run.series]
     title = [Span(f"{panel.title} over {panel.x_label}")]
     marks = []
-    if len(found) == 1:
+    if len(run_curves) == 1:
         marks = [
             at
-            for mark in found[0].marks
+            for mark in run_curves[0].marks
             if mark.kind != "checkpoint" and (at := panel.place(mark)) is not None
         ]
     curves = [panel.along(run.series[key]) for run, key in named]

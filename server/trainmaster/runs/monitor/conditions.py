@@ -75,19 +75,19 @@ def _silence(views: Sequence[RunView], now: float) -> Iterator[Condition]:
 
 
 def _leases(workspace: Workspace, hosts: Collection[str] | None, now: float) -> Iterator[Condition]:
-    for one in workspace.control.instances.all():
-        left_s = one.lease_end_t - now
+    for instance in workspace.control.instances.all():
+        left_s = instance.lease_end_t - now
         if (
-            not one.open
+            not instance.open
             or left_s > LEASE_ENDS_WITHIN_S
-            or (hosts is not None and one.host not in hosts)
+            or (hosts is not None and instance.host not in hosts)
         ):
             continue
         event = MonitorEvent(
             t=now,
             event="lease_ends",
-            host=one.host,
-            detail=f"in {rough_duration(left_s)}, {usd_text(one.usd_per_h)}/h",
+            host=instance.host,
+            detail=f"in {rough_duration(left_s)}, {usd_text(instance.usd_per_h)}/h",
             next_step=command("costs"),
         )
-        yield Condition(f"{_LEASE}:{one.tag}", f"{one.lease_end_t:.0f}", event)
+        yield Condition(f"{_LEASE}:{instance.tag}", f"{instance.lease_end_t:.0f}", event)

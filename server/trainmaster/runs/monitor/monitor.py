@@ -110,8 +110,10 @@ class Monitor:
         for view in views:
             await self._report_run(view)
         await self._report_conditions(views)
-        known = [self._record.reported.get(run_id) for run_id in self._runs]
-        self.is_over = bool(known) and all(one is not None and ended(one) for one in known)
+        reported = [self._record.reported.get(run_id) for run_id in self._runs]
+        self.is_over = bool(reported) and all(
+            state is not None and ended(state) for state in reported
+        )
         return list(dict.fromkeys(view.run.host for view in views if not view.run.closed))
 
     def _views(self) -> Iterator[RunView]:
@@ -126,16 +128,16 @@ class Monitor:
         if self._runs:
             return list(self._runs)
         control = self._workspace.control
-        found = [run.run_id for run in control.runs(only_open=True)]
+        run_ids = [run.run_id for run in control.runs(only_open=True)]
         version = control.version()
         if version != self._seen:
             is_first, self._seen = self._seen is None, version
             for listed in control.list.newest(_MOST_CHECKED):
                 if self._is_new(listed.run_id, listed.created_t, is_first=is_first):
-                    found.append(listed.run_id)
-        known = self._record.reported
-        found += [run_id for run_id, one in known.items() if not ended(one)]
-        return list(dict.fromkeys(found))
+                    run_ids.append(listed.run_id)
+        reported = self._record.reported
+        run_ids += [run_id for run_id, state in reported.items() if not ended(state)]
+        return list(dict.fromkeys(run_ids))
 
     def _is_new(self, run_id: str, created_t: float, *, is_first: bool) -> bool:
         """Whether there may be unreported events of a run: it was launched since this name is used,
@@ -161,10 +163,10 @@ class Monitor:
         self._record.put_run(run_id, reported)
 
     async def _report_run(self, view: RunView) -> None:
-        run_id, found = view.run.run_id, []
+        run_id, events = view.run.run_id, []
         with self._failures.caught(run_id):
-            found = list(events_of_run(self._workspace, view, self._record.reported[run_id]))
-        for event, reported in found:
+            events = list(events_of_run(self._workspace, view, self._record.reported[run_id]))
+        for event, reported in events:
             if event is None:
                 self._record.pass_over(run_id, reported)
             else:
@@ -172,14 +174,16 @@ class Monitor:
                 self._record.put_run(run_id, reported)
 
     async def _report_conditions(self, views: Sequence[RunView]) -> None:
-        now, known = time.time(), self._record.conditions
+        now, reported = time.time(), self._record.conditions
         hosts = {view.run.host for view in views} if self._runs else None
-        found = {one.key: one for one in conditions(self._workspace, views, hosts, now)}
-        for key in [key for key in known if key not in found]:
+        current = {
+            condition.key: condition for condition in conditions(self._workspace, views, hosts, now)
+        }
+        for key in [key for key in reported if key not in current]:
             if (event := end_of(key, views, now)) is not None:
                 await self._report(event)
             self._record.put_condition(key, None)
-        for key, one in found.items():
-            if known.get(key) != one.token:
-                await self._report(one.event)
-                self._record.put_condition(key, one.token)
+        for key, condition in current.items():
+            if reported.get(key) != condition.token:
+                await self._report(condition.event)
+                self._record.put_condition(key, condition.token)

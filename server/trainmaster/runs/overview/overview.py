@@ -114,8 +114,8 @@ def _on_record(
         and (not view.ended or _is_news(workspace, view.run, since_t))
     ]
     opened = workspace.control.instances.all(only_open=True)
-    usd_per_h = {one.host: one.usd_per_h for one in opened}
-    pressing = [one for view in views for one in _of_run(view, usd_per_h)]
+    usd_per_h = {row.host: row.usd_per_h for row in opened}
+    pressing = [row for view in views for row in _of_run(view, usd_per_h)]
     pressing += _of_hosts(views)
     pressing += _of_instances(opened, views, now)
     with failures.caught("volumes"):
@@ -123,21 +123,21 @@ def _on_record(
     pressing += _of_keeper(workspace, views, now)
     pressing += [
         _Pressing(
-            f"not read: {one.subject}: {one.code}", f"{command('doctor')} checks it.", _MAY_FOLLOW
+            f"not read: {row.subject}: {row.code}", f"{command('doctor')} checks it.", _MAY_FOLLOW
         )
-        for one in failures.rows or ()
+        for row in failures.rows or ()
     ]
-    pressing.sort(key=lambda one: (one.is_note, one.lost.order))
+    pressing.sort(key=lambda row: (row.is_note, row.lost.order))
     if (lost := lost_runs(workspace)) is not None:
         pressing.insert(0, _Pressing(lost, f"{command('tick')} searches the hosts."))
     if lacking is not None:  # and of what else is lost
         error = workspace.unwritable
         step = "That continues in the background." if error is None else error.fix
         pressing.insert(0, _Pressing(lacking, step))
-    listed = {one.run for one in pressing}
+    listed = {row.run for row in pressing}
     others = [view for view in views if view.run.name not in listed]
     return OverviewAnswer(
-        attention=[one.line for one in pressing],
+        attention=[row.line for row in pressing],
         running=[_line(view) for view in others if not view.ended],
         ended=[_line(view) for view in others if view.ended],
         cursor=cursor_of_time(now),
@@ -177,7 +177,14 @@ def _is_news(workspace: Workspace, run: Run | ListedRun, since_t: float) -> bool
 
 def _of_run(view: RunView, usd_per_h: Mapping[str, float]) -> Iterator[_Pressing]:
     name, state, findings = view.run.name, view.state, found_of(view)
-    worst = next((one for one in findings if not one.over and one.severity != "info"), None)
+    worst = next(
+        (
+            candidate
+            for candidate in findings
+            if not candidate.over and candidate.severity != "info"
+        ),
+        None,
+    )
     if state is RunState.FAILED:
         why = _named(worst) if worst is not None else view.reason or ""
         line = f"{name} failed: {why}".rstrip(": ")
@@ -211,22 +218,24 @@ def _of_instances(
     """What costs: an instance without a run, or whose lease ends soon; the others in one line."""
     used = {view.run.host for view in views if not view.ended}
     quiet: list[RentedInstance] = []
-    for one in opened:
-        left_s = one.lease_end_t - now
-        price = f"{one.host} costs {usd_text(one.usd_per_h)}/h"
-        if one.host not in used:
-            kept = f", kept until {in_utc(one.lease_end_t)}" if one.keep else ""
+    for instance in opened:
+        left_s = instance.lease_end_t - now
+        price = f"{instance.host} costs {usd_text(instance.usd_per_h)}/h"
+        if instance.host not in used:
+            kept = f", kept until {in_utc(instance.lease_end_t)}" if instance.keep else ""
             line = f"{price}, no run on it{kept}"
-            lost = LostPerHour(one.usd_per_h, since_t=one.created_t or one.intended_t)
-            yield _Pressing(line, f"{command('release', one.host)} ends it.", lost)
+            lost = LostPerHour(
+                instance.usd_per_h, since_t=instance.created_t or instance.intended_t
+            )
+            yield _Pressing(line, f"{command('release', instance.host)} ends it.", lost)
         elif left_s < _SOON_S:
             line = f"{price}, lease ends in {spoken_duration(max(0.0, left_s))}"
-            yield _Pressing(line, command("status", _first_on(one.host, views)), _MAY_FOLLOW)
+            yield _Pressing(line, command("status", _first_on(instance.host, views)), _MAY_FOLLOW)
         else:
-            quiet.append(one)
+            quiet.append(instance)
     if quiet:
-        usd_per_h = sum(one.usd_per_h for one in quiet)
-        most = sum(committed_usd(one, now) for one in quiet)
+        usd_per_h = sum(instance.usd_per_h for instance in quiet)
+        most = sum(committed_usd(instance, now) for instance in quiet)
         who = "1 instance costs" if len(quiet) == 1 else f"{len(quiet)} instances cost"
         line = f"{who} {usd_text(usd_per_h)}/h, {usd_text(most)} more at most"
         yield _Pressing(line, f"{command('costs')} lists them.", is_note=True)
@@ -234,19 +243,19 @@ def _of_instances(
 
 def _of_volumes(workspace: Workspace, now: float) -> Iterator[_Pressing]:
     """What costs although no instance uses it."""
-    for one in workspace.control.volumes.all(only_open=True):
-        if user_of(workspace, one) is not None:
+    for volume in workspace.control.volumes.all(only_open=True):
+        if user_of(workspace, volume) is not None:
             continue
-        unfinished = unfinished_on(workspace, one)
-        is_over = now >= one.lease_end_t
-        until = "its lease is over" if is_over else f"until {in_utc(one.lease_end_t)}"
+        unfinished = unfinished_on(workspace, volume)
+        is_over = now >= volume.lease_end_t
+        until = "its lease is over" if is_over else f"until {in_utc(volume.lease_end_t)}"
         holds = f", holds checkpoints of {', '.join(unfinished)}" if unfinished else ""
         line = (
-            f"volume {one.name} ({one.size_gb} GB) costs {usd_text(one.usd_per_h)}/h, "
-            f"{usd_text(one.usd_per_h * MONTH_H)} a month, no instance uses it, {until}{holds}"
+            f"volume {volume.name} ({volume.size_gb} GB) costs {usd_text(volume.usd_per_h)}/h, "
+            f"{usd_text(volume.usd_per_h * MONTH_H)} a month, no instance uses it, {until}{holds}"
         )
-        lost = LostPerHour(one.usd_per_h, since_t=one.created_t or one.intended_t)
-        yield _Pressing(line, f"{command('release', one.name)} deletes it.", lost)
+        lost = LostPerHour(volume.usd_per_h, since_t=volume.created_t or volume.intended_t)
+        yield _Pressing(line, f"{command('release', volume.name)} deletes it.", lost)
 
 
 def _first_on(host: str, views: Sequence[RunView]) -> str:
@@ -256,7 +265,7 @@ def _first_on(host: str, views: Sequence[RunView]) -> str:
 def _of_keeper(workspace: Workspace, views: Sequence[RunView], now: float) -> Iterator[_Pressing]:
     """That nothing maintains what is open."""
     is_open = any(not view.ended for view in views)
-    is_open = is_open or any(one.open for one in workspace.control.instances.all())
+    is_open = is_open or any(instance.open for instance in workspace.control.instances.all())
     problem = keeper_problem(workspace.home, now) if is_open else None
     if problem is not None:
         step = f"{command('keeper install')} has due work done on a timer."

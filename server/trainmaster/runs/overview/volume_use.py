@@ -20,7 +20,7 @@ MONTH_H = 720
 def user_of(workspace: Workspace, volume: RentedVolume) -> RentedInstance | None:
     """The open instance that a volume is attached to."""
     instances = workspace.control.instances.all(only_open=True)
-    return next((one for one in instances if one.volume == volume.tag), None)
+    return next((instance for instance in instances if instance.volume == volume.tag), None)
 
 
 def runs_on(workspace: Workspace, volume: RentedVolume) -> list[Run]:

@@ -21,7 +21,7 @@ def measured_on(workspace: Workspace, host: str, config: ConfigDocument) -> Cali
     within threefold the arithmetic per token and the tokens per micro-batch. A small model on a
     processor reaches a fraction of what a larger one does.
     """
-    found = []
+    measured = []
     for run in [run for run in workspace.control.runs() if run.host == host][:_NEWEST_RUNS]:
         progress = load_view(workspace, run.run_id).progress
         if progress is None or progress.steps_done < _LEAST_STEPS or not progress.step_time_s:
@@ -32,26 +32,26 @@ def measured_on(workspace: Workspace, host: str, config: ConfigDocument) -> Cali
         flops = run.config.derived.flops_per_token
         if tokens is None or flops is None:
             continue
-        found.append(
+        measured.append(
             Throughput(
                 device=str(progress.described.get("device")),
                 precision=str(progress.described.get("precision")),
                 flops_per_s=tokens * flops / progress.step_time_s,
             )
         )
-    return Calibration(measured=tuple(found))
+    return Calibration(measured=tuple(measured))
 
 
-def _alike(one: RunConfig, other: RunConfig) -> bool:
-    if (one.framework, one.method) != (other.framework, other.method):
+def _alike(config: RunConfig, other: RunConfig) -> bool:
+    if (config.framework, config.method) != (other.framework, other.method):
         return False
-    if _hardware(one) != _hardware(other):
+    if _hardware(config) != _hardware(other):
         return False
-    if not one.derived.flops_per_token or not other.derived.flops_per_token:
+    if not config.derived.flops_per_token or not other.derived.flops_per_token:
         return False
     ratios = [
-        one.derived.flops_per_token / other.derived.flops_per_token,
-        _micro_batch_tokens(one) / _micro_batch_tokens(other),
+        config.derived.flops_per_token / other.derived.flops_per_token,
+        _micro_batch_tokens(config) / _micro_batch_tokens(other),
     ]
     return all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios)
 

@@ -67,7 +67,7 @@ class CodeFolder:
     @property
     def listing(self) -> str:
         """`code.json`, by which the host copies them."""
-        rows = [[one.name, one.size_bytes, one.sha256, one.executable] for one in self.files]
+        rows = [[file.name, file.size_bytes, file.sha256, file.executable] for file in self.files]
         document = {"commit": self.commit, "dirty": self.dirty, "files": rows}
         return json.dumps(document, indent=None) + "\n"
 

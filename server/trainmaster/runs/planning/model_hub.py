@@ -61,9 +61,11 @@ class Hub:
         at = quote(revision or "main", safe="")
         content = await self._get(name, revision, f"/api/models/{name}/revision/{at}?blobs=true")
         try:
-            found = decode_fields(content, "model", max_bytes=MAX_DOCUMENT_BYTES)
-            info: dict[str, Any] = dict(found.values)
-            files = tuple((str(one["rfilename"]), _size(one)) for one in info["siblings"])
+            fields = decode_fields(content, "model", max_bytes=MAX_DOCUMENT_BYTES)
+            info: dict[str, Any] = dict(fields.values)
+            files = tuple(
+                (str(sibling["rfilename"]), _size(sibling)) for sibling in info["siblings"]
+            )
             counted = (info.get("safetensors") or {}).get("total")
             if not _COMMIT.fullmatch(info["sha"]):
                 raise ValueError(info["sha"])

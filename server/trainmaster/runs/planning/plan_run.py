@@ -92,8 +92,8 @@ async def plan_run(
     if framework is not None:
         return _fields(framework, detail=detail)
     planned = await plan_spec(workspace, spec, host, sets, confirm=confirm, action="plan")
-    found = await find_image(workspace.backend(planned.spec.host), planned.config)
-    planned = with_notes(planned, decisions=found)
+    image_decisions = await find_image(workspace.backend(planned.spec.host), planned.config)
+    planned = with_notes(planned, decisions=image_decisions)
     needs = unattended_plan(workspace, planned.spec, planned.config)
     made = answer(planned, _launch_arguments(spec, host, sets))
     if not detail:
@@ -115,7 +115,7 @@ def _fields(framework: FrameworkName, *, detail: bool) -> PlanAnswer:
 
 
 def _without_reasons(decisions: Sequence[Decision]) -> list[PlanDecision]:
-    return [PlanDecision(field=one.field, value=one.value) for one in decisions]
+    return [PlanDecision(field=decision.field, value=decision.value) for decision in decisions]
 
 
 async def plan_spec(
@@ -200,14 +200,14 @@ async def _with_nodes(
     for other in others:
         if other.slurm is not None:
             raise in_a_list(other.hostname)
-    found = await probe_nodes(workspace, hosts, [facts, *others])
-    meeting = f"They meet at {found.nodes[0].address}, port {found.port}, tried from each."
+    nodes = await probe_nodes(workspace, hosts, [facts, *others])
+    meeting = f"They meet at {nodes.nodes[0].address}, port {nodes.port}, tried from each."
     decision = Decision(field="host", value=", ".join(hosts), reason=meeting)
     return made.model_copy(
         update={
             "config": {
                 **with_least_threads(spec, made.config, others),
-                "nodes": found.to_dict(),
+                "nodes": nodes.to_dict(),
             },
             "decisions": (*made.decisions, decision),
         }

@@ -30,8 +30,8 @@ def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:
 
 def named_paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     """The fields of a spec that name files or folders to be read, with their values."""
-    given: list[tuple[str, object]] = [
-        *((f"{field}.path", one.path) for field, one in spec.data.inputs),
+    paths: list[tuple[str, object]] = [
+        *((f"{field}.path", source.path) for field, source in spec.data.inputs),
         ("model.path", spec.model.path),
         ("data.tokenizer", spec.data.tokenizer),
         ("method_args.reward_file", spec.method_args.get("reward_file")),
@@ -39,5 +39,5 @@ def named_paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     ]
     if isinstance(spec.environment, EnvironmentSpec):
         fields = ("requirements", "setup", "wheels")
-        given += [(f"environment.{name}", getattr(spec.environment, name)) for name in fields]
-    yield from ((field, path) for field, path in given if isinstance(path, str))
+        paths += [(f"environment.{name}", getattr(spec.environment, name)) for name in fields]
+    yield from ((field, path) for field, path in paths if isinstance(path, str))

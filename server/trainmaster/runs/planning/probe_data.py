@@ -81,12 +81,12 @@ def _facts(
     sources, sent_as = [], {}
     for _, source in spec.data.inputs:
         name = _name(source.name, source.path)
-        found = listed[name]
+        listing = listed[name]
         held_out = isinstance(source, ValidationSpec)
-        sources.append(Source(name, source.path, found.files, source.format, held_out))
+        sources.append(Source(name, source.path, listing.files, source.format, held_out))
         if name in sent:
             file_name = PurePosixPath(source.path).name
-            sent_as[name] = name if found.is_folder else f"{name}/{file_name}"
+            sent_as[name] = name if listing.is_folder else f"{name}/{file_name}"
     facts = CorpusFacts.of(
         sources,
         BYTE if tokenizer is None else tokenizer.digest,
@@ -94,8 +94,11 @@ def _facts(
         form_of(spec),
         sent_as=sent_as,
     )
-    checks = {name: _checked(one) for name, one in listed.items()}
-    checked = tuple(one.model_copy(update=checks[one.name]) for one in facts.sources)
+    checks = {name: _checked(checked_listing) for name, checked_listing in listed.items()}
+    checked = tuple(
+        checked_listing.model_copy(update=checks[checked_listing.name])
+        for checked_listing in facts.sources
+    )
     is_local = spec.host in HERE
     return facts.model_copy(update={"sources": tuple(_compared(checked, listed, is_local))})
 
@@ -111,18 +114,18 @@ def _compared(
             continue
         is_here = is_local or not source.path.startswith(ON_BOX)
         others = [
-            one.name
-            for one in sources
-            if not one.held_out and is_here == (is_local or not one.path.startswith(ON_BOX))
+            other.name
+            for other in sources
+            if not other.held_out and is_here == (is_local or not other.path.startswith(ON_BOX))
         ]
         training = chain.from_iterable(_paths(listed[name]) for name in others)
         own = _paths(listed[source.name])
         if is_here:
-            found = _trained_on(training, own)
+            overlap = _trained_on(training, own)
         else:
             both = set(training).intersection(own)
-            found = f"{min(both)} is trained on, too" if both else None
-        yield source.model_copy(update={"trained_on": found})
+            overlap = f"{min(both)} is trained on, too" if both else None
+        yield source.model_copy(update={"trained_on": overlap})
 
 
 def _trained_on(training: Iterator[Path], held_out: list[Path]) -> str | None:
@@ -132,22 +135,22 @@ def _trained_on(training: Iterator[Path], held_out: list[Path]) -> str | None:
         return None  # the source's own problem says so, or the preparation will
 
 
-def _paths(found: Listing) -> list[Path]:
-    root = Path(found.path)
-    return [root / file.name if found.is_folder else root for file in found.files]
+def _paths(listing: Listing) -> list[Path]:
+    root = Path(listing.path)
+    return [root / file.name if listing.is_folder else root for file in listing.files]
 
 
-def _checked(found: Listing) -> dict[str, str | int | None]:
-    tokens = {} if found.tokens is None else {"tokens": found.tokens}
+def _checked(listing: Listing) -> dict[str, str | int | None]:
+    tokens = {} if listing.tokens is None else {"tokens": listing.tokens}
     return {
-        "problem": found.problem,
-        "malformed": found.malformed,
-        "examples": found.examples,
-        "beside": found.beside,
-        "undecodable": found.undecodable,
-        "left_out": found.left_out,
-        "left_name": found.left_name,
-        "chats": found.chats,
+        "problem": listing.problem,
+        "malformed": listing.malformed,
+        "examples": listing.examples,
+        "beside": listing.beside,
+        "undecodable": listing.undecodable,
+        "left_out": listing.left_out,
+        "left_name": listing.left_name,
+        "chats": listing.chats,
         **tokens,
     }
 

@@ -24,17 +24,17 @@ async def probe_host(backend: Backend, spec: TrainingSpec, *, is_run: bool) -> H
     """
     if spec.compute.launcher == "docker":
         return await backend.facts(None)  # the image's interpreter trains
-    given = given_python(spec)
-    if given is not None and _is_made_first(spec):
+    python = given_python(spec)
+    if python is not None and _is_made_first(spec):
         # It may not exist yet; the host checks it after modules and setup script.
         return (await backend.facts(None)).model_copy(update={"torch": None})
-    if given is not None and not is_run:
+    if python is not None and not is_run:
         unknown = {"torch": None, "packages": None}
         return (await backend.facts(None)).model_copy(update=unknown)
-    facts = await backend.facts(None if spec.script is not None else given)
+    facts = await backend.facts(None if spec.script is not None else python)
     if spec.host == DEBUG or spec.script is not None or _can_train(facts):
         return facts
-    if given is None:
+    if python is None:
         with suppress(HostError):
             other = await backend.facts("python3")
             if _can_train(other):
@@ -62,8 +62,10 @@ def may_run_python(workspace: Workspace, spec: TrainingSpec, beyond: Beyond) -> 
 
 def _is_made_first(spec: TrainingSpec) -> bool:
     """Whether something that runs on the host may install the interpreter."""
-    given = spec.environment
-    return isinstance(given, EnvironmentSpec) and bool(given.setup or given.modules)
+    environment = spec.environment
+    return isinstance(environment, EnvironmentSpec) and bool(
+        environment.setup or environment.modules
+    )
 
 
 def _can_train(facts: HostFacts) -> bool:

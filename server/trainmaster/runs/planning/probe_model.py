@@ -88,19 +88,19 @@ async def probe_inputs(
 
 
 async def _model(probe: _Probe) -> ModelFacts | None:
-    given = probe.spec.model
-    if given.path is not None:
-        found = await _model_folder(probe, given.path)
-        there = _placed(probe, given.path, [name for name, _ in found.files])
-        return _facts(found).model_copy(update={"path": given.path, **there})
-    if given.hub is None:
+    model_spec = probe.spec.model
+    if model_spec.path is not None:
+        model_folder = await _model_folder(probe, model_spec.path)
+        there = _placed(probe, model_spec.path, [name for name, _ in model_folder.files])
+        return _facts(model_folder).model_copy(update={"path": model_spec.path, **there})
+    if model_spec.hub is None:
         return None
     if is_offline(probe.spec.env):
-        path = await _cached(probe, given.hub, given.revision, "model.hub")
-        found = await _model_folder(probe, path)
-        return _facts(found).model_copy(update={"path": path, "hub": given.hub})
+        path = await _cached(probe, model_spec.hub, model_spec.revision, "model.hub")
+        model_folder = await _model_folder(probe, path)
+        return _facts(model_folder).model_copy(update={"path": path, "hub": model_spec.hub})
     hub = probe.hub("model.hub")
-    return await _hub_model(hub, await hub.model(given.hub, given.revision))
+    return await _hub_model(hub, await hub.model(model_spec.hub, model_spec.revision))
 
 
 async def _model_folder(probe: _Probe, path: str) -> ModelFolder:
@@ -110,21 +110,21 @@ async def _model_folder(probe: _Probe, path: str) -> ModelFolder:
     return await examiner.examine_model(path.removeprefix(ON_BOX))
 
 
-def _facts(found: ModelFolder) -> ModelFacts:
+def _facts(model_folder: ModelFolder) -> ModelFacts:
     described = (
-        sizes_of_litgpt(found.config)
-        if found.kind == LITGPT
-        else {**sizes_of_hf(found.config), **architecture_of_hf(found.config)}
+        sizes_of_litgpt(model_folder.config)
+        if model_folder.kind == LITGPT
+        else {**sizes_of_hf(model_folder.config), **architecture_of_hf(model_folder.config)}
     )
-    names = {name for name, _ in found.files}
+    names = {name for name, _ in model_folder.files}
     return ModelFacts(
-        kind=found.kind,
-        files=found.files,
-        problem=found.problem,
-        code=found.code,
-        parameters=found.parameters,
-        weights_bytes=found.weight_bytes,
-        matrices=found.matrices,
+        kind=model_folder.kind,
+        files=model_folder.files,
+        problem=model_folder.problem,
+        code=model_folder.code,
+        parameters=model_folder.parameters,
+        weights_bytes=model_folder.weight_bytes,
+        matrices=model_folder.matrices,
         has_tokenizer=holds_tokenizer(names),
         chat_template=CHAT_TEMPLATE_NAME in names,
         **described,
@@ -175,13 +175,13 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     if model is not None and chosen in (probe.spec.model.path, probe.spec.model.hub):
         return await _own_tokenizer(probe, model)
     if chosen.startswith(("/", ON_BOX)):
-        found = await _tokenizer_folder(probe, chosen)
+        tokenizer_folder = await _tokenizer_folder(probe, chosen)
         there = _placed(probe, chosen, _sent_names(chosen))
-        return _tokenizer_facts(found).model_copy(update={"path": chosen, **there})
+        return _tokenizer_facts(tokenizer_folder).model_copy(update={"path": chosen, **there})
     if is_offline(probe.spec.env):
         path = await _cached(probe, chosen, None, "data.tokenizer")
-        found = await _tokenizer_folder(probe, path)
-        return _tokenizer_facts(found).model_copy(update={"path": path, "hub": chosen})
+        tokenizer_folder = await _tokenizer_folder(probe, path)
+        return _tokenizer_facts(tokenizer_folder).model_copy(update={"path": path, "hub": chosen})
     hub = probe.hub("data.tokenizer")
     return await _hub_tokenizer(hub, await hub.model(chosen, None))
 
@@ -196,8 +196,8 @@ async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
             **placed, of_model=True, problem=problem, code="TOKENIZER_UNUSABLE", digest="none"
         )
     if model.path is not None:
-        found = await _tokenizer_folder(probe, model.path)
-        return _tokenizer_facts(found).model_copy(update={**placed, "of_model": True})
+        tokenizer_folder = await _tokenizer_folder(probe, model.path)
+        return _tokenizer_facts(tokenizer_folder).model_copy(update={**placed, "of_model": True})
     digest = _digest(f"{model.hub}@{model.revision}")
     packages = packages_to_read({name for name, _ in model.files})
     return TokenizerFacts(
@@ -216,14 +216,14 @@ async def _tokenizer_folder(probe: _Probe, path: str) -> TokenizerFolder:
     return await examiner.examine_tokenizer(path.removeprefix(ON_BOX))
 
 
-def _tokenizer_facts(found: TokenizerFolder) -> TokenizerFacts:
+def _tokenizer_facts(tokenizer_folder: TokenizerFolder) -> TokenizerFacts:
     return TokenizerFacts(
-        problem=found.problem,
-        code=None if found.problem is None else "TOKENIZER_UNUSABLE",
-        vocab_size=found.vocab_size or None,
-        digest=found.digest,
-        packages=found.packages,
-        chat_template=found.chat_template,
+        problem=tokenizer_folder.problem,
+        code=None if tokenizer_folder.problem is None else "TOKENIZER_UNUSABLE",
+        vocab_size=tokenizer_folder.vocab_size or None,
+        digest=tokenizer_folder.digest,
+        packages=tokenizer_folder.packages,
+        chat_template=tokenizer_folder.chat_template,
     )
 
 
@@ -249,9 +249,13 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
     with scratch_folder("trainmaster-hub-") as folder:
         for name in {JSON_NAME, SETTINGS_NAME} & names:
             (folder / name).write_bytes(await hub.file(model, name))
-        found = _tokenizer_facts(read_tokenizer_folder(str(folder)))
-    found_facts = {"vocab_size": found.vocab_size, "problem": found.problem, "code": found.code}
-    has_template = found.chat_template or CHAT_TEMPLATE_NAME in names
+        tokenizer = _tokenizer_facts(read_tokenizer_folder(str(folder)))
+    found_facts = {
+        "vocab_size": tokenizer.vocab_size,
+        "problem": tokenizer.problem,
+        "code": tokenizer.code,
+    }
+    has_template = tokenizer.chat_template or CHAT_TEMPLATE_NAME in names
     return facts.model_copy(update={**found_facts, "chat_template": has_template})
 
 

@@ -72,8 +72,8 @@ async def probe_nodes(
         port, reached = await _reach_by_one(hosts, probers, candidates)
     (address,) = _addresses_of_first(reached)
     nodes = [NodeFacts(hosts[0], address, first.cache_folder)]
-    for host, one in zip(hosts[1:], facts[1:], strict=True):
-        nodes.append(NodeFacts(host, str(reached[host]["own"]), one.cache_folder))
+    for host, host_facts in zip(hosts[1:], facts[1:], strict=True):
+        nodes.append(NodeFacts(host, str(reached[host]["own"]), host_facts.cache_folder))
     await _reach_all(nodes, probers)
     return NodesFacts(tuple(nodes), port)
 
@@ -95,7 +95,7 @@ async def _candidates(workspace: Workspace, host: str, prober: NodeProber) -> Se
             "Give it one in a network of the other hosts, or train on one host.",
             field="host",
         )
-    return list(dict.fromkeys([*(one for one in named if one in own), *own, *named]))
+    return list(dict.fromkeys([*(address for address in named if address in own), *own, *named]))
 
 
 def _refuse_rented(workspace: Workspace, hosts: Sequence[str]) -> None:
@@ -156,8 +156,8 @@ async def _refuse_skewed(hosts: Sequence[str], probers: Sequence[NodeProber]) ->
         taken_s = time.time() - begun_t
         return there_t - begun_t - taken_s / 2, taken_s / 2
 
-    found = await asyncio.gather(*map(ahead_s, probers))
-    (first_s, first_error_s), *others = found
+    skews = await asyncio.gather(*map(ahead_s, probers))
+    (first_s, first_error_s), *others = skews
     for host, (other_s, error_s) in zip(hosts[1:], others, strict=True):
         skew_s = abs(other_s - first_s)
         if skew_s - error_s - first_error_s > _LONGEST_SKEW_S:
@@ -188,11 +188,11 @@ async def _reach(
             prober.connect(host, candidates, port, nonce, within_s)
             for host, prober in zip(hosts[1:], probers[1:], strict=True)
         ]
-        found, answers = await asyncio.gather(
+        refusal, answers = await asyncio.gather(
             probers[0].listen(port, nonce, hosts[1:], within_s), asyncio.gather(*connecting)
         )
-        if found is not None:
-            problem = found
+        if refusal is not None:
+            problem = refusal
             continue  # the port is somebody's
         reached = dict(zip(hosts[1:], answers, strict=True))
         for host, answer in reached.items():
@@ -251,15 +251,15 @@ async def _reach_all(nodes: Sequence[NodeFacts], probers: Sequence[NodeProber]) 
             Peer(node.name, node.address, port) for node, port in zip(nodes, ports, strict=True)
         ]
         reaching = [
-            prober.reach_others(own, [one for one in peers if one != own], nonce, _WITHIN_S)
+            prober.reach_others(own, [peer for peer in peers if peer != own], nonce, _WITHIN_S)
             for own, prober in zip(peers, probers, strict=True)
         ]
         unreached = {}
-        for node, found in zip(nodes, await asyncio.gather(*reaching), strict=True):
-            if isinstance(found, str):
-                problem = f"{node.name} can't be listened on: {found}"
+        for node, outcome in zip(nodes, await asyncio.gather(*reaching), strict=True):
+            if isinstance(outcome, str):
+                problem = f"{node.name} can't be listened on: {outcome}"
             else:
-                unreached[node.name] = found
+                unreached[node.name] = outcome
         if len(unreached) < len(nodes):
             continue  # a port is somebody's
         what = unreached_in_words(unreached)

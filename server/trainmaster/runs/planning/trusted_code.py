@@ -163,13 +163,13 @@ def code_of(spec: TrainingSpec, home: Home) -> Iterator[Code]:
     Raises:
         PlanError: as `code_at`.
     """
-    given = spec.environment
-    if isinstance(given, EnvironmentSpec):
-        if given.python is not None and not _is_systems(given.python):
-            yield from _found(PYTHON_FIELD, _located(given.python), home)
+    environment = spec.environment
+    if isinstance(environment, EnvironmentSpec):
+        if environment.python is not None and not _is_systems(environment.python):
+            yield from _found(PYTHON_FIELD, _located(environment.python), home)
         if spec.host == LOCAL:
             for field in ("setup", "requirements", "wheels"):
-                path = (getattr(given, field) or "").removeprefix(ON_BOX)
+                path = (getattr(environment, field) or "").removeprefix(ON_BOX)
                 path = path.removeprefix(f"{LOCAL}:")
                 yield from _found(f"environment.{field}", path or None, home)
     if spec.script is not None:
@@ -206,10 +206,10 @@ def _program_digest(path: Path, content: bytes | None) -> str | None:
     if own is None:
         return None
     folder = path.absolute().parent
-    found = [_file_digest(place / _ENVIRONMENTS_FILE) for place in (folder, folder.parent)]
-    if found == [None, None]:
+    beside = [_file_digest(place / _ENVIRONMENTS_FILE) for place in (folder, folder.parent)]
+    if beside == [None, None]:
         return own
-    return hashlib.sha256(json.dumps([own, *found]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([own, *beside]).encode()).hexdigest()
 
 
 def _file_digest(path: Path) -> str | None:
@@ -227,7 +227,7 @@ def _file_digest(path: Path) -> str | None:
 
 def _listing_digest(folder: Path) -> str | None:
     """Of the names, sizes and times of wheels."""
-    wheels = sorted((one.name, one.stat()) for one in folder.glob("*.whl"))
+    wheels = sorted((wheel.name, wheel.stat()) for wheel in folder.glob("*.whl"))
     rows = [[name, status.st_size, status.st_mtime_ns] for name, status in wheels]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest() if rows else None
 
@@ -247,8 +247,10 @@ def _is_systems(python: str) -> bool:
     if not os.path.isabs(path) or ".." in Path(path).parts:  # `..` after a link leads elsewhere
         return False
     folder = os.path.normpath(os.path.dirname(path))
-    on_path = [one for one in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(one)]
+    on_path = [
+        place for place in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(place)
+    ]
     own = [os.path.dirname(sys.executable), os.path.join(sys.base_prefix, "bin")]
-    named = [os.path.normpath(one) for one in ("/usr/bin", "/usr/local/bin", *own, *on_path)]
-    known = {*named, *(os.path.realpath(one) for one in named)}
-    return folder in known and _PYTHON_NAME.fullmatch(os.path.basename(path)) is not None
+    named = [os.path.normpath(place) for place in ("/usr/bin", "/usr/local/bin", *own, *on_path)]
+    system_folders = {*named, *(os.path.realpath(place) for place in named)}
+    return folder in system_folders and _PYTHON_NAME.fullmatch(os.path.basename(path)) is not None

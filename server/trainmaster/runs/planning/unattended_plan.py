@@ -29,13 +29,13 @@ def unattended_plan(workspace: Workspace, spec: TrainingSpec, config: ConfigDocu
 def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:
     """By default each destination is notified of a lost contact, which only the client can see."""
     try:
-        known = destinations(workspace.home)
-        if any(one.defaults for one in known.values()):
+        by_name = destinations(workspace.home)
+        if any(destination.defaults for destination in by_name.values()):
             return True
         return any(
-            sender_of(known[alert.to], parse_condition(alert.when)) == OPERATOR
+            sender_of(by_name[alert.to], parse_condition(alert.when)) == OPERATOR
             for alert in spec.alerts
-            if alert.to in known
+            if alert.to in by_name
         )
     except (StateError, ConditionError):
         return False  # the plan reports these errors

@@ -53,7 +53,7 @@ async def migrate(workspace: Workspace, view: RunView, host: str, request: Resum
         UsageError: `BAD_ARGUMENT`, it can't be placed there.
         HostError: the new host refuses or can't be reached.
     """
-    run = known = view.run
+    run = recorded = view.run
     for name in (host, run.host):
         if name in NAMES and name != LOCAL:
             raise UsageError(
@@ -86,7 +86,7 @@ async def migrate(workspace: Workspace, view: RunView, host: str, request: Resum
     files = await asyncio.to_thread(_files, bundle, desired, new)
     await RunReceiver.of(backend).put_run(run.run_id, files)
     await place_nodes(workspace, run, bundle, {"desired.json": desired})
-    new_config = None if run is known else NewConfig(run.spec, run.document, run.plan)
+    new_config = None if run is recorded else NewConfig(run.spec, run.document, run.plan)
     where = Placed(host, backend.launcher_name, folder)
     if workspace.control.place_elsewhere(run, where, time.time(), new_config):
         ingest_placement(workspace.metrics, new, run.run_id, run.placement + 1)

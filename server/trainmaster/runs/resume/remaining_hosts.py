@@ -63,7 +63,7 @@ async def on_remaining_hosts(
     Raises:
         HostError: `host` refuses or can't be reached.
     """
-    found = [entry for entry in hosts_of(run)[1:] if entry["name"] == host]
+    entries = [entry for entry in hosts_of(run)[1:] if entry["name"] == host]
     await _clear(workspace, run, host)
     others = [entry for entry in hosts_of(run)[1:] if entry["name"] != host]
     for entry in others:
@@ -72,8 +72,8 @@ async def on_remaining_hosts(
                 await _clear(workspace, run, str(entry["name"]))
         except (TimeoutError, HostError):
             continue  # its member ends by itself, for want of the first host
-        found.append(entry)
-    return _run_on(run, found, newest)
+        entries.append(entry)
+    return _run_on(run, entries, newest)
 
 
 def host_changes(run: Run, newest: ConfigDocument) -> dict[str, Any]:

@@ -36,9 +36,9 @@ def changes_on(
 
 def _mirror(view: RunView, spec: str, changed: ConfigChanges) -> dict[str, Any]:
     """A run planned for an owned host may have no mirror for its checkpoints."""
-    given = (json.loads(spec).get("checkpoint") or {}).get("mirror")
-    known = changed.get("checkpoint.mirror", view.run.config.checkpoint.mirror)
-    return {} if NO_MIRROR in (given, known) or known else {"checkpoint.mirror": "operator"}
+    mirror = (json.loads(spec).get("checkpoint") or {}).get("mirror")
+    current = changed.get("checkpoint.mirror", view.run.config.checkpoint.mirror)
+    return {} if NO_MIRROR in (mirror, current) or current else {"checkpoint.mirror": "operator"}
 
 
 def _limit_by_budget(

@@ -69,11 +69,11 @@ async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, 
 async def _step(workspace: Workspace, view: RunView, step: int) -> int:
     answer = await list_checkpoints(workspace, view.run.run_id, verify=True)
     listed = [*answer.checkpoints, *(answer.superseded or ())]
-    found = {row.step: row.verified for row in listed}
-    if step not in found:
-        steps = ", ".join(str(known) for known in found) or "none"
+    verified = {row.step: row.verified for row in listed}
+    if step not in verified:
+        steps = ", ".join(str(other) for other in verified) or "none"
         raise _no_checkpoint(view, f"no checkpoint of step {step}; there are: {steps}")
-    if not found[step]:
+    if not verified[step]:
         raise StateError(
             "CHECKPOINT_DAMAGED",
             f"The checkpoint of step {step} is damaged; "

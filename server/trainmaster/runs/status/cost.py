@@ -79,13 +79,13 @@ def usd_of(spans: Iterable[Span], instances: Sequence[RentedInstance], now: floa
 def spans_of(workspace: Workspace, run: Run) -> list[Span]:
     """A run's attempts, each on its own host. A later placement's journal starts as a copy of the
     earlier one, so the first placement that has an attempt counts."""
-    found: dict[int, Span] = {}
+    spans: dict[int, Span] = {}
     for number, host in workspace.control.placements(run.run_id):
         for attempt, body in workspace.metrics.folds(run.run_id, number):
             attempts = Record.from_dict(body["record"]).attempts if attempt == 0 else ()
-            for one in attempts:
-                found.setdefault(one.number, Span(host, one.starting_t, one.ended_t))
-    return list(found.values())
+            for record in attempts:
+                spans.setdefault(record.number, Span(host, record.starting_t, record.ended_t))
+    return list(spans.values())
 
 
 def cost_of(workspace: Workspace, view: RunView) -> RunCost | None:

@@ -177,8 +177,8 @@ def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explaine
         )
     if not is_explained:
         steps.append(f"{command('diagnose', run)} explains it")
-    found = f"Completed, but with {wrong[0]}"
-    return f"{found}: {'; '.join(steps)}." if steps else f"{found}."
+    outcome = f"Completed, but with {wrong[0]}"
+    return f"{outcome}: {'; '.join(steps)}." if steps else f"{outcome}."
 
 
 def _while_running(view: RunView, finding: FoundOfRun, is_explained: bool) -> str:
@@ -256,7 +256,9 @@ def _ends_early(view: RunView, first: str) -> str | None:
     ended = view.ended_early
     if ended is None or view.run.config.script is None:
         return None
-    step = next((one.step for one in view.attempts if one.attempt == ended.number), 0)
+    step = next(
+        (progress.step for progress in view.attempts if progress.attempt == ended.number), 0
+    )
     target = view.target_step
     if not step or target is None:
         return None
@@ -311,17 +313,19 @@ def _unheard(view: RunView) -> str:
     if view.sessions is not None or view.run.is_attached:
         status = f"{command('status', run)}"
         return f"The host is silent. {command('tick')} tries again; {status}."
-    found = f"The host is silent: {command('hosts check', host)} finds the cause. If it is gone for"
+    silence = (
+        f"The host is silent: {command('hosts check', host)} finds the cause. If it is gone for"
+    )
     if view.run.config.compute.nodes == 1:
         return (
-            f"{found} good, {command('resume', run, '--host', 'HOST', '--abandon')} continues "
+            f"{silence} good, {command('resume', run, '--host', 'HOST', '--abandon')} continues "
             "elsewhere, from what is mirrored here."
         )
     if not can_continue_without_first(view.run):
-        return f"{found} good, launch the run again: it can't continue without its first host."
+        return f"{silence} good, launch the run again: it can't continue without its first host."
     other = members_of(view.run)[0]
     return (
-        f"{found} good, {command('resume', run, '--host', other, '--abandon')} continues on its "
+        f"{silence} good, {command('resume', run, '--host', other, '--abandon')} continues on its "
         "other hosts, from what is mirrored here."
     )
 

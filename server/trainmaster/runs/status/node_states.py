@@ -34,9 +34,9 @@ def states_of_nodes(view: RunView) -> dict[str, str]:
     """Of a run on several machines whether each is `connected` or `lost`, as far as its supervisor
     says; the journal is the host's, so that of it only states, and names of a job's nodes, are
     passed on."""
-    members, known = members_of(view.run), view.record.nodes
+    members, states = members_of(view.run), view.record.nodes
     names = [view.run.host, *members] if members else _nodes_of_job(view)
-    return {name: known[name] for name in names if known.get(name) in (CONNECTED, _LOST)}
+    return {name: states[name] for name in names if states.get(name) in (CONNECTED, _LOST)}
 
 
 def _nodes_of_job(view: RunView) -> list[str]:

@@ -75,12 +75,12 @@ def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -
     return status.model_copy(update=details(workspace, view))
 
 
-def status_of(view: RunView, found: Sequence[FoundOfRun] | None = None) -> StatusAnswer:
+def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None) -> StatusAnswer:
     """The status of a run from its view, in few words. `found`: its findings, if they are known."""
     progress, record = view.progress, view.record
     age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
-    found = found_of(view) if found is None else found
-    findings = [one for one in found if not one.over]
+    findings_of_run = found_of(view) if findings_of_run is None else findings_of_run
+    findings = [finding for finding in findings_of_run if not finding.over]
     last = only_numbers(progress.last) if progress else {}
     is_running = view.state is RunState.RUNNING
     remaining = eta_s(progress, view.known_until) if is_running else None
@@ -108,7 +108,7 @@ def status_of(view: RunView, found: Sequence[FoundOfRun] | None = None) -> Statu
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
         ranks=RanksState.of(progress.ranks) if progress else None,
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
-        past=past_in_words(view, found),
+        past=past_in_words(view, findings_of_run),
         checkpoint=_checkpoint_state(view),
         code=_code(view.run),
         preparation=_preparation_state(view),
@@ -150,13 +150,13 @@ def _session_row(view: RunView) -> SessionRow | None:
 
 
 def _preparation_state(view: RunView) -> PreparationState | None:
-    found = view.preparation
-    if found is None or view.ended:
+    preparation = view.preparation
+    if preparation is None or view.ended:
         return None
     return PreparationState(
-        step=found.step.name if found.step else "starting",  # type: ignore[arg-type]
-        seconds=round(max(0.0, view.now - found.since_t), 1),
-        share=found.step.share if found.step else None,
+        step=preparation.step.name if preparation.step else "starting",  # type: ignore[arg-type]
+        seconds=round(max(0.0, view.now - preparation.since_t), 1),
+        share=preparation.step.share if preparation.step else None,
     )
 
 

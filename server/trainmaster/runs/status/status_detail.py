@@ -42,10 +42,10 @@ def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
 def _session(view: RunView, attempt: AttemptRecord, next_t: float | None) -> SessionRow | None:
     """The session that an attempt ended with."""
     ended = attempt.ended_t is not None and view.sessions is not None
-    known = (
+    session = (
         view.sessions.ended_with(attempt.starting_t, next_t) if ended and view.sessions else None
     )
-    return None if known is None else session_row(known)
+    return None if session is None else session_row(session)
 
 
 def _attempt_row(
@@ -72,5 +72,5 @@ def _attempt_row(
 
 
 def _risks(view: RunView) -> list[str] | None:
-    found = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
-    return found or None
+    risks = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
+    return risks or None

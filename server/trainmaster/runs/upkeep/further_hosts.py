@@ -47,10 +47,10 @@ async def place_nodes(
     for rank, host in enumerate(hosts):
         backend = workspace.backend(nodes[rank].name)
         prober = NodeProber.of(backend)
-        given = await prober.given_nodes(run.run_id)
+        placed = await prober.given_nodes(run.run_id)
         if rank == 0:
-            secret = secret if given is None else given.secret
-        elif given is not None and given.rank != rank:
+            secret = secret if placed is None else placed.secret
+        elif placed is not None and placed.rank != rank:
             await backend.remove(run.run_id, ["."])
             raise _shared_folder(nodes[0].name, nodes[rank].name)
         else:

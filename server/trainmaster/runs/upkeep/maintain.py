@@ -93,8 +93,10 @@ async def maintain(
     hosts: dict[str, list[Run]] = {}
     for run in runs:
         hosts.setdefault(run.host, []).append(run)
-    found = {run.run_id: Maintained() for run in runs}
-    rounds = [_maintain_host(workspace, host, there, how, found) for host, there in hosts.items()]
+    maintained = {run.run_id: Maintained() for run in runs}
+    rounds = [
+        _maintain_host(workspace, host, there, how, maintained) for host, there in hosts.items()
+    ]
     try:
         by_host = await asyncio.gather(*rounds, return_exceptions=True)
     finally:
@@ -103,10 +105,10 @@ async def maintain(
     for (host, there), outcome in zip(hosts.items(), by_host, strict=True):
         if isinstance(outcome, Exception):
             for run in there:
-                found[run.run_id].failed_by(outcome, workspace, host)
+                maintained[run.run_id].failed_by(outcome, workspace, host)
         elif isinstance(outcome, BaseException):
             raise outcome
-    return found
+    return maintained
 
 
 def due_runs(workspace: Workspace) -> list[Run]:
@@ -230,7 +232,7 @@ async def _maintain_host(
     host: str,
     runs: Sequence[Run],
     how: Round,
-    found: dict[str, Maintained],
+    maintained: dict[str, Maintained],
 ) -> None:
     away: TrainmasterError | None = None
     began_t = time.time()
@@ -243,17 +245,17 @@ async def _maintain_host(
             done = await _advance(workspace, run, how, supervised)
         if done.error is not None and done.error.unanswered:
             away = done.error
-        found[run.run_id] = done
+        maintained[run.run_id] = done
     if how.reads and opened and (away is None or last_pass(workspace.home, host).t < began_t):
         try:
             await catch_up(workspace, host, how.bound_s)
         except Exception as error:
-            found[opened[0].run_id].failed_by(error, workspace, host)
+            maintained[opened[0].run_id].failed_by(error, workspace, host)
     if away is None:
         await learn_ends(workspace, runs, how.bound_s)
     for run in runs:
         await asyncio.sleep(0)
-        done = found[run.run_id]
+        done = maintained[run.run_id]
         try:
             if not run.closed and done.error is None and away is None:
                 done.did += await _next_session(workspace, run, how)
