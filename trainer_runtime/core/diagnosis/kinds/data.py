@@ -155,7 +155,7 @@ KINDS = (
     ),
     Kind(
         "file_utf16",
-        "The text file is UTF-16, as Windows programs save it, or it is no text at all.",
+        "The text file is UTF-16, as Windows programs save it, or is not text at all.",
         ("Convert it: `iconv -f utf-16 -t utf-8 FILE`; or name its encoding when opening it.",),
         (
             Wording(

@@ -274,7 +274,7 @@ KINDS = (
                 "----+--------+----\n"
                 "score.weight | MISMATCH | Reinit due to size mismatch\n"
                 "RuntimeError: You set `ignore_mismatched_sizes` to `False`, thus raising an "
-                "error. For details look at the above report!",
+                "error.",
                 "transformers, utils/loading_report.py",
                 after=r"-\+-[-+]*\s*\n[^\n]*$",
                 confidence=0.8,
