@@ -68,7 +68,7 @@ _EITHER = re.compile(
     rb"|dev|saving dict)|(?P<train>train(?:ing)?))(?![\w/.-])",
     re.IGNORECASE,
 )
-_OF_EITHER = (b"train", b"val", b"test", b"dev")
+_OF_EITHER = (b"train", b"val", b"test", b"dev", b"saving dict")
 # In `eval after train step 9` it says which step is meant, not what was measured.
 _OF_THE_STEP = re.compile(rb"\btrain(?:ing)? +$", re.IGNORECASE)
 # What a logger writes before a message: times, levels, names, in any case no words of a sentence.
