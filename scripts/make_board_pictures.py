@@ -11,11 +11,12 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from dataclasses import dataclass
+
 from support.board.browser import Browser, opened_browser
 from support.board.planted_board import followed_elsewhere, plant_board
 from support.board.served_board import served_board
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.board.serve import Board
 from trainmaster.sync.workspace import open_workspace
 

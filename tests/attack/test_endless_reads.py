@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -32,7 +33,6 @@ from support.session.child_processes import descendants, processor_s, until_gone
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainer_runtime.core.records import dataclass
 from trainmaster.calls.shares import OF_CALLER
 from trainmaster.calls.work import Work, working
 from trainmaster.mcp import build_server

@@ -8,6 +8,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 from trainer_runtime.core.inputs.held_out import trained_on
 from trainer_runtime.core.inputs.source_check import check_source
-from trainer_runtime.core.records import dataclass
 from trainmaster.calls.work import Work, working
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.errors import StateError

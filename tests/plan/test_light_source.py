@@ -55,7 +55,7 @@ def test_texts_stay_and_lines_keep_their_numbers() -> None:
     assert b"# no comment" in light and b"# none either" in light
 
 
-@pytest.mark.parametrize("path", ["__main__.py", "core/records.py"])
+@pytest.mark.parametrize("path", ["__main__.py", "core/decoding/fields.py"])
 def test_files_of_the_runtime_are_the_same_program(path: str) -> None:
     source = (find_assets().runtime / path).read_bytes()
     light = light_source(source)

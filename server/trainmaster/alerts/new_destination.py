@@ -8,12 +8,12 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.alerts.destination_kinds import kind_of_web_host
 from trainer_runtime.core.files.durable import write_atomic
-from trainer_runtime.core.records import dataclass
 from trainmaster.alerts.destinations import destinations, is_address
 from trainmaster.errors.errors import SpecError, StateError, UsageError
 from trainmaster.home.paths import Home

@@ -1,9 +1,8 @@
 """What an answer consists of: fields with a type, a default and a description."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args, get_origin
-
-from trainer_runtime.core.records import dataclass
 
 REQUIRED: Any = object()
 

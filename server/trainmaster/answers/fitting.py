@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 # Strings are cut to these lengths, one after the other, until the answer fits.
 _LENGTHS = (1000, 400, 200, 100, 60)

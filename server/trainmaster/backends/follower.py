@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainer_runtime.core.files.shared_quota import SharedQuota
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.masking import Mask
 from trainmaster.store.mirror import OpenFiles, PlacementMirror
 from trainmaster.store.mirror_writer import UNLIMITED, MirrorWriter

@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.files.compacted import (
     LARGEST_ARCHIVE_BYTES,
@@ -25,7 +25,6 @@ from trainer_runtime.core.protocol.followed_files import (
     REPLACED_IN_RUN,
     WHOLE_EVERY_S,
 )
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import Host
 from trainmaster.store.mirror_writer import MirrorWriter

@@ -5,11 +5,11 @@ Between two of them nothing of the run is alive, as is expected.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import RunState
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,13 @@ import ipaddress
 import json
 import secrets
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PolicyError, TrainmasterError
 from trainmaster.serving.protocol import admit_connection
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainer_runtime import __version__
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.board import (
     BoardAnswer,
     BoardComparisonAnswer,

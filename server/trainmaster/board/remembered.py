@@ -7,8 +7,8 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.base import ON_COMMAND_LINE, Answer
 from trainmaster.sync.workspace import Workspace
 

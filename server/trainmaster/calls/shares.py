@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.figures import spoken_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import StateError
 
 OF_CALLER, OF_ALL = 2, 4

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from trainer_runtime import __version__
-from trainer_runtime.core.records import dataclass
 from trainmaster.cli.acting import acts
 from trainmaster.cli.examples import epilog
 from trainmaster.cli.unconverted import Command, Group

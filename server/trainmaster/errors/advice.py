@@ -14,11 +14,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.protocol.command import Named, command, line_of, span_of, with_commands
-from trainer_runtime.core.records import dataclass
 
 _HOME = "--home"
 _GROUPS = frozenset({"hosts", "alerts", "keeper", "mcp-tokens"})

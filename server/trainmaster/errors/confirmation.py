@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PolicyError
 
 Action = Literal[

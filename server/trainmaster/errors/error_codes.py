@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-
-from trainer_runtime.core.records import dataclass
 
 
 class Reach(Enum):

@@ -22,10 +22,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.protocol.text import cleaned
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.advice import for_face
 from trainmaster.errors.error_codes import CODES, Reach
 

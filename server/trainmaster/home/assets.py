@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import trainer_runtime
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import InternalError
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.protected import is_protected
-from trainer_runtime.core.records import dataclass
 
 HOME_VARIABLE = "TRAINMASTER_HOME"
 

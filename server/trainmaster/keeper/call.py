@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.protocol.duration import format_duration, parse_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import UsageError
 from trainmaster.store.detached import SAFELY
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError
 from trainmaster.keeper.call import Call
 

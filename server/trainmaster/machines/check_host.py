@@ -6,14 +6,13 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.checks import CheckRow, failed_by, none_failed, passed, warning
 from trainmaster.answers.hosts import HostCheckAnswer
 from trainmaster.backends import LOCAL, SLURM

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.duration import parse_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
 from trainmaster.errors.errors import UsageError
 from trainmaster.home.user_paths import user_path

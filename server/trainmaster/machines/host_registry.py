@@ -8,13 +8,12 @@ import secrets
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.hosts import (
     HostAddedAnswer,
     HostRemovedAnswer,

@@ -11,13 +11,12 @@ import json
 import posixpath
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.hosts import LeftRunRow, RecoverAnswer
 from trainmaster.backends import DEBUG, KAGGLE
 from trainmaster.backends.hosts import Host

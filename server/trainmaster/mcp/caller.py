@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.mcpserver import Context
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.settings.roles import Role
 
 # Where a request's ASGI scope holds it.

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.base import Answer
 from trainmaster.answers.validation import adapter_of
 from trainmaster.home.paths import Home

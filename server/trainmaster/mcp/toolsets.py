@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import observe, operate, planning, rent
 from trainmaster.mcp.definition import Definition

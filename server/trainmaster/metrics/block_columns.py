@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from trainer_runtime.core.diagnosis.parse import Batch
-from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.thinned_series import falls_in
 from trainmaster.metrics.wanted import Wanted
 

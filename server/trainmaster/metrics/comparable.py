@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends import DEBUG
 from trainmaster.store.run import Run
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.command import command, option
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.metrics import BestRun, MetricsAnswer, MetricSeries
 from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import is_better_higher, is_of_speed

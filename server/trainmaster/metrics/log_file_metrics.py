@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
 from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES, MAX_KEYS
-from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.block_columns import Column, columns_of, times_of
 from trainmaster.metrics.log_aggregates import LogAggregates, rows_of
 from trainmaster.metrics.log_file import read_chunks, refuse_binary

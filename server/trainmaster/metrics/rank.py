@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.figures import rounded
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.base import Number
 from trainmaster.answers.metrics import MetricsAnswer, Ranking
 from trainmaster.metrics.comparable import Group

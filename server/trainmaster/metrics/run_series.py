@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from trainer_runtime.core.protocol.lineage import Lineage
-from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.selection import moving_average
 from trainmaster.metrics.series_sql import extent, first_since, point_from, point_until
 from trainmaster.store.buckets import Bucket, Row, cut_buckets, cut_rows, joined, of_rows

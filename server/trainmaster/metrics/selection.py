@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import UsageError
 from trainmaster.store.buckets import Bucket, Row
 

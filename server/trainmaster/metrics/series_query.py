@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
 from trainer_runtime.core.protocol.figures import rounded
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.base import Number
 from trainmaster.answers.metrics import MetricSeries
 from trainmaster.metrics.downsample import as_number, summarised

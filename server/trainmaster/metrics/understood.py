@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +10,6 @@ from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Par
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines, with_numbers
 from trainer_runtime.core.diagnosis.parse.pattern_draft import drafted
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.metrics import LogCoverage
 
 _MOST_KEYS, _SAMPLES = 4, 3

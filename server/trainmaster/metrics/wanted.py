@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

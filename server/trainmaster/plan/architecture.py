@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from trainer_runtime.core.records import dataclass
 
 Style = Literal["gpt2", "llama"]
 

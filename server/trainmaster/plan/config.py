@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.files.corpus import ON_BOX
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.hyperparameters import Batch

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan.decide import plan
 from trainmaster.plan.facts import (

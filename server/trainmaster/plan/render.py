@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.protocol.lines import ATTACHED
-from trainer_runtime.core.records import dataclass
 from trainmaster.home.assets import Assets, read_package
 from trainmaster.plan import Decision, Plan
 from trainmaster.plan.job_script import job_files

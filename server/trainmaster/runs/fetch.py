@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
@@ -24,7 +24,6 @@ from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.errors import HostError, StateError, StorageError, UsageError

@@ -10,13 +10,12 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.files.protected import home_around, names_credentials
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PolicyError
 from trainmaster.home.paths import Home
 from trainmaster.settings.protected_places import (

@@ -16,11 +16,10 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import StorageError, UsageError
 from trainmaster.home.paths import Home
 from trainmaster.settings.roles import ROLES, Role

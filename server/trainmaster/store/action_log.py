@@ -16,13 +16,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.figures import in_utc
-from trainer_runtime.core.records import dataclass
 from trainmaster.calls.work import spend
 from trainmaster.errors.errors import TrainmasterError
 from trainmaster.home.paths import Home

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
-
-from trainer_runtime.core.records import dataclass
 
 TransportName = Literal["asyncssh", "openssh", "paramiko"]
 LauncherName = Literal["process", "slurm"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.event import Event
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.buckets import Row
 
 FARTHEST_X = 2**53

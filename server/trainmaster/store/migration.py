@@ -12,13 +12,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer_runtime import __version__
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import StorageError
 from trainmaster.home.paths import Home
 

@@ -11,10 +11,9 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
-
-from trainer_runtime.core.records import dataclass
 
 # Of the descriptors that a process may have, and at most.
 _KEPT_SHARE, _MOST_KEPT = 1 / 2, 512

@@ -6,8 +6,7 @@ In `metrics.db`: a replay clears it and judges the same bytes again.
 from __future__ import annotations
 
 import sqlite3
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 SCHEMA = """
     CREATE TABLE refusals (

@@ -17,10 +17,10 @@ import math
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.buckets import Bucket, Row, joined, joined_in_turn, of_columns, of_rows
 from trainmaster.store.packed_points import packed, unpacked
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import ATTACHED
-from trainer_runtime.core.records import dataclass
 
 if TYPE_CHECKING:
     from trainer_runtime.core.config import CheckpointConfig, ConfigDocument, RunConfig

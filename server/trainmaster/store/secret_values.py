@@ -11,12 +11,12 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError, StateError
 from trainmaster.home.paths import Home
 from trainmaster.settings.settings import read_settings

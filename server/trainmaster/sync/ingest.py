@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.protocol.followed_files import EVENTS, JOURNAL, TRAIN_LOG, attempt_of
@@ -18,7 +19,6 @@ from trainer_runtime.core.protocol.lines import (
     complete_lines,
     decode,
 )
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.fast_json import parse_json_fast
 from trainmaster.store.metrics_rows import StoredEvent

@@ -7,12 +7,11 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import is_locked, lock_within, write_atomic
 from trainer_runtime.core.protocol.figures import in_utc
-from trainer_runtime.core.records import dataclass
 from trainmaster.home.paths import Home
 
 # Intervals without a tick before the keeper counts as overdue: a tick may take long.

@@ -6,9 +6,9 @@ import json
 import os
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import DecodingError, decode_fields
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError
 from trainmaster.home.paths import Home
 

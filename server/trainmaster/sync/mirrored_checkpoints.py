@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.manifest import ManifestError, read
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

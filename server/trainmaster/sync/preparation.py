@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.environment.setup_log import SetupStep, setup_step
 from trainer_runtime.core.protocol.followed_files import SETUP_LOG
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.states import AttemptState
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.mirror import PlacementMirror
 
 _TAIL_BYTES = 8192

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.home.paths import Home
 
 UPLOAD = "upload"

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -21,7 +22,6 @@ from trainer_runtime.core.files.protected import (
     protected_inodes,
 )
 from trainer_runtime.core.files.unlinked import UnlinkedPaths, unlinked_paths
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at
 from trainmaster.calls.work import spend
 from trainmaster.home.paths import Home

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.protected import (
@@ -20,7 +21,6 @@ from trainer_runtime.core.files.protected import (
     refuse_protected,
 )
 from trainer_runtime.core.protocol.states import AttemptState, DesiredState
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends import InputReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at
 from trainmaster.errors.errors import PlanError

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.alerts.condition import Condition, parse_condition
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.finding import Severity, severity_of
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

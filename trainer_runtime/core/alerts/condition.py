@@ -21,11 +21,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.finding import SEVERITIES
-from trainer_runtime.core.records import dataclass
 
 STATES = (
     "preparing",

@@ -6,10 +6,10 @@ Settings, both senders and `alerts add --to` follow from `KINDS`; docs/extending
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainer_runtime.core.protocol.alert_record import Message
-from trainer_runtime.core.records import dataclass
 
 KindName = Literal["webhook", "slack", "discord", "command"]
 

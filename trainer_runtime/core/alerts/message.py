@@ -5,6 +5,8 @@ No log text is included: the reader of a message may be an agent.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
 from trainer_runtime.core.alerts.condition import (
     FindingCondition,
@@ -15,7 +17,6 @@ from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import number_text, spoken_duration
 from trainer_runtime.core.protocol.text import cleaned, code_word
-from trainer_runtime.core.records import dataclass
 
 # Discord takes 2,000 characters.
 _LONGEST_TEXT = 1500

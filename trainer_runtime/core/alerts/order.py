@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.alerts.alert import Alert
 from trainer_runtime.core.alerts.destination_kinds import KINDS, KindName
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

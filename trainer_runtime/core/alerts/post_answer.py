@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 # Seconds that a post takes at most, also with a receiver that sends a byte now and then.
 LONGEST_S = 20

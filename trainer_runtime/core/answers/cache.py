@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ them (`superseded`): a resume may return to them by their step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.checkpoints.superseded import kept_superseded, score
 from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.progress import Progress, SavedCheckpoint
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.config.data import DataConfig, InputConfig
@@ -29,7 +29,6 @@ from trainer_runtime.core.config.running import (
 from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_value
 from trainer_runtime.core.protocol.lines import ATTACHED
-from trainer_runtime.core.records import dataclass
 
 CONFIG_VERSION = 1
 PLACE = "config.json"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 # What `{name}` in a program's words stands for, besides `{data}` and `{data.NAME}`.
 PLACEHOLDERS = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from trainer_runtime.core.decoding.error import DecodingError
 from trainer_runtime.core.decoding.limits import LARGEST_INTEGER, LEAST_INTEGER, TIMES_END
 from trainer_runtime.core.decoding.numbers import NOT_FINITE
-from trainer_runtime.core.records import dataclass
 
 T = TypeVar("T")
 

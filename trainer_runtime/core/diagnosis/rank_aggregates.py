@@ -10,10 +10,8 @@ import math
 import statistics
 from array import array
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 FEWEST_RANKS = 3  # of two, minimum and maximum are the values themselves
 MOST_RANKS = 65_536

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 from trainer_runtime.core.diagnosis.line_prefix import BlockPrefix
-from trainer_runtime.core.records import dataclass
 
 _MOST_LINES = 400
 BEGIN = "Traceback (most recent call last):"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from trainer_runtime.core.environment.requirements import name_of
-from trainer_runtime.core.records import dataclass
 
 # What a requirement with a digest has behind its version.
 DIGEST = "--hash=sha256:"

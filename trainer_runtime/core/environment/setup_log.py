@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 _STEPS = {
     "setup": "setup script",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.files.reading import check_reading
-from trainer_runtime.core.records import dataclass
 
 _FOLDER = re.compile(r"step-([0-9]+)")
 

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +25,6 @@ from trainer_runtime.core.files.protected import (
 )
 from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.files.regular import NOT_REGULAR, open_regular
-from trainer_runtime.core.records import dataclass
 
 # What a source's path begins with where it is the training machine's own.
 ON_BOX = "host:"

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from trainer_runtime.core.files.manifest import (
     read,
 )
 from trainer_runtime.core.files.protected import is_protected
-from trainer_runtime.core.records import dataclass
 
 _READ_BYTES = 1 << 20
 # Beyond these, the client asks for each chunk's digest after the download: a listing stays fast.

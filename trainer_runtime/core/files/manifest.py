@@ -13,13 +13,13 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.files.regular import READING, read_regular
 from trainer_runtime.core.protocol.lines import finite_or_named, number
-from trainer_runtime.core.records import dataclass
 
 FORMAT_VERSION = 1
 OLDEST_FORMAT_VERSION = 1

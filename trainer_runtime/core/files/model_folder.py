@@ -10,7 +10,7 @@ import os
 import pickletools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from trainer_runtime.core.decoding.limits import COUNTS_END
 from trainer_runtime.core.files.regular import open_regular, read_regular
 from trainer_runtime.core.files.tensor_header import HeaderError, TensorEntry, read_header
 from trainer_runtime.core.files.torch_archive import read_record
-from trainer_runtime.core.records import dataclass
 
 HF, LITGPT = "hf", "litgpt"
 CONFIG_NAME, ADAPTER_NAME, LITGPT_CONFIG_NAME = (

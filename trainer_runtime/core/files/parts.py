@@ -15,11 +15,11 @@ import re
 import shutil
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.manifest import FileEntry, file_problem
 from trainer_runtime.core.protocol.figures import size_text, spoken_duration
-from trainer_runtime.core.records import dataclass
 
 _PARTS, _GATHERING = ".parts", ".gathering"
 _INCOMPLETE = ".incomplete-"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 LENGTH_BYTES = 8
 # The header of a file with 100,000 tensors has some 12 MB.

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.regular import read_regular
-from trainer_runtime.core.records import dataclass
 
 BYTE = "byte"
 NONE = "none"  # of ready tokens

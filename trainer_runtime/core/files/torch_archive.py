@@ -11,10 +11,10 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.regular import open_regular
-from trainer_runtime.core.records import dataclass
 
 # Of the list of records. A tensor's takes 80 to 200 bytes, the largest models have some 100,000.
 LARGEST_LIST_BYTES = 64 << 20

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.records import dataclass
 
 # Where frameworks write, as seen from the run's folder: on the disk of the checkpoints, so that a
 # finished one is only renamed. What a killed process left here is removed at the next start.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.regular import open_regular
-from trainer_runtime.core.records import dataclass
 
 _HEAD_BYTES = 8192
 _PARQUET = b"PAR1"

@@ -11,11 +11,11 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.files.regular import open_regular
-from trainer_runtime.core.records import dataclass
 
 INDEX_ENDING = ".idx"
 _CHUNK_BYTES = 4 << 20

@@ -13,9 +13,9 @@ import binascii
 import json
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
-from trainer_runtime.core.records import dataclass
 
 PREFIX = "TM1 "
 # Of one line, before it is deflated; a log viewer has to live with its lines.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.progress import Progress
-from trainer_runtime.core.records import dataclass
 
 LEASE = "lease.json"
 FORMAT_VERSION = 1

@@ -7,12 +7,11 @@ have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.patch import may_apply
 from trainer_runtime.core.protocol.finding import Finding
-from trainer_runtime.core.records import dataclass
 
 STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
 # The findings for which the supervisor ends a running attempt, and the field of `recovery` that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from trainer_runtime.core.config import RecoveryConfig, RunConfig, Skip
@@ -28,7 +28,6 @@ from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR, AttemptRecord
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import PlacementState
-from trainer_runtime.core.records import dataclass
 
 FIRST_BACKOFF_S = 5.0
 LONGEST_BACKOFF_S = 300.0

@@ -6,8 +6,9 @@ A log that somebody else writes may be of any length. The owner of a host may se
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 # One log may be replaced, or continue behind a hole, so often: each time is recorded.
 MOST_REPLACED = 10_000

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from trainer_runtime.core.records import dataclass
 
 # Version 1 says "no limit" by a number of nearly 2^63, rounded down to a page.
 _NO_LIMIT_BYTES = 1 << 60

@@ -7,11 +7,11 @@ keeps its sequences, so that only some numbers of nodes are possible.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.processes.resharding import strategy_on
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ Node 0 has the supervisor. Every other node has a member of it, in a folder of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 # In the run's folder, its owner's alone: it holds the run's secret.
 NODES = ".nodes.json"

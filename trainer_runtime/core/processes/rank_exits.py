@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.core.records import dataclass
 
 # The folder beside the configuration that the ranks write their ends into, one file each.
 RANKS = "ranks"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 # Of those that Linux gives out by itself, as to torchrun, gloo and NCCL.
 FIRST_EPHEMERAL, LAST_EPHEMERAL = 32_768, 60_999

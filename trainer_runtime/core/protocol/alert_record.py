@@ -7,12 +7,11 @@ it. A sender that is killed in between sends it again under the same id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.journal_lines import AlertChanged
-from trainer_runtime.core.records import dataclass
 
 FIRED, SENT, FAILED = "fired", "sent", "failed"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 900.0

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 _PROGRAM = "trainmaster"
 _IN_SHELL = "$ "

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from trainer_runtime.core.protocol.figures import rounded
-from trainer_runtime.core.records import dataclass
 
 MOST_VALUES = 64
 _BARS = "▁▂▃▄▅▆▇█"

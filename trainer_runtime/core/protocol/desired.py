@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import FORMAT_VERSION
 from trainer_runtime.core.protocol.states import DesiredState
-from trainer_runtime.core.records import dataclass
 
 # In a run's folder: what its client has on record, sealed; for a client that lost it.
 RECORD = "record.json"

@@ -7,7 +7,7 @@ no state exists outside the journal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields, number
@@ -42,7 +42,6 @@ from trainer_runtime.core.protocol.states import (
     PlacementState,
     may_follow,
 )
-from trainer_runtime.core.records import dataclass
 
 NEEDS_OPERATOR = "needs_operator"
 _MOST_CLOSED_FINDINGS = 64

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.states import PlacementState
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.progress import Progress
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

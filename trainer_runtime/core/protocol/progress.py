@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields, number
@@ -24,7 +24,6 @@ from trainer_runtime.core.protocol.trainer_lines import (
     Warned,
     trainer_line,
 )
-from trainer_runtime.core.records import dataclass
 
 # Weight of the newest step in the smoothed step time that the ETA is made of: about 20 steps.
 _STEP_TIME_WEIGHT = 0.1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 RENDEZVOUS = "rendezvous.json"
 # The environment variables of a node of a training without a supervisor.

@@ -7,10 +7,10 @@ Lines with nothing but a step and metrics (`metric`, `eval`, `history`) have `Ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields, number
 from trainer_runtime.core.protocol.event import Event
-from trainer_runtime.core.records import dataclass
 
 _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
 

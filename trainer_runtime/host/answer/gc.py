@@ -16,14 +16,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import trainer_runtime
 from trainer_runtime.core.answers.cache import CacheAnswer, CacheItem
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.figures import spoken_duration
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.prepare.cache_roots import registered
 
 _DAY_S = 86400.0

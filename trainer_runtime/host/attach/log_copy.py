@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.protected import open_unprotected
@@ -18,7 +19,6 @@ from trainer_runtime.core.files.sparse import next_text
 from trainer_runtime.core.policy.write_bounds import MOST_REPLACED, Refusal
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import AppendedLog, LineReader
 from trainer_runtime.host.files.layout import RunFolder
 

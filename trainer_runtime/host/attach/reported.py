@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import LineReader
 
 _LARGEST_STEP = 2**53

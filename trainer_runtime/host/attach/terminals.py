@@ -14,10 +14,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.processes.identity import ProcessIdentity, identify
 from trainer_runtime.host.processes.open_files import pids, variables_of
 

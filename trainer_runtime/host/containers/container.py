@@ -11,6 +11,7 @@ import os
 import pwd
 import resource
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import DecodingError, Fields
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.private import UMASK_VARIABLE
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.containers.engine import Answer, Engine, ask_engine
 from trainer_runtime.host.files.files import read_json
 

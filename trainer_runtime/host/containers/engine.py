@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainer_runtime.core.decoding import Fields, decode_fields
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 
 Kind = Literal["docker", "podman"]
 PROGRAMS = ("docker", "podman")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, Fields, decode_fields
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.containers.engine import Engine, ask_engine
 
 # A pull that would fail again in the same way; the rest may be the network's.

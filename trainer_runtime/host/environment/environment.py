@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from trainer_runtime.core.environment.requirements import (
 )
 from trainer_runtime.core.environment.torch_builds import cpu_build
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.environment.installers import (
     EnvironmentUnusableError,
     Installer,

@@ -12,7 +12,7 @@ import os
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from trainer_runtime.core.decoding import Fields, decode_fields
 from trainer_runtime.core.environment.image_problem import ImageProblem
 from trainer_runtime.core.environment.requirements import release_of, unsatisfied
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.containers.container import (
     NOT_STARTED,
     Container,

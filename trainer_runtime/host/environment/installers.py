@@ -6,12 +6,11 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.core.environment.requirements import name_of
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.environment.interpreters import Interpreter
 from trainer_runtime.host.environment.package_indexes import pip_settings, uv_options, uv_variables
 from trainer_runtime.host.processes.commands import Ended, Report, follow

@@ -10,12 +10,12 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.environment.requirements import release_of
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.processes.commands import ask
 

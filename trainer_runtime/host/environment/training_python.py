@@ -10,11 +10,10 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.containers.container import Container
 from trainer_runtime.host.processes.commands import follow
 

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,7 +22,6 @@ from typing import Any, TypedDict
 from trainer_runtime.core.environment.lock import DIGEST, LockedPackage, is_of_torch
 from trainer_runtime.core.environment.requirements import name_of
 from trainer_runtime.core.frameworks.packages import BUILT_IN_PLACE, DISPENSABLE, modules_of
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.environment.installers import (
     EnvironmentUnusableError,
     Installer,

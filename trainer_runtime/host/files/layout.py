@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS
@@ -10,7 +11,6 @@ from trainer_runtime.core.processes.nodes import NODES, NODES_END
 from trainer_runtime.core.processes.rank_exits import RANKS
 from trainer_runtime.core.protocol.desired import RECORD
 from trainer_runtime.core.protocol.rendezvous import RENDEZVOUS
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json
 
 _NODES = "nodes"

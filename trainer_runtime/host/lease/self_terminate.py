@@ -10,12 +10,11 @@ import http.client
 import os
 import urllib.error
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.lease.lease import OwnEnd
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.http_request import NotWebError, opened
 
 TIMEOUT_S = 30.0

@@ -10,11 +10,10 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.core.processes.nodes import NodesConfig
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.nodes.awake import AwakeClock
 from trainer_runtime.host.nodes.link import Link

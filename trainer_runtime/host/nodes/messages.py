@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.processes.rank_exits import RankEnd
-from trainer_runtime.core.records import dataclass
 
 # Every node says something so often.
 BEAT_S = 1.0

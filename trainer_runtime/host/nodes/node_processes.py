@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
@@ -23,7 +23,6 @@ from trainer_runtime.core.processes.rank_exits import first_failure
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.journal_lines import LEFT
 from trainer_runtime.core.protocol.rendezvous import Rendezvous
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.configs import NOTHING, find_config
 from trainer_runtime.host.files.files import read_fields, read_json, write_json
 from trainer_runtime.host.files.given_up import give_up

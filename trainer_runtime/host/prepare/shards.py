@@ -21,6 +21,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,7 +30,6 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.tokenizer_folder import BYTE
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.environment.training_python import TrainingPython
 from trainer_runtime.host.prepare.sources import (
     DataUnusableError,

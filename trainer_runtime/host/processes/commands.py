@@ -11,11 +11,11 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.processes.parent_death import die_with_parent
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 
 Report = Callable[[str], None]
 

@@ -18,6 +18,7 @@ import select
 import subprocess
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.private import for_the_user, users_umask
 from trainer_runtime.core.frameworks.launching import command
 from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.containers.container import Container, Image
 from trainer_runtime.host.files.files import write_json
 from trainer_runtime.host.files.layout import AttemptFolder, RunFolder

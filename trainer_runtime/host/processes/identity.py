@@ -10,11 +10,11 @@ import errno
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.records import dataclass
 
 # Fields of /proc/PID/stat behind the name.
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD, _STATUS_FIELD = 0, 1, 3, 19, 49

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.processes.identity import ProcessIdentity, identify
 
 _WRITES = (os.O_WRONLY, os.O_RDWR)

@@ -6,10 +6,10 @@ import os
 import platform
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE, WORLD_VARIABLE, rank_of
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder

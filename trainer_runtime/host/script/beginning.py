@@ -6,13 +6,13 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.manifest import ManifestError, read, verify
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_fields, read_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.script.seal import PRUNED, SAVED_AT

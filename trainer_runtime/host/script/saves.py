@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import SavesConfig
 from trainer_runtime.core.decoding import decode_fields
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.processes.open_files import writers

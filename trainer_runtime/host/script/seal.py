@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from trainer_runtime.core.files.manifest import (
     read,
     verify,
 )
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.script.whole import TornError, files_of, judge
 

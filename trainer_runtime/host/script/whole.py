@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickletools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_value
 from trainer_runtime.core.files.regular import open_regular, read_regular
 from trainer_runtime.core.files.tensor_header import HeaderError, read_header
 from trainer_runtime.core.files.torch_archive import ArchiveError, check_archive
-from trainer_runtime.core.records import dataclass
 
 _ARCHIVES = frozenset({".pt", ".pth"})
 # Others write files of these names, too: those that don't begin like an archive are left alone.

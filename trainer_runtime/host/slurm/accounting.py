@@ -5,9 +5,9 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from trainer_runtime.core.answers.slurm import ENDED_WORDS, JobId, job_order, read_job_id
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.slurm.programs import SlurmError, run_program
 
 _FORMAT = "JobID,JobName,State,Start,End,ExitCode"

@@ -12,11 +12,11 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.answers.slurm import JobId
 from trainer_runtime.core.files.durable import lock_within
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.slurm.programs import SlurmError, run_program

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.answers.slurm import TRAINMASTER, JobAnswer, JobEnd, JobId
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.slurm.accounting import Accounted, ended_jobs, is_off
 from trainer_runtime.host.slurm.programs import SlurmError
 from trainer_runtime.host.slurm.submitted import is_cancelled_here

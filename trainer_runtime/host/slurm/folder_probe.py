@@ -14,13 +14,13 @@ import secrets
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.answers.slurm import is_network_disk
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder

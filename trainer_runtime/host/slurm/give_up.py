@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from trainer_runtime.core.answers.slurm import JobAnswer, JobId
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.slurm.accounting import Accounted, ended_jobs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 
 from trainer_runtime.core.answers.slurm import COMPLETING, ENDED_WORDS
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.slurm.programs import SlurmError, run_program
 
 _KILL_WAIT = re.compile(r"^KillWait\s*=\s*([0-9]+)", re.MULTILINE)

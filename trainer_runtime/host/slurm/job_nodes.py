@@ -13,12 +13,12 @@ import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT, Node, NodesConfig
 from trainer_runtime.core.processes.reaching import Peer, unreached_in_words
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.answer import reach
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.files import read_json, write_json

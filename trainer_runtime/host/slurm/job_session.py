@@ -10,14 +10,13 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 
 from trainer_runtime.core.answers.slurm import read_job_id
 from trainer_runtime.core.lease.session import Session
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.slurm.job_end import find_job_end

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-
-from trainer_runtime.core.records import dataclass
 
 _BEEGFS = "/etc/beegfs/beegfs-client.conf"
 _OFF = ("local_lock=all", "local_lock=flock", "nolock")

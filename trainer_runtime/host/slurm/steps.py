@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGTERM
 
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.processes.identity import ProcessIdentity, identify, is_alive, send
 
 # Of a node that lacks the run's folder, unlike one on which a program fails.

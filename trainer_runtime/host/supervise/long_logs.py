@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.diagnosis.detectors.not_copied import LOG_CUT, LOG_NOT_CUT
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.sparse import data_region
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.compaction import Punch, punch_hole
 from trainer_runtime.host.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.host.files.write_room import bounds_of, is_short

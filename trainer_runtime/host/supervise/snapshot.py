@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
 from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.compacted import read_at
 from trainer_runtime.host.files.layout import RunFolder
 

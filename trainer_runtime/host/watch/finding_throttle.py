@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
@@ -15,7 +15,6 @@ from trainer_runtime.core.protocol.journal_lines import (
     FindingsMuted,
     journal_line,
 )
-from trainer_runtime.core.records import dataclass
 
 # Of one code and attempt, critical ones apart: so many at once, and one more an hour.
 MOST_AT_ONCE = 24

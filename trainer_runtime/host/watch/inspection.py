@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
@@ -16,7 +16,6 @@ from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, Proce
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Process, Rank, Verdict, judge
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.masking import Mask
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.files.secret_file import secret_values

@@ -13,10 +13,10 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.processes.identity import send
 from trainer_runtime.host.processes.process_state import ProcessState, states

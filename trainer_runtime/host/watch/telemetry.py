@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 GIB = 2.0**30
 MIB = 2.0**20

@@ -9,7 +9,7 @@ already is not recorded again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
@@ -26,7 +26,6 @@ from trainer_runtime.core.protocol.journal_lines import (
 )
 from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event, number
 from trainer_runtime.core.protocol.masking import Mask
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.files.secret_file import secret_values

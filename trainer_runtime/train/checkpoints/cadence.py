@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.duration import parse_duration
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import CheckpointConfig
 
 MEASURED_STEPS = 20

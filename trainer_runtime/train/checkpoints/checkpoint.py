@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ import torch
 from torch import Tensor
 
 from trainer_runtime.core.files.manifest import Manifest
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.nan_guard import NonFiniteError
 from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Written

@@ -10,12 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.files.manifest import Manifest, ManifestError, read, verify
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints.folder import (
     drop_from_page_cache,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.manifest import verify
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, ResumeConfig
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
 from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors

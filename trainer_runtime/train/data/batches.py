@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from trainer_runtime.core.decoding import Fields, decode_fields
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.exit_codes import ShardsError
 
 META_NAME = "meta.json"

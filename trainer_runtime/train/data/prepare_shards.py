@@ -14,6 +14,7 @@ import sys
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +23,6 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, dec
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
 from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,6 @@ from trainer_runtime.core.files.tokenizer_folder import (
     tokenizer_files,
 )
 from trainer_runtime.core.frameworks import byte_tokenizer
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig
 
 _NO_END = -1

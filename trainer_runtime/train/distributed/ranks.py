@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from trainer_runtime.core.processes.rank_exits import (
     end_file,
     log_file,
 )
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.distributed.rank_log import keep_log
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 _MISSHAPEN = (
     ArithmeticError,

@@ -13,12 +13,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.files.manifest import Manifest, verify
 from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_run_config
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints import random_state, restore

@@ -11,13 +11,13 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.strategies import FSDPStrategy
 
 from trainer_runtime.core.decoding import decode_fields
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.checkpoints import random_state
 
 MODEL_FILE = "lit_model.pth"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from trainer_runtime.core.frameworks import litgpt as written
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.litgpt import models
 from trainer_runtime.train.litgpt.transformers_folder import write_for_transformers

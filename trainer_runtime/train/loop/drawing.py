@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from trainer_runtime.core.answers.sampled import LONGEST_TEXT, SampledText
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.data.tokenizers import Tokenizer
 
 # The logits (V,) of the token after these.

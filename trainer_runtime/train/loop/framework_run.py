@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ import torch
 import trainer_runtime
 from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.frameworks.framework import WRITING
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import (
     ModelConfig,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import RunConfig
 
 _LINE_INTERVAL_S = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -11,7 +11,6 @@ from torch import Tensor
 from trainer_runtime.core.answers.sampled import SampleRequest
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.files.tokenizer_folder import BYTE, NONE
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_config
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, RUN_CONFIG

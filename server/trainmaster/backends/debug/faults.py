@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-from trainer_runtime.core.records import dataclass
 
 KINDS = {
     "kill": "the trainer is killed (SIGKILL)",

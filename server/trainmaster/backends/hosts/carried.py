@@ -9,9 +9,9 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.home.assets import find_assets, read_package
 
 # Placeholder for the folder of the runtime, where a machine has none.

@@ -7,13 +7,12 @@ import os
 import re
 import socket
 import time
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.checks import CheckRow, failed_by, passed, warning
 from trainmaster.backends.hosts.interpreter import find_python
 from trainmaster.backends.ssh import Transport

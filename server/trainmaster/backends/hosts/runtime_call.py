@@ -9,7 +9,7 @@ texts are the host's: they are quoted, and never the fix of an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from trainer_runtime.core.decoding import (
@@ -22,7 +22,6 @@ from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.ssh import Completed
 from trainmaster.errors.errors import HostError

@@ -6,10 +6,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.unlinked import open_unlinked
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.kept_runtime import PACKAGE, READ_ONLY
 from trainmaster.errors.errors import PlanError
 

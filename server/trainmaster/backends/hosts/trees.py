@@ -12,12 +12,12 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, changed, list_tree
 from trainmaster.backends.ssh import Stream

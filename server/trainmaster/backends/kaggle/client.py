@@ -7,10 +7,10 @@ that speaks MCP over the same pipes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import CloudError
 
 

@@ -4,11 +4,11 @@ ends of their sessions."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from trainer_runtime.core.kaggle.log_frames import Frame
 from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.followed_files import JOURNAL, is_appended, is_replaced
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.kaggle.client import Kaggle, KernelStatus
 from trainmaster.backends.kaggle.log_frames import LogLines

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
+
 from trainmaster.backends.kaggle.client import Quota
 from trainmaster.errors.errors import CloudError
 from trainmaster.plan.facts import GpuFacts, HostFacts, SessionFacts, TorchFacts

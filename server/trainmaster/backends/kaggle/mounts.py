@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.kaggle.datasets import Datasets
 from trainmaster.backends.kaggle.placement import KagglePlacement

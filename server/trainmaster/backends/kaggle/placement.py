@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import Record, TransitionError
 from trainer_runtime.core.protocol.lines import ProtocolError, complete_lines, decode
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError
 from trainmaster.store.mirror import PlacementMirror
 

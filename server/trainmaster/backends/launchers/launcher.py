@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
-
-from trainer_runtime.core.records import dataclass
 
 if TYPE_CHECKING:
     from trainmaster.backends.hosts import Host  # slow to import, and `status` asks nobody

@@ -10,6 +10,7 @@ import json
 import posixpath
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from trainer_runtime.core.answers.slurm import (
@@ -23,7 +24,6 @@ from trainer_runtime.core.answers.slurm import (
 )
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.launchers.launcher import Abilities, Job, JobState

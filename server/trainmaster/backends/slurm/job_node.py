@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.answers.slurm import NodeKind, PartitionAnswer
 from trainer_runtime.core.environment.gpus import find_gpu
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.advice import job_option
 from trainmaster.errors.errors import HostError
 from trainmaster.store.host_record import HostRecord

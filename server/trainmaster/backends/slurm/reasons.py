@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.command import command, option
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.advice import job_option
 
 

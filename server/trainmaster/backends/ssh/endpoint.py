@@ -9,11 +9,10 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.core.protocol.command import option
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.user_config import AGENT_VARIABLE, HostSettings, read_user_config
 from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.store.host_record import HostRecord

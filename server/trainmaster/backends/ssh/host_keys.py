@@ -15,11 +15,11 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import sync_folder, write_atomic
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.known_hosts import KnownKeys
 from trainmaster.errors.errors import HostError
 

@@ -6,9 +6,9 @@ the lines. A line that can't be parsed says nothing, as with ssh.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import Hop
 
 _LARGEST_FILE_BYTES = 16 << 20

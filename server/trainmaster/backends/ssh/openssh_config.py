@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import Endpoint
 from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
-
-from trainer_runtime.core.records import dataclass
 
 Cause = Literal["key_changed", "authentication_refused", "no_common_algorithm", "unreachable"]
 

@@ -11,10 +11,10 @@ import binascii
 import getpass
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.errors.errors import HostError
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import secrets
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError, UsageError
 
 TIMED_OUT = 124

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
-
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import getpass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError
 
 AGENT_VARIABLE = "SSH_AUTH_SOCK"

@@ -6,9 +6,8 @@ The paths and keys are those of the programs' own documentation, of November 202
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
-
-from trainer_runtime.core.records import dataclass
 
 NAME = "trainmaster"
 

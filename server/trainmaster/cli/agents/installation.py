@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.cli.agents.client_files import with_server
 from trainmaster.cli.agents.clients import CLIENTS, Client, Server
 from trainmaster.cli.agents.placed_file import PlacedFile, ThroughLinkError

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _INDENT = re.compile(r"\{[ \t]*\r?\n([ \t]+)\S")

@@ -8,11 +8,11 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.files.regular import READING, read_opened
-from trainer_runtime.core.records import dataclass
 
 _LARGEST_BYTES = 64 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from importlib import import_module
 from importlib.util import find_spec
 
 from trainer_runtime.core.protocol.figures import number_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.base import Answer
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.figures import number_text, rough_duration, usd_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.base import State
 from trainmaster.answers.watch import WatchAnswer, WatchRow
 from trainmaster.cli.output import printable

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from trainer_runtime.core.lease.lease import OwnEnd
-from trainer_runtime.core.records import dataclass
 from trainmaster.settings.clouds import CloudName
 
 InstanceState = Literal["starting", "running", "stopped", "ending"]

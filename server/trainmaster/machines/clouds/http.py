@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_value
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import CloudError, StateError
 from trainmaster.machines.clouds.replies import InstanceReply, readable
 

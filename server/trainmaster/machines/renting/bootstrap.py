@@ -6,7 +6,8 @@ That connection also pins its key, as for any host.
 
 from __future__ import annotations
 
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
+
 from trainmaster.errors.errors import HostError, StateError
 from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.host_options import HostOptions

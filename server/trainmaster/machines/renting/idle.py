@@ -4,8 +4,8 @@ the user agreed says so."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.machines.renting.drain import runs_of
 from trainmaster.machines.renting.lifecycle import LEASE_OVER
 from trainmaster.machines.renting.release import request_release

@@ -6,7 +6,7 @@ import asyncio
 import json
 import posixpath
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.answers.timer import TimerAnswer
@@ -15,7 +15,6 @@ from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.errors.errors import HostError, StateError

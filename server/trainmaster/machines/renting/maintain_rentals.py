@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.rentals import ReconcileAnswer
 from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.machines.renting.has_rentals import has_rentals

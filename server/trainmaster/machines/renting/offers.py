@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import in_utc, usd_text
 from trainer_runtime.core.protocol.text import shown as shown_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.rentals import OfferColumns, OffersAnswer
 from trainmaster.errors.errors import CloudError, UsageError
 from trainmaster.machines.clouds import Offer, Wanted

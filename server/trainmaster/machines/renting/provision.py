@@ -9,12 +9,11 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.environment.gpus import slug
 from trainer_runtime.core.protocol.figures import gib_text, in_utc, spoken_duration, usd_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.rentals import ProvisionAnswer
 from trainmaster.errors.confirmation import Confirm, Quote
 from trainmaster.errors.errors import HostError, UsageError

@@ -6,10 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import number_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswer
 from trainmaster.errors.confirmation import Confirm, Quote
 from trainmaster.errors.errors import CloudError, TrainmasterError

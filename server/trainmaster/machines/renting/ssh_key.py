@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_synced
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import StateError
 from trainmaster.home.paths import Home
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.figures import rounded
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.errors.errors import PlanError, SpecError
 from trainmaster.machines.clouds import Offer

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc, spoken_duration, usd_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import SpendError, StateError, UsageError
 from trainmaster.machines.clouds import Offer
 from trainmaster.machines.clouds.cloud import VolumeStore

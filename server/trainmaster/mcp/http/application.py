@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from mcp.server import MCPServer
@@ -17,7 +18,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.calls.shares import Shares
 from trainmaster.home.paths import Home
 from trainmaster.mcp.definition import Definition, OpenWorkspace

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from starlette.requests import HTTPConnection
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import HostError, PolicyError, StateError, StorageError
 from trainmaster.home.paths import Home
 from trainmaster.mcp.http.refusal import Refusal, retry_after

@@ -7,11 +7,11 @@ A page that a browser loaded can send requests to this machine. Its host's name 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PolicyError
 from trainmaster.mcp.http.refusal import Refusal
 from trainmaster.settings.server_settings import LOOPBACK

@@ -11,10 +11,10 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import StateError
 from trainmaster.mcp.http.authentication import Identity
 from trainmaster.mcp.http.authorization_server import AuthorizationServer

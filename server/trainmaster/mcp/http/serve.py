@@ -7,12 +7,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PolicyError, UsageError
 from trainmaster.home.paths import Home
 from trainmaster.mcp.definition import Definition

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.plots.sketch import Points
 
 # An interval is usual up to this quantile: logging may become less frequent later.

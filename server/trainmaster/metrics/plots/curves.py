@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.protocol.trainer_lines import PhaseEntered, trainer_line
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.plot import Axis
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points

@@ -6,6 +6,7 @@ import io
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib import rc_context
@@ -14,7 +15,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.downsample import is_evaluation
 from trainmaster.metrics.plots.buckets import Buckets, broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves

@@ -7,8 +7,7 @@ can distinguish, darkened or lightened to a contrast of at least 3 with their gr
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.plot import Axis
 from trainmaster.metrics.plots.curves import Mark, RunCurves
 from trainmaster.metrics.plots.sketch import Points

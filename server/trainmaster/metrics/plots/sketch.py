@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 Points = Sequence[tuple[float, float]]
 # Dots of a braille character by column and row, from the top.

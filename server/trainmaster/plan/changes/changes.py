@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan.changes.batch import of_one_batch
 from trainmaster.plan.changes.ranks import sets_of_batch

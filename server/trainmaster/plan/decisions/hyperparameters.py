@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 from trainer_runtime.core.protocol.figures import rounded
-from trainer_runtime.core.records import dataclass
 
 # Brown et al. 2020 (GPT-3), table 2.1: parameters and highest learning rate.
 _GPT3_RATES = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.protocol.figures import rounded
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hyperparameters import learning_rate
 from trainmaster.plan.decisions.method import Method

@@ -7,7 +7,8 @@ state that several processes share. Fitted within some 10 % to published peaks o
 
 from __future__ import annotations
 
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
+
 from trainmaster.plan.architecture import Architecture
 
 GIB = 2**30

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.architecture import TRAINING_PASSES
 from trainmaster.plan.frameworks import framework_of, method_of
 from trainmaster.plan.result import Ledger

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import (
     GPT2_VOCABULARY,

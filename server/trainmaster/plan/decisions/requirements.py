@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.frameworks import FRAMEWORKS, Framework
 from trainmaster.plan.frameworks.packages import (
     DATASETS,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
+
 from trainmaster.plan.facts import SessionFacts
 
 _HOUR_S = 3600.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.environment.gpus import Gpu
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

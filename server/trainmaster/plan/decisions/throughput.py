@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from trainer_runtime.core.environment.gpus import Gpu
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.architecture import Architecture, flops_per_token
 from trainmaster.plan.decisions.memory import Sharing
 from trainmaster.plan.decisions.method import Method

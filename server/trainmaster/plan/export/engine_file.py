@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.protocol.figures import spoken_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.home.assets import Assets
 from trainmaster.plan.export.compose import RESTARTS, compose
 from trainmaster.plan.export.kubernetes import jobset, secret_name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU
 from trainmaster.plan.decisions.memory import GIB
 from trainmaster.plan.result import Decision, Plan

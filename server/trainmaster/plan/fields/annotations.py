@@ -7,6 +7,7 @@ the supervisor may change, and which values an error lists as accepted.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
@@ -16,7 +17,6 @@ from pydantic.fields import FieldInfo
 from trainer_runtime.core.answers.sampled import LONGEST_PROMPT
 from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
 from trainer_runtime.core.protocol.duration import parse_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.fields.place import Place, place
 
 # Who may change a field once the run exists: nobody; the user, by a resume; the supervisor.

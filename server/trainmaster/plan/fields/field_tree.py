@@ -6,13 +6,13 @@ import difflib
 import re
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.fields.annotations import (
     BELOW_ONE,
     LARGEST,

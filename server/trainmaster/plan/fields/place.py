@@ -7,9 +7,8 @@ and what planning refuses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
-
-from trainer_runtime.core.records import dataclass
 
 NOT_BUILT = "not built yet"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.fields.annotations import Auto, Positive
 from trainmaster.plan.fields.field_tree import accepted
 

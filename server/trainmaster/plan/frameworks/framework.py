@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.frameworks import FrameworkName
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import Problem
 from trainmaster.plan.architecture import Architecture, Style
 from trainmaster.plan.fields.document import TrainingSpec

@@ -5,9 +5,9 @@ As `litgpt.config` of 0.5.13 has them; LitGPT makes each with an output embeddin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.plan.architecture import Architecture
 
 _PYTHIA_VOCABULARY = 50304

@@ -6,7 +6,7 @@ not made of each package's newest version (resolved and run on Python 3.11 with 
 
 from __future__ import annotations
 
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import Problem
 from trainmaster.plan.fields.field_tree import nearest
 from trainmaster.plan.frameworks import Framework

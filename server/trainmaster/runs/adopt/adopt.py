@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,6 @@ from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.adopt import AdoptAnswer
 from trainmaster.backends import DEBUG, LOCAL, OutputReader
 from trainmaster.calls.stages import enter_stage

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainer_runtime.core.protocol.command import option
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.adopt import AdoptAnswer, OutputRow, SkippedOutput
 from trainmaster.errors.errors import StateError, UsageError
 

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
@@ -17,7 +18,6 @@ from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
 from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.states import DesiredState
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.runs import LaunchAnswer
 from trainmaster.backends import DEBUG, LOCAL, SourceExaminer
 from trainmaster.errors.confirmation import Confirm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
@@ -16,7 +16,6 @@ from trainer_runtime.core.policy.recovery import is_skipped
 from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEMPT
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 from trainmaster.runs.diagnosis.tried_patches import PATCH
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.protocol.command import command, option
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.diagnosis import PatchAnswer
 from trainmaster.errors.errors import StateError
 from trainmaster.plan.spec import RESOLVED_ONLY, changes_of

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
-from trainer_runtime.core.records import dataclass
 from trainer_runtime.core.status.past_findings import is_over, over_in_words
 from trainmaster.runs.diagnosis.finding_names import is_named
 from trainmaster.runs.diagnosis.finding_order import place

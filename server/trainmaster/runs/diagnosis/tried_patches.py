@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.journal import AttemptRecord
-from trainer_runtime.core.records import dataclass
 from trainmaster.sync.run_view import RunView
 
 PATCH = "patch:"

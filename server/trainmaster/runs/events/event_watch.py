@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.runs import Change, WaitAnswer
 from trainmaster.answers.status import StatusAnswer
 from trainmaster.errors.errors import UsageError

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import UsageError
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView, load_view

@@ -121,8 +121,8 @@ def _without_python(
     more = environment.model_dump(exclude={"python"}, exclude_none=True)
     where = "the image" if ENGINES[to].takes_image else "a machine of SkyPilot"
     left = (
-        f"environment.python is left out: {where} need not have {environment.python}. train.sh takes "
-        "a Python there that can train, or builds an environment."
+        f"environment.python is left out: {where} need not have {environment.python}. train.sh "
+        "takes a Python there that can train, or builds an environment."
     )
     return [*sets, "environment.python=null" if more else "environment=auto"], [left]
 

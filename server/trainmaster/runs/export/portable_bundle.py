@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import tokenizer_files
 from trainer_runtime.core.files.unlinked import read_unlinked
 from trainer_runtime.core.protocol.figures import size_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends import LOCAL
 from trainmaster.home.paths import Home
 from trainmaster.plan.decisions.tokenizer import NONE

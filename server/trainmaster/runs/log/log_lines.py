@@ -3,10 +3,10 @@ that has no end within 16 MiB is cut there."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from trainer_runtime.core.protocol.text import last_part
-from trainer_runtime.core.records import dataclass
 from trainmaster.metrics.log_file import read_block
 
 LONGEST_LINE_BYTES = 16 << 20

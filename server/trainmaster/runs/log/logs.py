@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.runs import LogAnswer
 from trainmaster.calls.work import Work, current_work, working
 from trainmaster.calls.work_thread import in_thread

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import rough_duration, usd_text
 from trainer_runtime.core.protocol.states import RunState
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.monitor import MonitorEvent
 from trainmaster.answers.runs import Change
 from trainmaster.runs.monitor.reported_events import event_of

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.durable import try_lock, write_atomic
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import UsageError
 from trainmaster.home.paths import Home
 from trainmaster.runs.events.positions import Position, position_of

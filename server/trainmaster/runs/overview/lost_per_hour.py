@@ -6,6 +6,7 @@ The one rule for the overview's answer, so for the command line, MCP and the boa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.stacks.verdict import (
     HANG_CHECKPOINT,
@@ -15,7 +16,6 @@ from trainer_runtime.core.diagnosis.stacks.verdict import (
 )
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
 from trainer_runtime.core.protocol.states import RunState
-from trainer_runtime.core.records import dataclass
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
 from trainmaster.sync.run_view import RunView
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.pattern_example import LOG_NOT_UNDERSTOOD
 from trainer_runtime.core.protocol.command import command
@@ -18,7 +19,6 @@ from trainer_runtime.core.protocol.figures import (
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR
 from trainer_runtime.core.protocol.states import RunState
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.overview import OverviewAnswer
 from trainmaster.errors.advice import waiting_from
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
@@ -64,7 +64,7 @@ class _Pressing:
 
     line: str
     next_step: str
-    lost: LostPerHour = LostPerHour()
+    lost: LostPerHour = field(default_factory=LostPerHour)
     run: str | None = None
     is_note: bool = False
 

@@ -6,13 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.files.unlinked import UnlinkedPaths, unlinked_paths
 from trainer_runtime.core.protocol.figures import size_text
-from trainer_runtime.core.records import dataclass
 from trainmaster.calls.work import spend
 from trainmaster.errors.errors import PlanError
 from trainmaster.home.paths import Home

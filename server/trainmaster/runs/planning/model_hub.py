@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import PlanError
 from trainmaster.settings.policy import UNBOUND, Policy
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from trainer_runtime.core.files.tokenizer_folder import (
     read_tokenizer_folder,
     tokenizer_files,
 )
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE, Backend, InputExaminer
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.errors import PlanError

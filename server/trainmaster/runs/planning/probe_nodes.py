@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT
 from trainer_runtime.core.processes.reaching import (
@@ -15,7 +16,6 @@ from trainer_runtime.core.processes.reaching import (
     unreached_in_words,
 )
 from trainer_runtime.core.protocol.figures import spoken_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends import NodeProber
 from trainmaster.errors.errors import HostError
 from trainmaster.plan import HostFacts

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.corpus import ON_BOX
-from trainer_runtime.core.records import dataclass
 from trainmaster.backends import HERE
 from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request
 from trainmaster.errors.errors import PlanError, PolicyError

@@ -16,11 +16,11 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.trust import TrustAnswer
 from trainmaster.backends import HERE, LOCAL
 from trainmaster.errors.confirmation import Confirm, Quote

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigChanges
@@ -12,7 +13,6 @@ from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import SpecError, StateError
 from trainmaster.plan.changes import Before, changes
 from trainmaster.plan.changes.schedule import rate_in_words

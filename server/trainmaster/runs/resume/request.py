@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.sync.workspace import Workspace
 

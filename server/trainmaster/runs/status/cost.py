@@ -7,10 +7,10 @@ at the price of the instance of each; runs that share an instance do not share i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.records import dataclass
 from trainmaster.answers.status import RunCost
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run

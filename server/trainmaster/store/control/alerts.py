@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.finding import Severity
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import transaction
 
 Sender = Literal["box", "operator"]

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import transaction
 
 EXPIRES_AFTER_S = 3600.0

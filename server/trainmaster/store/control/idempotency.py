@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from typing import Literal
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import UsageError
 
 Action = Literal["launch", "attach", "adopt", "resume", "provision"]

@@ -11,11 +11,10 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import TrainmasterError
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKeys

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.database import transaction
 

@@ -10,9 +10,9 @@ import json
 import math
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.database import transaction
 from trainmaster.store.run import Run
 

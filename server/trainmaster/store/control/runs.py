@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.records import dataclass
 from trainmaster.home import run_names
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKeys

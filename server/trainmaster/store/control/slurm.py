@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.control.facts import Facts
 
 _JOB = "slurm_job/"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.store.control.facts import Facts
 from trainmaster.store.database import transaction
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 # A healthy loader overlaps with the step: the remaining wait is a few per cent.
 _DATA_SHARE = 0.15

@@ -8,13 +8,13 @@ longest interval between saves, once three saves were seen: many scripts save ir
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector import END, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.trainer_lines import Decided
-from trainer_runtime.core.records import dataclass
 
 _TIMES = 2.0
 _WRITING_S = 180.0

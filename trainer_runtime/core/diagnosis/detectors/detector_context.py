@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.diagnosis.detectors.ledger import Ledger
 from trainer_runtime.core.diagnosis.detectors.outlier import Outlier
 from trainer_runtime.core.diagnosis.detectors.pace import Pace
 from trainer_runtime.core.diagnosis.detectors.settings import Settings
-from trainer_runtime.core.records import dataclass
 
 _MAX_CHECKPOINTS = 256
 # Before BLOOM-176B's first spike the norm rose 4 to 60 times; at 1.12 times, the loss's own ratio,

@@ -11,14 +11,13 @@ the trend.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.trend import Trend
 from trainer_runtime.core.protocol.finding import Severity
-from trainer_runtime.core.records import dataclass
 
 _MIN_BLOCKS = 16
 _MIN_S = 1800.0

@@ -12,13 +12,12 @@ as low, so that a rewind resumes from before the rise, not from before its detec
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.early_divergence import EarlyDivergence
 from trainer_runtime.core.diagnosis.detectors.window import times
-from trainer_runtime.core.records import dataclass
 
 _EVERY_POINTS = 8
 _MIN_POINTS = 24

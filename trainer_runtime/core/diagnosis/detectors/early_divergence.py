@@ -9,11 +9,10 @@ spike rule sees is its own.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of, times
-from trainer_runtime.core.records import dataclass
 
 _MOST_POINTS = 32
 _IN_A_ROW = 5

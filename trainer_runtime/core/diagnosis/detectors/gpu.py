@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.causes import slowing_cause, waiting_cause
 from trainer_runtime.core.diagnosis.detectors.detector import END, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
-from trainer_runtime.core.records import dataclass
 
 _SAMPLES = 30  # five minutes at the supervisor's sampling interval
 _MIN_POINTS = 12

@@ -8,10 +8,11 @@ rewind, because the loss may stay normal.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import times
-from trainer_runtime.core.records import dataclass
 
 _NORMAL_AGAIN = 4  # points in a row
 _LEVEL_POINTS = 400

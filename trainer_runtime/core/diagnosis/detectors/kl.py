@@ -18,12 +18,11 @@ policy that is trained: `kl_negative`. TRL warns of it too: its usual reason is 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, median_of
-from trainer_runtime.core.records import dataclass
 
 KEYS = ("kl", "objective/kl")
 _NEWEST = 8

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity, finding_id
-from trainer_runtime.core.records import dataclass
 
 _MAX_CLOSED = 64
 

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import deviation_of, mean_of
-from trainer_runtime.core.records import dataclass
 
 MARGINS = ("rewards/margins", "margin")
 ACCURACIES = ("rewards/accuracies", "accuracy")

@@ -10,12 +10,11 @@ memory is full.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.trend import Trend, mann_kendall_z, median_slope
-from trainer_runtime.core.records import dataclass
 
 _MIN_H = 1.0
 _MIN_BLOCKS = 16

@@ -6,9 +6,10 @@ steps and then not for 32, nor for four times its longest gap, is worth a warnin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.records import dataclass
 
 CODE = "loss_missing"
 _FEWEST_LOSSES = 8

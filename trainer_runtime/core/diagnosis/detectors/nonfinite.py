@@ -15,13 +15,12 @@ batch without answers of a kind. A `reward_std` of NaN is the deviation of a sin
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors import kl, margins, overoptimization, rewards
 from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector, is_finite
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.records import dataclass
 
 _FINITE_AGAIN = 3  # points
 _OVERFLOWS_IN_A_ROW = 12

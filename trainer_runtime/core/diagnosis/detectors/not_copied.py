@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.trainer_lines import Decided
-from trainer_runtime.core.records import dataclass
 
 NOT_COPIED, COPIED, LOG_CUT = "source_not_copied", "source_copied", "log_cut"
 LOG_NOT_CUT = "log_not_cut"

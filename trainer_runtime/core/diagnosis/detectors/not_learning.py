@@ -11,14 +11,13 @@ value for long.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector, is_finite
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
 from trainer_runtime.core.protocol.figures import rounded
-from trainer_runtime.core.records import dataclass
 
 CODE = "not_learning"
 _BOTH = 5  # points at which two of them are 0

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of
-from trainer_runtime.core.records import dataclass
 
 _Z = 8.0
 _OF_THE_LAST = 0b1111

@@ -12,12 +12,11 @@ kept.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of
-from trainer_runtime.core.records import dataclass
 
 _ABOVE = 0.01
 # Nats (of one token e^-0.001: its probability falls by a thousandth).

@@ -20,7 +20,7 @@ training margin has grown.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
@@ -29,7 +29,6 @@ from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.detectors.overfitting import noise_of
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
 from trainer_runtime.core.diagnosis.remedies import value_at
-from trainer_runtime.core.records import dataclass
 
 ROW = ("rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected")
 VAL_ACCURACIES = ("val_rewards/accuracies", "val_accuracy")

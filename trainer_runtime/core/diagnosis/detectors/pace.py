@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass, field
 
 _NEWEST = 512
 _LONGEST_COUNTED = 20.0  # times the usual interval: more is a pause or a clock change

@@ -10,12 +10,11 @@ with a patch: the operator decides.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.trend import Trend, line_through, mann_kendall_z
-from trainer_runtime.core.records import dataclass
 
 _MIN_POINTS = 1000
 _FALLING_Z = -3.0

@@ -12,12 +12,11 @@ was cut off), the policy has nothing to learn from. DAPO
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
-from trainer_runtime.core.records import dataclass
 
 _CLIPPED = "completions/clipped_ratio"
 KEYS = ("reward", "reward_std", "frac_reward_zero_std", _CLIPPED)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.duration import parse_duration
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

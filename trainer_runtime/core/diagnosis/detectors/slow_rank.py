@@ -8,7 +8,7 @@ step to step where the cause is chance, and synchronous steps take as long as th
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.config.rank_hosts import host_of_rank
 from trainer_runtime.core.decoding import Fields
@@ -16,7 +16,6 @@ from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Dete
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of
 from trainer_runtime.core.protocol.trainer_lines import RanksAggregated
-from trainer_runtime.core.records import dataclass
 
 _AGGREGATES = 16
 _ALIKE = 13

@@ -10,13 +10,12 @@ not a single batch. PaLM restarted about 100 steps before a spike and skipped 20
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.detector import PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import LedgerEntry
 from trainer_runtime.core.diagnosis.detectors.window import times
-from trainer_runtime.core.records import dataclass
 
 _HUGE = 3.0
 _LASTING_STEPS = 50

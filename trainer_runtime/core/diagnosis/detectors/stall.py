@@ -12,11 +12,11 @@ checks, so neither a clock change nor a suspended machine causes a stall.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector import END, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
-from trainer_runtime.core.records import dataclass
 
 _TIMES_P99 = 10.0
 _MIN_S = 120.0

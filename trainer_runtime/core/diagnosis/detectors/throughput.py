@@ -8,13 +8,12 @@ scatter explains (MAD z < -4): on a shared machine 15 % is common.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.causes import slowing_cause, waiting_cause
 from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of
-from trainer_runtime.core.records import dataclass
 
 # One of them is evaluated: the first in this order that the run logs.
 KEYS = ("tokens_per_s", "samples_per_s", "mfu", "step_time_s")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass, field
 
 _MAX_BLOCKS = 64
 

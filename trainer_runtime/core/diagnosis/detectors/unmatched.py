@@ -6,6 +6,8 @@ closes the first one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
@@ -15,7 +17,6 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.finding import Severity
 from trainer_runtime.core.protocol.text import cleaned
 from trainer_runtime.core.protocol.trainer_lines import Decided
-from trainer_runtime.core.records import dataclass
 
 CHECKPOINTS, LOG = "checkpoints_unmatched", LOG_NOT_UNDERSTOOD
 _LONGEST = 200

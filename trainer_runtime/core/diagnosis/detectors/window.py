@@ -6,9 +6,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection
-from dataclasses import field
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass, field
 
 # Makes the MAD of a normal distribution its standard deviation (Iglewicz and Hoaglin 1993).
 _MAD_TO_SIGMA = 0.6745

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.finding import Severity
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain, compress, count, islice
 from operator import eq
 
@@ -30,7 +30,6 @@ from trainer_runtime.core.diagnosis.parse.rank_state import (
     step_of_micro,
 )
 from trainer_runtime.core.diagnosis.parse.rows import Rows
-from trainer_runtime.core.records import dataclass
 
 Kind = tuple[str, frozenset[str]]
 _BESIDE = (StepFrom.LAST, StepFrom.MICRO)  # rows that belong to the step above them

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar, overload
 
 from trainer_runtime.core.diagnosis.parse.quantities import same
 from trainer_runtime.core.diagnosis.parse.tokens import Tokens
-from trainer_runtime.core.records import dataclass
 
 _FEW_VALUES = 4  # of a column are converted one by one,
 _FEW_ROWS = 32  # unless it is short

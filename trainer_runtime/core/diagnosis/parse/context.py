@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from trainer_runtime.core.diagnosis.parse.columns import column_in_rows, in_rows
 from trainer_runtime.core.diagnosis.parse.names import held_out_key
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, WITHIN_EPOCHS, Heading, StepFrom
 from trainer_runtime.core.diagnosis.parse.rows import Rows, increases
-from trainer_runtime.core.records import dataclass
 
 _NEVER = 2**62
 _WITHOUT_STEPS = (StepFrom.LAST, StepFrom.ABOVE)

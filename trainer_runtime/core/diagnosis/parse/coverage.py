@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 
 _MAX_SAMPLES = 20
 _LONGEST_SAMPLE = 240

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 MOST_LOOSE = 2
 MOST_REPEATS = 16

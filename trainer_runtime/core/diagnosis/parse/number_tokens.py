@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _EXPONENT = re.compile(rb"\d[eE][-+]?\d")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -20,7 +21,6 @@ from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
 )
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, increases
-from trainer_runtime.core.records import dataclass
 
 _KINDS = 256  # sets of keys in one block; lines with further ones are read singly
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from trainer_runtime.core.diagnosis.parse.expression_cost import MOST_LOOSE, why_unbounded
@@ -19,7 +19,6 @@ from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading, StepFro
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
 from trainer_runtime.core.diagnosis.pattern_example import EXAMPLE
 from trainer_runtime.core.protocol.text import cleaned
-from trainer_runtime.core.records import dataclass
 
 MARKS = ("step", "target", "epoch", "epoch_step", "epoch_steps", "rank", "any")
 COUNT = "count"  # no number of the log: its lines are counted

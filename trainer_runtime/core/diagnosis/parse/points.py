@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
-
-from trainer_runtime.core.records import dataclass
 
 # The clock of lines that have an epoch alone.
 EPOCHS = "epochs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, compress, count, islice
 from operator import add, ge, lt
 
@@ -18,7 +18,6 @@ from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
 from trainer_runtime.core.diagnosis.parse.template import Template
 from trainer_runtime.core.diagnosis.parse.tokens import Tokens
-from trainer_runtime.core.records import dataclass
 
 _LARGEST_STEP = 2.0**53
 _FEW = 64  # lines are few if a block has more than so many times as many

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import compress
 
 from trainer_runtime.core.diagnosis.parse.line import LineReader
@@ -30,7 +31,6 @@ from trainer_runtime.core.diagnosis.parse.template_learning import (
     learn,
     learn_noise,
 )
-from trainer_runtime.core.records import dataclass
 
 BAR = b"%|"
 _LONGEST_SHAPED = 4096

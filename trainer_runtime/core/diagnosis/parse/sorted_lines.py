@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import compress, repeat
 from operator import is_not
 
 from trainer_runtime.core.diagnosis.parse.template import Template
-from trainer_runtime.core.records import dataclass
 
 # How lines of a shape are handled: read by a template, or one of these.
 SINGLY = "singly"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.parse.names import MEASURED, STEP_NAMES, key_of
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading
 from trainer_runtime.core.diagnosis.parse.quantities import number, step_number
-from trainer_runtime.core.records import dataclass
 
 # Later in a log no header is searched for: most logs have none.
 HEADER_WITHIN_BYTES = 1 << 17

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.parse.columns import Column
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.tokens import Tokens
-from trainer_runtime.core.records import dataclass
 
 # What a token may be besides a value: fields of a reading.
 MARKS = ("step", "micro", "laps", "lap_steps", "rank")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 
 from trainer_runtime.core.diagnosis.parse.columns import Column
@@ -18,7 +19,6 @@ from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberToke
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import UNITS, number
 from trainer_runtime.core.diagnosis.parse.template import MARKS, Template
-from trainer_runtime.core.records import dataclass
 
 Reader = Callable[[bytes], list[Reading]]
 

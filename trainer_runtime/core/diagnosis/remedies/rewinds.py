@@ -6,8 +6,7 @@ A detector declares which of them its findings get.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

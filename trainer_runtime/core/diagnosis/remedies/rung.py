@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.frameworks import framework_of
-from trainer_runtime.core.records import dataclass
 
 Config = ConfigDocument
 Changes = dict[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.signatures.causality import COLLECTIVES, SIGNALS
 from trainer_runtime.core.diagnosis.signatures.final_error import (
@@ -23,7 +23,6 @@ from trainer_runtime.core.diagnosis.signatures.slots import Slots
 from trainer_runtime.core.diagnosis.signatures.unknown_error import evidence, traceback_of
 from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
-from trainer_runtime.core.records import dataclass
 
 _NEW_SCALE = 1024.0  # a loss scale that settles stays above
 _MAX_SETTLING = 25  # overflows: from 2**32, where older releases start, to 2**10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE, ROOT_EXITS
@@ -13,7 +13,6 @@ from trainer_runtime.core.diagnosis.signatures.log_blocks import Line
 from trainer_runtime.core.diagnosis.signatures.shapes import ShapeKind
 from trainer_runtime.core.diagnosis.signatures.signature import Occurrence
 from trainer_runtime.core.diagnosis.signatures.slots import Slots, rank_of
-from trainer_runtime.core.records import dataclass
 
 # Words of lines that are not failures but report how one ended; as a signature's keywords.
 MARKERS = (

@@ -7,6 +7,7 @@ program continued.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import IntEnum
 
 from trainer_runtime.core.diagnosis.line_prefix import BlockPrefix
@@ -14,7 +15,6 @@ from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI
 from trainer_runtime.core.diagnosis.signatures.shapes import is_progress_bar, is_progress_line
 from trainer_runtime.core.diagnosis.signatures.signature import SETTLES_AFTER
 from trainer_runtime.core.diagnosis.traceback_text import BETWEEN
-from trainer_runtime.core.records import dataclass
 
 _MAX_LINES = 200
 _LONGEST = 2_000

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.signatures.is_quoted import is_quoted
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, Line
 from trainer_runtime.core.diagnosis.signatures.signature import Signature
 from trainer_runtime.core.diagnosis.signatures.slots import Slots, slots_of
 from trainer_runtime.core.diagnosis.traceback_text import last_traceback
-from trainer_runtime.core.records import dataclass
 
 KEPT_LINE_BYTES = 2_000
 _MAX_CACHED_LINES = 100  # a failure's lines often repeat, over and over

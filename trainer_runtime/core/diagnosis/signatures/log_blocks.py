@@ -6,10 +6,10 @@ import base64
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.diagnosis.line_prefix import without_prefix
-from trainer_runtime.core.records import dataclass
 
 TAIL_BYTES = 1 << 15  # of the log's end
 LONGEST_LINE = 16_384  # a longer one is read in pieces of this size

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from trainer_runtime.core.records import dataclass
+from dataclasses import dataclass, field
 
 _SHELL_SIGNALS = range(129, 160)
 _MOSTLY_FREE = 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.diagnosis.kinds import Kind
@@ -18,7 +19,6 @@ from trainer_runtime.core.diagnosis.signatures.shapes import (
     shapes_of,
 )
 from trainer_runtime.core.diagnosis.signatures.signature import Occurrence
-from trainer_runtime.core.records import dataclass
 
 _KEYWORDS = Keywords(CATALOGUE, MARKERS)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.signatures.signature import Signature
-from trainer_runtime.core.records import dataclass
 
 CACHED_SHAPES = 20_000
 LONGEST_CACHED = 600

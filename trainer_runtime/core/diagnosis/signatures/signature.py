@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
 
 from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.finding import Severity
-from trainer_runtime.core.records import dataclass
 
 SETTLES_AFTER = 5
 _STEP = re.compile(

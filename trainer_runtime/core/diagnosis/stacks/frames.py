@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_value
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.core.records import dataclass
 
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+(?: \[([^\]]*)\])? \(most recent call")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')

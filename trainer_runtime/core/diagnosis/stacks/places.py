@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from trainer_runtime.core.diagnosis.stacks.frames import Frame
-from trainer_runtime.core.records import dataclass
 
 
 class Place(str, Enum):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.stacks.messages import ADVICE, REASONS
 from trainer_runtime.core.diagnosis.stacks.verdict import STALL, Pace, Verdict
 from trainer_runtime.core.protocol.finding import as_evidence
-from trainer_runtime.core.records import dataclass
 
 _UNKNOWN_VERDICT = Verdict(STALL, 0.0, "unknown_place")
 

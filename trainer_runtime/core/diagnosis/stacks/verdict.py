@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.stacks.frames import Frame, Thread
 from trainer_runtime.core.diagnosis.stacks.places import WAITING, Place, StackLocation, locate
 from trainer_runtime.core.protocol.progress import is_overdue
-from trainer_runtime.core.records import dataclass
 
 HANG_COLLECTIVE, HANG_DATA, HANG_CHECKPOINT = "hang_collective", "hang_data", "hang_checkpoint"
 SLOW, MOVING, STALL = "slow_not_hung", "moving", "stall"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.runs.planning.git.isolated import Git
 from trainmaster.runs.planning.git.repository import Repository
 from trainmaster.runs.planning.git.rule_files import refuse_endless_rules

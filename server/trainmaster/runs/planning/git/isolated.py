@@ -11,10 +11,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.protocol.figures import size_text, spoken_duration
-from trainer_runtime.core.records import dataclass
 from trainmaster.calls.work import spend
 from trainmaster.home.scratch_folder import scratch_folder
 

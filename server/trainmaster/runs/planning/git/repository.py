@@ -10,11 +10,11 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.regular import read_opened
 from trainer_runtime.core.files.unlinked import open_unlinked
-from trainer_runtime.core.records import dataclass
 from trainmaster.runs.planning.git.isolated import GitError
 
 _SHORT_BYTES = 4096

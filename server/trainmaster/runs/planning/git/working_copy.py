@@ -6,9 +6,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
-from trainer_runtime.core.records import dataclass
 from trainmaster.runs.planning.git.checkout import Checkout
 from trainmaster.runs.planning.git.diff import diff_of
 from trainmaster.runs.planning.git.git_dir import isolated_dir, read_config

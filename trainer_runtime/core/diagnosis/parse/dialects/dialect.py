@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.parse.points import Reading
-from trainer_runtime.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ quantity are a configuration.
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 from trainer_runtime.core.diagnosis.parse.fields import Pair, in_our_unit
@@ -27,7 +27,6 @@ from trainer_runtime.core.diagnosis.parse.points import (
     StepFrom,
 )
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
-from trainer_runtime.core.records import dataclass
 
 _PAIR = re.compile(
     rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
